@@ -65,6 +65,7 @@ test-services: setup  ## Run tests on the PostgreSQL, RabbitMQ and Redis of this
 lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tests.vocabulary
 	@! grep -rnE '^.{141,}' templates || { echo 'templates: no line over 140 characters' >&2; exit 1; }
 	$(CHECK_ENV) $(BIN)/mypy
 	$(CHECK_ENV) $(BIN)/python platform/manage.py check

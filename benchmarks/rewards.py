@@ -4,8 +4,8 @@ then one for the target.
     .venv/bin/python benchmarks/rewards.py [--answers 10000] [--data ../shared/data]
 
 Answers are GSM8K's own test solutions where the data is there, else made sums of the same form. They are scored by the
-thousand, and the fastest thousand counts: other work on the machine only ever makes one slower. Rules that run aside
-are scored in their processes, after a first few answers that start them, by the hundred.
+thousand, and the fastest thousand counts: other work on the machine only ever makes one slower. Rules with mode
+subprocess are scored in their processes, after a first few answers that start them, by the hundred.
 """
 
 import argparse
@@ -23,10 +23,10 @@ sys.path[:0] = [str(HERE.parent)]
 from grpo_core.config.run import RewardConfig  # noqa: E402
 from grpo_core.data import Problem, load_problems  # noqa: E402
 from grpo_core.rewards import Rubric, Runner  # noqa: E402
-from grpo_core.rewards.base import Unscored  # noqa: E402
+from grpo_core.rewards.base import ScoreRequest  # noqa: E402
 
 NUMERIC_PER_SECOND = 5_000
-BATCH, BATCH_ASIDE = 1000, 100
+BATCH, BATCH_SUBPROCESS = 1000, 100
 SCHEMA = {"type": "object", "required": ["answer"], "properties": {"answer": {"type": "string"}}}
 RULES: list[tuple[str, str, dict[str, Any]]] = [
     ("numeric", "hashes", {"extract": "hashes"}),
@@ -43,9 +43,9 @@ RULES: list[tuple[str, str, dict[str, Any]]] = [
     ("similarity", "bleu", {"column": "solution", "extract": "whole", "measure": "bleu"}),
     ("similarity", "chrf", {"column": "solution", "extract": "whole", "measure": "chrf"}),
     ("similarity", "edit", {"column": "solution", "extract": "whole", "measure": "edit"}),
-    ("regex", "aside", {"pattern": r"####\s*-?[\d,.]+\s*$"}),
-    ("json_schema", "aside", {"json_schema": SCHEMA}),
-    ("math", "aside", {"extract": "boxed"}),
+    ("regex", "subprocess", {"pattern": r"####\s*-?[\d,.]+\s*$"}),
+    ("json_schema", "subprocess", {"json_schema": SCHEMA}),
+    ("math", "subprocess", {"extract": "boxed"}),
 ]
 
 
@@ -58,7 +58,7 @@ def main() -> int:
     rates = {}
     print(f"{'rule':<22}{'answers/s':>12}{'µs each':>10}")
     for kind, what, params in RULES:
-        rates[kind, what] = rate(kind, params, samples, BATCH_ASIDE if what == "aside" else BATCH)
+        rates[kind, what] = rate(kind, params, samples, BATCH_SUBPROCESS if what == "subprocess" else BATCH)
         print(f"{f'{kind} {what}':<22}{rates[kind, what]:>12,.0f}{1e6 / rates[kind, what]:>10.1f}")
     measured = rates["numeric", "hashes"]
     passed = measured >= NUMERIC_PER_SECOND
@@ -66,11 +66,13 @@ def main() -> int:
     return 0 if passed else 1
 
 
-def rate(kind: str, params: dict[str, Any], samples: list[Unscored], batch: int) -> float:
+def rate(kind: str, params: dict[str, Any], samples: list[ScoreRequest], batch: int) -> float:
     """Answers a second, of the fastest batch among the first ten. The choice kind asks for letters, so its problems are
     given one."""
     if kind == "choice":
-        samples = [Unscored(Problem(one.problem.id, "", "B"), f"{one.completion}\nThe answer is B.") for one in samples]
+        samples = [
+            ScoreRequest(Problem(one.problem.id, "", "B"), f"{one.completion}\nThe answer is B.") for one in samples
+        ]
     config = RewardConfig.model_validate({"components": [{"name": "one", "kind": kind, "params": params}]})
     with Runner(Rubric(config)) as runner:
         wrong = [one for one in runner.score(samples[:50]) if one.reward is None]
@@ -84,12 +86,12 @@ def rate(kind: str, params: dict[str, Any], samples: list[Unscored], batch: int)
     return batch / min(seconds)
 
 
-def _samples(data: Path) -> Iterator[Unscored]:
+def _samples(data: Path) -> Iterator[ScoreRequest]:
     """Solutions with their answer after `####` and, as LaTeX, in a box."""
     path = data / "gsm8k" / "test.jsonl"
     for problem in load_problems(path, "gsm8k") if path.is_file() else _sums():
         text = f"{problem.meta['solution']}\nThat is $\\boxed{{\\frac{{{problem.answer}}}{{1}}}}$."
-        yield Unscored(problem, f"{text}\n#### {problem.answer}", tokens=len(text) // 4)
+        yield ScoreRequest(problem, f"{text}\n#### {problem.answer}", tokens=len(text) // 4)
 
 
 def _sums() -> Iterator[Problem]:

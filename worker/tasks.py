@@ -1,7 +1,7 @@
 """The worker's tasks: one attempt of a run, one job of the reward lab.
 
 A message is a hint that something waits: a doubled or late one finds nothing to claim. Each is done by a supervisor in
-a process of its own, so that neither it nor what it starts can take Celery's process along.
+a separate process, so that neither it nor what it starts can take Celery's process along.
 """
 
 import logging

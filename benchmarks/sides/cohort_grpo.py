@@ -25,7 +25,7 @@ import work
 
 from grpo_core.cli.main import main as grpo
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.kinds.exact import ExactParams
 from grpo_core.rewards.registry import KINDS, Kind
 from grpo_core.trainer.sampling import prompt_order
@@ -37,8 +37,8 @@ class Benchmarked(Kind):
 
     task: str = "letters"
 
-    def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
-        def score(sample: Unscored, params: Any) -> ComponentScore:
+    def rule(self) -> Callable[[ScoreRequest, Any], ComponentScore]:
+        def score(sample: ScoreRequest, params: Any) -> ComponentScore:
             problem = sample.problem
             paid = work.reward(sample.completion, problem.prompt, problem.answer, self.task)
             return ComponentScore(value=paid, passed=paid == 1.0, detail="")
@@ -74,7 +74,9 @@ def config(job: work.Work, folder: Path, steps: int) -> dict[str, Any]:
 
 def train(job: work.Work, folder: Path, steps: int, begin: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """Metrics records of all steps. `begin` is called when all is read and about to start."""
-    KINDS["exact"] = Benchmarked(ExactParams, "here", "exact", "the benchmark's reward", task=job.task)
+    KINDS["exact"] = Benchmarked(
+        "exact", ExactParams, "inline", "grpo_core.rewards.kinds.exact", "the benchmark's reward", task=job.task
+    )
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
         problems = in_order_of_drawing(work.problems_of(job, folder, steps), job.seed)

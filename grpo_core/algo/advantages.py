@@ -52,9 +52,10 @@ def step_advantages(scores: StepScores, algorithm: AlgorithmConfig) -> Advantage
     tokens, advantages_PG = estimate.tokens, estimate.advantages_PG
     if tokens is not None:
         advantages_PG = torch.tensor(
-            [[float(one.mean()) if len(one) else 0.0 for one in row] for row in tokens], dtype=torch.float64
+            [[float(values_T.mean()) if len(values_T) else 0.0 for values_T in row] for row in tokens],
+            dtype=torch.float64,
         )
-        informative_P = torch.tensor([any(bool((one != 0).any()) for one in row) for row in tokens])
+        informative_P = torch.tensor([any(bool((values_T != 0).any()) for values_T in row) for row in tokens])
     else:
         assert advantages_PG is not None, f"estimator {estimator.name} gave no advantages"
         informative_P = (advantages_PG != 0).any(dim=1)
@@ -131,7 +132,7 @@ def _refuse(scores: StepScores, algorithm: AlgorithmConfig) -> None:
 
 
 def _numbers(scores: StepScores, p: int, g: int, length: int) -> Iterator[tuple[str, float]]:
-    """Every number of one completion with its name; a tensor of tokens is told by its sum."""
+    """Every number of one completion with its name; a tensor of tokens is given by its sum."""
     yield "the reward", float(scores.rewards_PG[p, g])
     if scores.components_CPG is not None:
         for c, value in enumerate(scores.components_CPG[:, p, g].tolist()):

@@ -81,24 +81,24 @@ def _weights(rows: Sequence[RowFacts], counts: Sequence[bool], algorithm: Algori
     parts = sum(total > 0 for total in part_tokens)
 
     weights_B = torch.zeros(len(rows), dtype=torch.float64)
-    for place, (row, keep) in enumerate(zip(rows, counts, strict=True)):
+    for index, (row, keep) in enumerate(zip(rows, counts, strict=True)):
         if not keep or row.length == 0:
             continue
         match algorithm.aggregation:
             case "sequence_mean":
-                weights_B[place] = 1 / (count * row.length)
+                weights_B[index] = 1 / (count * row.length)
             case "token_mean":
-                weights_B[place] = 1 / tokens
+                weights_B[index] = 1 / tokens
             case "local_token_mean":
                 assert size is not None  # checked with the config
-                weights_B[place] = 1 / (parts * part_tokens[place // size])
+                weights_B[index] = 1 / (parts * part_tokens[index // size])
             case "constant":
                 assert algorithm.aggregation_constant is not None  # checked with the config
-                weights_B[place] = 1 / (count * algorithm.aggregation_constant)
+                weights_B[index] = 1 / (count * algorithm.aggregation_constant)
             case "sequence_sum":
-                weights_B[place] = 1 / count
+                weights_B[index] = 1 / count
             case "sequence_total":
-                weights_B[place] = 1 / row.length
+                weights_B[index] = 1 / row.length
     return weights_B
 
 

@@ -1,7 +1,7 @@
 """The sampler and the trainer give the same token slightly different probabilities; this is what is done about it.
 
 ρ = π_old(trainer) / π_sampler per token. It is 1 when both run the same code on the same weights; kernels, precision
-and batch shapes move it. What it was is always told, before anything is cut off. Pure functions on tensors without
+and batch shapes move it. It is always reported, before anything is cut off. Pure functions on tensors without
 gradient. Shapes: N tokens, row after row · R rows (completions).
 """
 

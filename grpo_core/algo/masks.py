@@ -43,7 +43,7 @@ def entropy_threshold(entropies: Tensor, share: float) -> float:
 
 def high_entropy_keep(entropies_N: Tensor, threshold: float) -> Tensor:
     """bool, shape N: True where the entropy is `threshold` or above. Where tokens tie at the threshold all of them are
-    kept, so the share is never smaller than asked for.
+    kept, so the share is never smaller than requested.
 
     Source: "Beyond the 80/20 Rule" (arXiv 2506.01939), which keeps a fifth.
     """

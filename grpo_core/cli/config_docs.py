@@ -49,7 +49,7 @@ def _losses() -> str:
     rows = []
     for name, spec in LOSSES.items():
         averaged = "any per token" if spec.aggregations == PER_TOKEN else f"`{spec.aggregations[0]}`"
-        settings = ", ".join(f"`{one}`" for one in spec.settings) or "none"
+        settings = ", ".join(f"`{setting}`" for setting in spec.settings) or "none"
         rows.append(f"| `{name}` | {spec.words}: {spec.formula} | {averaged} | {settings} | {spec.source} |")
     head = "| `loss` | loss of a token or completion | `aggregation` | settings | source |"
     return "\n".join([f"## Losses\n\n{_WORDS}\n", head, "| --- | --- | --- | --- | --- |", *rows, ""])
@@ -60,7 +60,7 @@ def _estimators() -> str:
     for spec in (*ESTIMATORS.values(), *IN_PLACE_OF_GROUP):
         chosen = f"`{spec.name}`" if spec.chosen_by == "advantage" else f"`group`, `{spec.chosen_by}: {spec.name}`"
         names = {"count": "n", "mean": "mean", "std": "std", "step_mean": "step's mean", "step_std": "step's std"}
-        formulas = [f"`{scale}`: {one.formula.format(**names, eps='ε')}" for scale, one in spec.scales.items()]
+        formulas = [f"`{scale}`: {scaling.formula.format(**names, eps='ε')}" for scale, scaling in spec.scales.items()]
         rows.append(f"| {chosen} | {spec.help} | {'<br>'.join(formulas)} | {spec.source} |")
     head = "| `advantage` | compared with | `scale`: advantage | source |"
     return "\n".join(["## Advantages\n", head, "| --- | --- | --- | --- |", *rows, ""])

@@ -39,14 +39,14 @@ def _estimate(options: argparse.Namespace) -> int:
         from grpo_core.estimate.calibrate import estimate
 
         base = options.config.resolve().parent
-        found = estimate(config, base=base, progress=progress, check=stop.raise_if_asked)
-    told = json.dumps(found.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+        estimated = estimate(config, base=base, progress=progress, check=stop.raise_if_asked)
+    text = json.dumps(estimated.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     if options.out is not None:
         try:
-            options.out.write_text(told, encoding="utf-8")
+            options.out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise DataError(f"cannot write {options.out}: {error.strerror}") from None
-    print(told if options.json else table(found, steps=config.optim.steps), end="")
+    print(text if options.json else table(estimated, steps=config.optim.steps), end="")
     return 0
 
 
@@ -65,21 +65,21 @@ def read(path: Path) -> "Estimate":
         raise ConfigError(f"{path} is no estimate; `grpo estimate CONFIG --out {path}` makes one") from None
 
 
-def table(found: "Estimate", *, steps: int) -> str:
+def table(estimate: "Estimate", *, steps: int) -> str:
     """For a person."""
-    low, high = found.spread["seconds_per_step"]
-    _, most = found.spread["peak_memory_bytes"]
+    low, high = estimate.spread["seconds_per_step"]
+    _, most = estimate.spread["peak_memory_bytes"]
     lines = [
         f"{'phase':<12} {'s a step':>10}",
-        *(f"{name:<12} {seconds:>10.2f}" for name, seconds in found.parts.items()),
-        f"{'step':<12} {found.seconds_per_step:>10.2f}   between {low:.2f} and {high:.2f}",
+        *(f"{name:<12} {seconds:>10.2f}" for name, seconds in estimate.parts.items()),
+        f"{'step':<12} {estimate.seconds_per_step:>10.2f}   between {low:.2f} and {high:.2f}",
         "",
-        f"whole run    {format_duration(found.seconds_total)} ({steps} steps, start and evaluations)",
-        f"memory       {format_bytes(found.peak_memory_bytes)}, at most about {format_bytes(most)} "
-        f"({'resident' if found.device == 'cpu' else found.device_name})",
-        f"measured     {found.prompts} problems in {format_duration(found.calibration_seconds)}; completions of "
-        f"{found.completion_tokens:.0f} tokens on average"
-        + (", all at the limit" if found.length_from == "limit" else ""),
-        *(f"note         {words}" for words in found.warnings),
+        f"whole run    {format_duration(estimate.seconds_total)} ({steps} steps, start and evaluations)",
+        f"memory       {format_bytes(estimate.peak_memory_bytes)}, at most about {format_bytes(most)} "
+        f"({'resident' if estimate.device == 'cpu' else estimate.device_name})",
+        f"measured     {estimate.prompts} problems in {format_duration(estimate.calibration_seconds)}; completions of "
+        f"{estimate.completion_tokens:.0f} tokens on average"
+        + (", all at the limit" if estimate.length_from == "limit" else ""),
+        *(f"note         {words}" for words in estimate.warnings),
     ]
     return "\n".join(lines) + "\n"

@@ -88,9 +88,9 @@ def _with_config(options: argparse.Namespace) -> int:
 
     config = RunConfig.from_file(options.what)
     if options.suite:
-        told = config.to_dict()
-        told["eval"]["suites"] += [one.model_dump(mode="json") for one in _suites(options)]
-        config = RunConfig.from_whole(told, source="the config with --suite")
+        fields = config.to_dict()
+        fields["eval"]["suites"] += [suite.model_dump(mode="json") for suite in _suites(options)]
+        config = RunConfig.from_whole(fields, source="the config with --suite")
     if options.model is not None:
         model = config.model.model_copy(update={"path": str(options.model.resolve()), "revision": None})
         config = config.model_copy(update={"model": model})
@@ -143,7 +143,9 @@ def _model_alone(options: argparse.Namespace) -> int:
     if manner.seed < 0:
         raise ConfigError("--seed must be 0 or more")
     suites = load_suites(_suites(options), base=Path.cwd())
-    if twice := {one.config.name for one in suites if sum(one.config.name == o.config.name for o in suites) > 1}:
+    if twice := {
+        suite.config.name for suite in suites if sum(suite.config.name == other.config.name for other in suites) > 1
+    }:
         raise ConfigError(f"suite names must be unique; given twice: {', '.join(sorted(twice))}")
     source = find_model(ModelConfig(path=str(options.what.resolve())), base=Path.cwd())
     policy = load_model(source, dtype=options.dtype or "float32", device=pick_device(options.device or "auto"))
@@ -184,42 +186,46 @@ def _answered(
         progress.begin("evaluating", sum(len(task.prompts.prompts) for task in tasks))
         check = stop.raise_if_asked
         rollout = LocalRollout(policy, max_rows=rows, check=check, tell=progress.line)
-        found = list(
+        evaluations = list(
             evaluate_all(
                 phase, tasks, rollout=rollout, policy=policy, manner=manner, progress=progress.advance, check=check
             )
         )
-    results = [Measured(evaluation.result, evaluation.items) for evaluation in found]
+    results = [Measured(evaluation.result, evaluation.items) for evaluation in evaluations]
     if options.json:
-        print(_as_json(found, policy))
+        print(_as_json(evaluations, policy))
     elif not options.suite and len(results) == 1:
         print(f"accuracy: {share(results[0])}")
     else:
         print(table(results))
-    return found
+    return evaluations
 
 
 def _suites(options: argparse.Namespace) -> list[Any]:
     """Those named by --suite."""
     from grpo_core.evaluate.suites.load import suite_at
 
-    found = [suite_at(place) for place in options.suite]
-    return found if options.limit is None else [one.model_copy(update={"limit": options.limit}) for one in found]
+    suites = [suite_at(location) for location in options.suite]
+    return suites if options.limit is None else [suite.model_copy(update={"limit": options.limit}) for suite in suites]
 
 
 def _as_json(evaluations: "Sequence[Evaluation]", policy: "LoadedModel") -> str:
     from grpo_core.evaluate.text_report import Measured, as_dict
     from grpo_core.trainer.manifest import model_inputs
 
-    told = {
+    content = {
         "model": {"path": policy.source.given, "sha256": model_inputs(policy.source.folder)},
-        "results": [as_dict(Measured(one.result, one.items)) for one in evaluations],
+        "results": [as_dict(Measured(evaluation.result, evaluation.items)) for evaluation in evaluations],
     }
-    return json.dumps(told, ensure_ascii=False, indent=2)
+    return json.dumps(content, ensure_ascii=False, indent=2)
 
 
 def _lines(evaluations: "Sequence[Evaluation]") -> list[str]:
-    return [record.model_dump_json() + "\n" for one in evaluations for record in (*one.items, one.result)]
+    return [
+        record.model_dump_json() + "\n"
+        for evaluation in evaluations
+        for record in (*evaluation.items, evaluation.result)
+    ]
 
 
 def _use_threads(threads: int | None) -> None:

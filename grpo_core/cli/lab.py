@@ -63,7 +63,7 @@ def _words(result: dict[str, Any]) -> str:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """What has its name is always whole."""
-    aside = path.with_name(f"{path.name}.part")
-    aside.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False), encoding="utf-8")
-    aside.replace(path)
+    """Atomic: written to a temporary file and renamed."""
+    temporary = path.with_name(f"{path.name}.part")
+    temporary.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+    temporary.replace(path)

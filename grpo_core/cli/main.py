@@ -249,13 +249,13 @@ def _cold_start(options: argparse.Namespace) -> int:
     with Stop() as stop, closing(Progress()) as progress:
         progress.begin("cold start, step", recipe.steps)
 
-        def told(step: int, loss: float) -> None:
+        def report(step: int, loss: float) -> None:
             stop.raise_if_asked()
             if step % 10 == 0 or step == recipe.steps:
                 progress.advance(step, f"loss {loss:.3f} nats per token")
 
         if cold_start(
-            options.out, recipe, threads=options.threads, force=options.force, tell=progress.line, progress=told
+            options.out, recipe, threads=options.threads, force=options.force, tell=progress.line, progress=report
         ):
             progress.line(f"wrote {options.out}")
     return 0
@@ -269,9 +269,9 @@ def _demo_data(options: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name, problems in (("add-train.jsonl", train), ("add-heldout.jsonl", heldout)):
-            aside = options.out / f"{name}.part"  # what has its name is always whole
-            write_jsonl(aside, problems)
-            aside.replace(options.out / name)
+            temporary = options.out / f"{name}.part"  # renamed once complete
+            write_jsonl(temporary, problems)
+            temporary.replace(options.out / name)
             print(f"{options.out / name}: {len(problems):,} problems")
     except OSError as error:
         raise DataError(f"cannot write to {options.out}: {error.strerror}") from None
@@ -322,9 +322,9 @@ def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
 
     progress.line(outcome.message)
     for phase in ("before", "after"):
-        for told in measured_in(out / "evals" / f"{phase}.jsonl"):
-            name = "" if told.result.suite == HELDOUT else f"{told.result.suite}: "
-            progress.line(f"{phase:6} {name}{share(told)}")
+        for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
+            name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "
+            progress.line(f"{phase:6} {name}{share(measured)}")
     groups = outcome.totals["groups"]
     progress.line(f"signal in {outcome.totals['groups_mixed']:.0f} of {groups:.0f} groups")
     if outcome.final_checkpoint is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STATUS = {"clean": 0, "pays_wrong": 20, "rejects_right": 21, "undecided": 22}
 _FEW = 5
-"""Problems where a judge is asked and nobody says how many: each costs some hundred calls."""
+"""The default number of problems where a judge is called: each costs some hundred calls."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -98,7 +98,7 @@ def _report(
         base = options.what.resolve().parent
         return Runner(rubric, Context(limits=rubric.config.limits, base=base, device=_device(rubric)))
 
-    judged = any(part.kind.place == "judge" for part in rubric.parts)
+    judged = any(part.kind.mode == "judge" for part in rubric.parts)
     with opened() as runner:
         return probe_rubric(
             rubric,
@@ -115,7 +115,7 @@ def _report(
 
 def _device(rubric: "Rubric") -> str:
     """torch is loaded only where weights are."""
-    if not any(part.kind.place == "model" for part in rubric.parts):
+    if not any(part.kind.mode == "model" for part in rubric.parts):
         return "cpu"
     from grpo_core.distributed.device import pick_device
 
@@ -131,28 +131,28 @@ def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, str, int | None] | Non
     from grpo_core.config.yaml_text import parse_yaml
 
     try:
-        told: Any = parse_yaml(path.read_text(encoding="utf-8"))
+        content: Any = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    if isinstance(told, dict) and told.keys() == {"reward"}:
-        told = told["reward"]
-    if isinstance(told, dict) and "components" in told:
-        return _checked(RewardConfig, told, path), None
+    if isinstance(content, dict) and content.keys() == {"reward"}:
+        content = content["reward"]
+    if isinstance(content, dict) and "components" in content:
+        return _checked(RewardConfig, content, path), None
     config = RunConfig.from_file(path)
     return config.reward, (path.resolve().parent / config.data.path, config.data.format, config.data.limit)
 
 
-def _checked(of: "type[RewardConfig]", told: dict[str, Any], path: Path) -> "RewardConfig":
+def _checked(of: "type[RewardConfig]", content: dict[str, Any], path: Path) -> "RewardConfig":
     from pydantic import ValidationError
 
     from grpo_core.config.messages import field_problems
 
     try:
-        return of.model_validate(told)
+        return of.model_validate(content)
     except ValidationError as error:
         problems = tuple(field_problems(error, prefix="reward", model=of))
         listed = "\n".join(f"  {problem}" for problem in problems)

@@ -50,23 +50,23 @@ def _convert(options: argparse.Namespace) -> int:
     files = [(path.name, _bytes(path)) for path in options.files]
     content = convert(options.format, files, limit=options.limit, attacks=options.attack)
     settings = _settings(options, FORMATS[options.format])
-    beside = settings_file(options.out)
+    sidecar = settings_file(options.out)
     if settings is not None:
         described(settings, source="the command line", path=options.out.name)
     try:
         options.out.write_bytes(content)
         if settings is not None:
-            beside.write_text(json.dumps(settings, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+            sidecar.write_text(json.dumps(settings, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise DataError(f"cannot write {error.filename}: {error.strerror}") from None
     print(f"{options.out}: {len(content.splitlines()):,} items")
     if settings is not None:
-        print(f"{beside}: scored by {settings['scorer']['kind']}, category {settings['category']}")
+        print(f"{sidecar}: scored by {settings['scorer']['kind']}, category {settings['category']}")
     return 0
 
 
 def _settings(options: argparse.Namespace, format: "Format") -> dict[str, Any] | None:
-    """What stands beside the items; None where the format does not say it."""
+    """Content of the settings file; None where the format has no scorer."""
     if format.scorer is None:
         return None
     return {
@@ -90,8 +90,8 @@ def _check(options: argparse.Namespace) -> int:
     if options.scorer is not None:
         judge = scorer(options.scorer, {})
     elif settings_file(options.file).is_file():
-        told = suite_at(str(options.file)).scorer
-        judge = scorer(told.kind, told.params)
+        config = suite_at(str(options.file)).scorer
+        judge = scorer(config.kind, config.params)
     items = load_items(options.file, scorer=judge)
     print(f"{options.file}: {len(items):,} items, {len({item.cluster or item.id for item in items}):,} clusters")
     for name, count in sorted(Counter(item.slice for item in items if item.slice).items()):
@@ -111,29 +111,29 @@ def _longest(items: "list[SuiteItem]") -> str:
 def _list(options: argparse.Namespace) -> int:
     from grpo_core.evaluate.suites.starters import starters
 
-    found = starters()
+    suites = starters()
     if options.json:
-        told = [
+        rows = [
             {
-                "path": f"builtin:{one.name}",
-                "title": one.title,
-                "version": one.version,
-                "category": one.category,
-                "items": one.items,
-                "scorer": one.scorer.model_dump(mode="json"),
-                "higher_is": one.higher_is,
-                "sensitive": one.sensitive,
-                "limits": one.limits,
-                "sha256": one.sha256,
+                "path": f"builtin:{suite.name}",
+                "title": suite.title,
+                "version": suite.version,
+                "category": suite.category,
+                "items": suite.items,
+                "scorer": suite.scorer.model_dump(mode="json"),
+                "higher_is": suite.higher_is,
+                "sensitive": suite.sensitive,
+                "limits": suite.limits,
+                "sha256": suite.sha256,
             }
-            for one in found
+            for suite in suites
         ]
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
         return 0
-    width = max((len(one.name) for one in found), default=0)
-    for one in found:
-        print(f"builtin:{one.name:{width}}  {one.items:3} items  {one.title}")
-        print(f"{'':{width + 8}}  {one.limits}")
+    width = max((len(suite.name) for suite in suites), default=0)
+    for suite in suites:
+        print(f"builtin:{suite.name:{width}}  {suite.items:3} items  {suite.title}")
+        print(f"{'':{width + 8}}  {suite.limits}")
     return 0
 
 

@@ -42,27 +42,30 @@ def _tasks(options: argparse.Namespace) -> int:
     if options.out.exists():
         raise ConfigError(f"{options.out} exists already; give another --out, or remove it")
     lines = gym.problems(options.name, size=options.size, seed=options.seed, params=_params(options.param))
-    # Beside its place first: a file that is there is whole.
+    # A temporary file, renamed once complete.
     folder = options.out.resolve().parent
-    with ExitStack() as unless_whole, tempfile.NamedTemporaryFile(dir=folder, prefix=".tasks-", delete=False) as aside:
-        unless_whole.callback(os.unlink, aside.name)
-        count = sum(1 for line in lines if aside.write(line))
-        aside.flush()
-        os.chmod(aside.name, 0o644)
-        os.rename(aside.name, options.out)
+    with (
+        ExitStack() as unless_whole,
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".tasks-", delete=False) as temporary,
+    ):
+        unless_whole.callback(os.unlink, temporary.name)
+        count = sum(1 for line in lines if temporary.write(line))
+        temporary.flush()
+        os.chmod(temporary.name, 0o644)
+        os.rename(temporary.name, options.out)
         unless_whole.pop_all()
     print(f"{count:,} problems of {options.name}: {options.out}")
     return 0
 
 
 def _params(given: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ConfigError(f"--param takes NAME=VALUE, such as max_terms=3, not {text!r}")
         try:
-            found[name] = json.loads(value)
+            params[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            params[name] = value
+    return params

@@ -309,14 +309,16 @@ def _horizon(c: "RunConfig") -> Conflict | None:
 
 def _components(c: "RunConfig") -> Conflict | None:
     steps = [name for name, kind in reward_kinds().items() if kind.steps]
-    if c.algorithm.supervision == "process" and not any(one.kind in steps for one in c.reward.components):
+    if c.algorithm.supervision == "process" and not any(component.kind in steps for component in c.reward.components):
         return Conflict(
             "needs_step_rewards",
             "algorithm.supervision process needs a reward component that scores steps (kind "
             f"{' or '.join(steps)}); with one reward for a completion use supervision: outcome",
             field="algorithm.supervision",
         )
-    if c.algorithm.overlong.buffer_tokens is not None and any(one.name == "overlong" for one in c.reward.components):
+    if c.algorithm.overlong.buffer_tokens is not None and any(
+        component.name == "overlong" for component in c.reward.components
+    ):
         return Conflict(
             "component_named_overlong",
             "a reward component may not be named overlong with algorithm.overlong.buffer_tokens: the soft overlong "

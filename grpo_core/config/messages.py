@@ -97,6 +97,6 @@ def inner_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
-        if (found := inner_model(argument)) is not None:
-            return found
+        if (model := inner_model(argument)) is not None:
+            return model
     return None

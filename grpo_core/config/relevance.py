@@ -24,7 +24,7 @@ GRPO clips at 0.2."""
 def idle(path: str, value: Lookup) -> str | None:
     """What would give the setting a meaning, in the words of the run form, such as "policy loss sapo"; None when it has
     one."""
-    return next((wanted for rule in _RULES if (wanted := rule(path, value)) is not None), None)
+    return next((condition for rule in _RULES if (condition := rule(path, value)) is not None), None)
 
 
 def _loss(path: str, value: Lookup) -> str | None:
@@ -33,11 +33,11 @@ def _loss(path: str, value: Lookup) -> str | None:
 
 
 def _unused(choice: str, words: str, users: Mapping[str, str], value: Lookup) -> str | None:
-    """The choices that give a setting a meaning, each with what must hold besides; None where one is made, or where the
+    """The choices that give a setting a meaning, each with its other conditions; None where one is made, or where the
     setting is no choice's own."""
     for name, needs in users.items():
-        field, _, wanted = needs.partition(": ")
-        if value(f"algorithm.{choice}") == name and (not needs or value(f"algorithm.{field}") == wanted):
+        field, _, expected = needs.partition(": ")
+        if value(f"algorithm.{choice}") == name and (not needs or value(f"algorithm.{field}") == expected):
             return None
     plain = [name for name, needs in users.items() if not needs]
     others = [f"{name} with {needs}" for name, needs in users.items() if needs]
@@ -61,7 +61,7 @@ def _advantage(path: str, value: Lookup) -> str | None:
         if path == f"algorithm.{instead.chosen_by}" and (advantage != "group" or scale not in [*instead.scales]):
             return f"normalization by group with {' or '.join(instead.scales)}"
     chosen = next((spec for spec in ESTIMATORS.values() if spec.name == advantage), None)
-    scaling = next((one for name, one in chosen.scales.items() if name == scale), None) if chosen else None
+    scaling = next((candidate for name, candidate in chosen.scales.items() if name == scale), None) if chosen else None
     match path.removeprefix("algorithm."):
         case "advantage_eps" if scale == "none":
             return "a normalization that divides"
@@ -77,7 +77,7 @@ def _averaging(path: str, value: Lookup) -> str | None:
     match path:
         case "algorithm.aggregation" if aggregation == "sequence_total" and (
             value("algorithm.loss")
-            not in (users := [one for one, spec in LOSSES.items() if aggregation in spec.aggregations])
+            not in (users := [name for name, spec in LOSSES.items() if aggregation in spec.aggregations])
         ):
             return f"policy loss {' or '.join(users)}"
         case "algorithm.aggregation_constant" if aggregation != "constant":
@@ -92,14 +92,14 @@ def _kl(path: str, value: Lookup) -> str | None:
         return None
     if value("algorithm.kl.coef") == 0:
         return "β above 0"
-    refresh, place = value("algorithm.reference.refresh"), value("algorithm.kl.place")
+    refresh, kl_place = value("algorithm.reference.refresh"), value("algorithm.kl.place")
     match path:
-        case "algorithm.kl.target" if value(path) == "old" and place == "reward":
+        case "algorithm.kl.target" if value(path) == "old" and kl_place == "reward":
             return "the KL penalty in the loss"
         case "algorithm.kl.target_nats" | "algorithm.kl.horizon" if value("algorithm.kl.controller") != "adaptive":
             return "a KL controller that is adaptive"
         case path if path.startswith("algorithm.reference."):
-            if value("algorithm.kl.target") == "old" and place != "reward":
+            if value("algorithm.kl.target") == "old" and kl_place != "reward":
                 return "the KL target reference"
             if value("model.lora.rank") not in (0, None):
                 return "LoRA rank 0: adapters have no reference of their own"

@@ -76,7 +76,7 @@ class RewardConfig(Part):
     @model_serializer(mode="wrap")
     def _without_usual_limits(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Limits that are the usual ones are left out, so that a reward has the digest it had before there were any."""
-        told: dict[str, Any] = whole(self)
+        fields: dict[str, Any] = whole(self)
         if self.limits == RewardLimits():
-            told.pop("limits", None)
-        return told
+            fields.pop("limits", None)
+        return fields

@@ -169,12 +169,12 @@ class RunConfig(Part):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        wanted = self.eval.success_component
+        success = self.eval.success_component
         names = [component.name for component in self.reward.components]
-        if wanted is not None and wanted not in names:
+        if success is not None and success not in names:
             raise Conflict(
                 "unknown_success_component",
-                f"eval.success_component {wanted!r} is not a reward component; there are {', '.join(names)}",
+                f"eval.success_component {success!r} is not a reward component; there are {', '.join(names)}",
                 field="eval.success_component",
             )
         if not self.eval.has_something and (self.eval.before or self.eval.after):

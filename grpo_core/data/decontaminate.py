@@ -39,7 +39,7 @@ def overlap(
     item's own options that stand in that text. `texts` is how many training texts were found so (for `ngram8`: that
     hold any of them). Reports named `cohort-overlap-1` know no options: `counts` and `items` say nothing of them.
 
-    Raises DataError when two items have one id, or hold more different words than can be told apart.
+    Raises DataError when two items have one id, or hold more different words than can be distinguished.
     """
     names: dict[str, list[str]] = {}
     texts: dict[tuple[str, ...], list[str]] = {}
@@ -55,21 +55,23 @@ def overlap(
             blind_texts.setdefault(tuple(masked(words)), []).append(name)
         else:
             wordless.append(name)
-    chosen = [(name, names[name], [units(one) for one in some]) for name, some in options.items() if name in names]
-    blind_chosen = [(name, masked(words), [masked(one) for one in some]) for name, words, some in chosen]
+    chosen = [
+        (name, names[name], [units(choice) for choice in choices]) for name, choices in options.items() if name in names
+    ]
+    blind_chosen = [(name, masked(words), [masked(choice) for choice in choices]) for name, words, choices in chosen]
     plain, blind = View(texts), View(blind_texts)
     plain_options, blind_options = OptionView(chosen), OptionView(blind_chosen)
     count = empty = 0
     for name, text in train:
         words = units(text)
         count, empty = count + 1, empty + (not words)
-        alike_words = masked(words)
+        masked_words = masked(words)
         plain.look(name, words)
         plain_options.look(name, words)
-        blind.look(name, alike_words)
-        blind_options.look(name, alike_words)
-    touched, alike = _together(plain, plain_options), _together(blind, blind_options)
-    only_alike = {name: by for name, by in alike.items() if name not in touched}
+        blind.look(name, masked_words)
+        blind_options.look(name, masked_words)
+    touched, blind_touched = _together(plain, plain_options), _together(blind, blind_options)
+    only_blind = {name: by for name, by in blind_touched.items() if name not in touched}
     return {
         "method": _method(),
         "train": {"texts": count, "without_words": empty},
@@ -80,17 +82,17 @@ def overlap(
             **plain.left_out(),
             **plain_options.left_out(),
         },
-        "counts": {"touched": len(touched), **_by_method(touched), "same_but_numbers": len(only_alike)},
+        "counts": {"touched": len(touched), **_by_method(touched), "same_but_numbers": len(only_blind)},
         "touched": [{"id": name, "by": touched[name]} for name in names if name in touched],
-        "same_but_numbers": [{"id": name, "by": only_alike[name]} for name in names if name in only_alike],
+        "same_but_numbers": [{"id": name, "by": only_blind[name]} for name in names if name in only_blind],
     }
 
 
 def _together(view: View, options: OptionView) -> dict[str, Hits]:
-    found = view.hits()
+    hits = view.hits()
     for name, by in options.hits().items():
-        found[name] = {**found.get(name, {}), **by}
-    return found
+        hits[name] = {**hits.get(name, {}), **by}
+    return hits
 
 
 def _method() -> dict[str, Any]:
@@ -124,5 +126,5 @@ def _method() -> dict[str, Any]:
     }
 
 
-def _by_method(found: dict[str, Hits]) -> dict[str, int]:
-    return {method: sum(method in by for by in found.values()) for method in METHODS}
+def _by_method(hits: dict[str, Hits]) -> dict[str, int]:
+    return {method: sum(method in by for by in hits.values()) for method in METHODS}

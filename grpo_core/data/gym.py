@@ -83,8 +83,10 @@ def known(name: str) -> str:
 
 def nearest(name: str) -> str:
     """`; did you mean …?`, or nothing when no name is near."""
-    found = difflib.get_close_matches(name.strip().lower().replace("-", "_").replace(" ", "_"), NAMES, n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(
+        name.strip().lower().replace("-", "_").replace(" ", "_"), NAMES, n=1, cutoff=0.5
+    )
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def installed() -> str:
@@ -110,13 +112,13 @@ def problems(name: str, *, size: int, seed: int, params: Mapping[str, Any] | Non
         raise ConfigError(f"a task makes 1 to {MAX_SIZE:,} problems, not {size:,}")
     made_with = installed()
     dataset = _dataset(name, size, seed, params or {})
-    for place in range(size):
-        entry = dataset[place]
+    for index in range(size):
+        entry = dataset[index]
         answer = entry["answer"]
         if not isinstance(answer, str):
-            raise DataError(f"problem {place + 1} of the task {name} has no answer in words: {answer!r}")
+            raise DataError(f"problem {index + 1} of the task {name} has no answer in words: {answer!r}")
         line = {
-            "id": f"{name}-{seed}-{place}",
+            "id": f"{name}-{seed}-{index}",
             "prompt": entry["question"],
             "answer": answer,
             META: {"name": name, "version": made_with, "params": dict(params or {}), "entry": entry},
@@ -124,7 +126,7 @@ def problems(name: str, *, size: int, seed: int, params: Mapping[str, Any] | Non
         try:
             yield json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         except (TypeError, ValueError) as error:
-            raise DataError(f"problem {place + 1} of the task {name} cannot be written as JSON: {error}") from None
+            raise DataError(f"problem {index + 1} of the task {name} cannot be written as JSON: {error}") from None
 
 
 def _dataset(name: str, size: int, seed: int, params: Mapping[str, Any]) -> Any:

@@ -29,12 +29,12 @@ class Line:
         raise DataError(f"{self.source}, line {self.number}: {what}")
 
     def parse(
-        self, raw: bytes, *, expected: str = '{"prompt": "…", "answer": "…"}', one: str = "problem"
+        self, raw: bytes, *, expected: str = '{"prompt": "…", "answer": "…"}', noun: str = "problem"
     ) -> dict[str, Any] | None:
-        """The line's JSON object; None for a blank line. `expected` is what a right one looks like, `one` what it is
-        called."""
+        """The line's JSON object; None for a blank line. `expected` is an example of a right one, `noun` its name in
+        messages."""
         if len(raw) > MAX_LINE_BYTES:
-            self.fail(f"is longer than {MAX_LINE_BYTES:,} bytes; expected one {one} a line")
+            self.fail(f"is longer than {MAX_LINE_BYTES:,} bytes; expected one {noun} a line")
         if self.number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         if not raw.strip():
@@ -56,8 +56,8 @@ class Line:
     def text(self, fields: dict[str, Any], name: str, *, numbers: bool = False) -> str:
         """The text field `name`; with `numbers` a JSON number is taken too, as its text."""
         if name not in fields:
-            found = ", ".join(fields) if fields else "no fields"
-            self.fail(f"has no field {name!r}; found {found}")
+            names = ", ".join(fields) if fields else "no fields"
+            self.fail(f"has no field {name!r}; found {names}")
         value = fields[name]
         if numbers and isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)

@@ -30,7 +30,7 @@ def signature(shingles: Iterable[str]) -> list[int]:
     hashes = [
         int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % _PRIME for text in shingles
     ]
-    return [min([(a * one + b) % _PRIME for one in hashes]) for a, b in _AB]
+    return [min([(a * hashed + b) % _PRIME for hashed in hashes]) for a, b in _AB]
 
 
 class Bands:

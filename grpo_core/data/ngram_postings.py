@@ -38,11 +38,11 @@ class Postings:
         grams: set[str] = set()
         for piece in pieces:
             grams |= self._items.keys() & _grams(piece, self._length)
-        found: dict[int, list[str]] = {}
+        by_item: dict[int, list[str]] = {}
         for gram in grams:
             for number in self._items[gram]:
-                found.setdefault(number, []).append(gram)
-        return found
+                by_item.setdefault(number, []).append(gram)
+        return by_item
 
     def own_spelled(self, text: str) -> set[str]:
         return _grams(text, self._length) - self._common

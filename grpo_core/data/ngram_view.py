@@ -58,14 +58,14 @@ class _Item:
     """One text, which several items may have."""
 
     ids: list[str]
-    found: dict[str, tuple[str, float, int]] = field(default_factory=dict)
+    by_method: dict[str, tuple[str, float, int]] = field(default_factory=dict)
     """By method: nearest training text, its share, how many texts."""
     seen: set[str] = field(default_factory=set)
     """Its 8-grams that stood in any training text."""
 
     def note(self, method: str, train: str, share: float) -> None:
-        nearest, most, texts = self.found.get(method, (train, share, 0))
-        self.found[method] = (train, share, texts + 1) if share > most else (nearest, most, texts + 1)
+        nearest, most, texts = self.by_method.get(method, (train, share, 0))
+        self.by_method[method] = (train, share, texts + 1) if share > most else (nearest, most, texts + 1)
 
 
 class View:
@@ -79,7 +79,7 @@ class View:
             item, spelled = _Item(ids), self._alphabet.learn(words)
             self._exact[spelled] = item
             by_writing.setdefault(writing(words), []).append((item, words, spelled))
-        self._ngrams = [_Ngrams(CHARACTERS_PER_WORD[kind], some) for kind, some in by_writing.items()]
+        self._ngrams = [_Ngrams(CHARACTERS_PER_WORD[kind], entries) for kind, entries in by_writing.items()]
 
     def look(self, train: str, words: list[str]) -> None:
         """Compare one training text with all items."""
@@ -91,17 +91,19 @@ class View:
 
     def hits(self) -> dict[str, Hits]:
         """Every touched item's id with how it was found."""
-        found: dict[str, Hits] = {}
+        hits: dict[str, Hits] = {}
         for ngrams in self._ngrams:
             for item, by in ngrams.hits():
-                found.update(dict.fromkeys(item.ids, by))
-        return found
+                hits.update(dict.fromkeys(item.ids, by))
+        return hits
 
     def left_out(self) -> dict[str, Any]:
-        """What could be compared less: n-grams that are the suite's wording, texts without an n-gram of their own."""
+        """What could be compared less: n-grams that are the suite's wording, texts without a distinctive n-gram."""
         return {
-            "common_ngrams": {str(n): sum(one.common(n) for one in self._ngrams) for n in (LONG, SHORT, SHINGLE)},
-            "without_own_ngram": {str(n): sum(one.without(n) for one in self._ngrams) for n in (LONG, SHORT, SHINGLE)},
+            "common_ngrams": {str(n): sum(ngrams.common(n) for ngrams in self._ngrams) for n in (LONG, SHORT, SHINGLE)},
+            "without_own_ngram": {
+                str(n): sum(ngrams.without(n) for ngrams in self._ngrams) for n in (LONG, SHORT, SHINGLE)
+            },
         }
 
 
@@ -149,18 +151,18 @@ class _Ngrams:
 
     def hits(self) -> Iterable[tuple[_Item, Hits]]:
         for number, item in enumerate(self._items):
-            found = dict(item.found)
-            if (short := found.pop(f"ngram{SHORT}", None)) is not None:
+            by_method = dict(item.by_method)
+            if (short := by_method.pop(f"ngram{SHORT}", None)) is not None:
                 seen, own = len(item.seen), self._short.own[number]
                 if 100 * seen >= SHORT_PERCENT * own:
-                    found[f"ngram{SHORT}"] = (short[0], seen / own, short[2])
-            if found:
+                    by_method[f"ngram{SHORT}"] = (short[0], seen / own, short[2])
+            if by_method:
                 yield (
                     item,
                     {
-                        method: dict(zip(("train", "share", "texts"), found[method], strict=True))
+                        method: dict(zip(("train", "share", "texts"), by_method[method], strict=True))
                         for method in METHODS
-                        if method in found
+                        if method in by_method
                     },
                 )
 

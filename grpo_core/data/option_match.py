@@ -53,7 +53,7 @@ class OptionView:
             self._own.append(weight)
             self._least.append(least)
         self._places = _places(self._held_by)
-        self._found: dict[int, tuple[str, float, int]] = {}
+        self._hits: dict[int, tuple[str, float, int]] = {}
 
     def look(self, train: str, words: list[str]) -> None:
         """Compare one training text with all items."""
@@ -62,18 +62,18 @@ class OptionView:
             for number in self._held_by[option]:
                 standing.setdefault(number, []).append(option)
         for number, options in standing.items():
-            found, own = sum(map(_weight, options)), self._own[number]
-            enough = len(options) >= LEAST_OPTIONS and found >= self._least[number]
-            if enough and 100 * found >= LEAST_PERCENT * own:
-                nearest, most, texts = self._found.get(number, (train, 0.0, 0))
-                share = found / own
-                self._found[number] = (train if share > most else nearest, max(share, most), texts + 1)
+            weight, own = sum(map(_weight, options)), self._own[number]
+            enough = len(options) >= LEAST_OPTIONS and weight >= self._least[number]
+            if enough and 100 * weight >= LEAST_PERCENT * own:
+                nearest, most, texts = self._hits.get(number, (train, 0.0, 0))
+                share = weight / own
+                self._hits[number] = (train if share > most else nearest, max(share, most), texts + 1)
 
     def hits(self) -> dict[str, Hits]:
         """Every touched item's id with how it was found."""
         return {
-            name: {METHOD: dict(zip(("train", "share", "texts"), found, strict=True))}
-            for number, found in self._found.items()
+            name: {METHOD: dict(zip(("train", "share", "texts"), hit, strict=True))}
+            for number, hit in self._hits.items()
             for name in self._ids[number]
         }
 
@@ -83,26 +83,26 @@ class OptionView:
         return {"common_options": self._common, "options_too_short": self._too_short}
 
     def _standing(self, words: list[str]) -> set[_Words]:
-        """The options that stand in a text."""
-        found: set[_Words] = set()
+        """The options that a text contains."""
+        present: set[_Words] = set()
         if self._places.keys().isdisjoint(words):
-            return found
+            return present
         for at, word in enumerate(words):
-            for option, place in self._places.get(word, ()):
-                begin = at - place
-                if begin >= 0 and option not in found and tuple(words[begin : begin + len(option)]) == option:
-                    found.add(option)
-        return found
+            for option, offset in self._places.get(word, ()):
+                begin = at - offset
+                if begin >= 0 and option not in present and tuple(words[begin : begin + len(option)]) == option:
+                    present.add(option)
+        return present
 
 
 def _places(options: Iterable[_Words]) -> dict[str, list[tuple[_Words, int]]]:
-    """Each option under the rarest of its words, with that word's place in it, so that a text is compared with few."""
+    """Each option under the rarest of its words, with that word's index in it, so that a text is compared with few."""
     options = list(options)
     counts = Counter(word for option in options for word in set(option))
     places: dict[str, list[tuple[_Words, int]]] = {}
     for option in options:
-        place = min(range(len(option)), key=lambda at: counts[option[at]])
-        places.setdefault(option[place], []).append((option, place))
+        offset = min(range(len(option)), key=lambda at: counts[option[at]])
+        places.setdefault(option[offset], []).append((option, offset))
     return places
 
 

@@ -71,8 +71,8 @@ def writing(of: Sequence[str]) -> str:
     return "han_kana" if han >= southeast else "southeast_asian"
 
 
-def _common_form(found: re.Match[str]) -> str:
-    number = found[0]
+def _common_form(match: re.Match[str]) -> str:
+    number = match[0]
     if not number.isascii():
         number = "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in number)
     if "," in number:

@@ -20,8 +20,8 @@ def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Pr
             "lower eval.holdout or give eval.path"
         )
     together: dict[str, list[int]] = {}
-    for place, problem in enumerate(problems):
-        together.setdefault(" ".join(problem.prompt.split()), []).append(place)
+    for index, problem in enumerate(problems):
+        together.setdefault(" ".join(problem.prompt.split()), []).append(index)
     held: set[int] = set()
     for prompt in sorted(together, key=lambda prompt: _rank(prompt, seed)):
         if len(held) + len(together[prompt]) <= count:
@@ -31,8 +31,8 @@ def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Pr
             f"cannot hold out exactly {count} problems: repeated prompts must stay on one side; "
             f"the nearest below is eval.holdout {len(held)}"
         )
-    train = [problem for place, problem in enumerate(problems) if place not in held]
-    return train, [problem for place, problem in enumerate(problems) if place in held]
+    train = [problem for index, problem in enumerate(problems) if index not in held]
+    return train, [problem for index, problem in enumerate(problems) if index in held]
 
 
 def _rank(prompt: str, seed: int) -> bytes:

@@ -49,12 +49,12 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
     }
     shell = shlex.split(os.environ.get(REMOTE_SHELL, "ssh -o BatchMode=yes"))
     try:
-        # The others first: one that cannot be started is told before the first machine has begun the run directory.
+        # The others first: one that cannot be started is reported before the first machine has begun the run directory.
         for number, host in enumerate(hosts[1:], start=1):
             there = torchrun(engine, ["--node-rank", str(number), *meeting], words)
             part = _Part(host, [*shell, host, sys.executable, "-m", "grpo_core.distributed.part"])
             parts.append(part)
-            part.start(os.environ, told={**plan, "host": host, "command": there})
+            part.start(os.environ, plan={**plan, "host": host, "command": there})
         parts[0].start({**os.environ, **environment(engine), PARENT: str(os.getpid())})
         return _watch(parts)
     finally:
@@ -67,15 +67,15 @@ def passed_on(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith(_PASSED) and name not in _OWN}
 
 
-def _hosts(wanted: int) -> list[str]:
+def _hosts(count: int) -> list[str]:
     named = [name.strip() for name in os.environ.get(HOSTS, "").split(",") if name.strip()]
-    if len(named) < wanted:
-        told = f"{HOSTS} names {len(named)} ({', '.join(named)})" if named else f"{HOSTS} is not set"
+    if len(named) < count:
+        problem = f"{HOSTS} names {len(named)} ({', '.join(named)})" if named else f"{HOSTS} is not set"
         raise ConfigError(
-            f"engine.nodes is {wanted}, and {told}. Name {wanted} machines, this one first, as the others reach it: "
+            f"engine.nodes is {count}, and {problem}. Name {count} machines, this one first, as the others reach it: "
             f"{HOSTS}=gpu-1,gpu-2 (for a worker: COHORT_HOSTS); or set engine.nodes: 1"
         )
-    return named[:wanted]
+    return named[:count]
 
 
 def _free_port() -> int:
@@ -97,11 +97,11 @@ class _Part:
         self._remote = False
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, environment: Mapping[str, str], *, told: Mapping[str, Any] | None = None) -> None:
+    def start(self, environment: Mapping[str, str], *, plan: Mapping[str, Any] | None = None) -> None:
         """Raises ConfigError when the command is not there."""
-        self._remote = told is not None
+        self._remote = plan is not None
         try:
-            # A group of its own: a terminal's Ctrl-C comes to us alone, and we pass it on once.
+            # Its own group: a terminal's Ctrl-C comes to us alone, and we pass it on once.
             self._process = subprocess.Popen(
                 self._command,
                 env=dict(environment),
@@ -114,8 +114,8 @@ class _Part:
                 f"cannot start {self._command[0]} for {self.host}: {error.strerror}. {REMOTE_SHELL} (for a worker: "
                 "COHORT_REMOTE_SHELL) names the command that reaches another machine"
             ) from None
-        if told is not None:
-            self._say(json.dumps(told))
+        if plan is not None:
+            self._say(json.dumps(plan))
 
     def status(self) -> int | None:
         """As Popen.returncode has it; a remote shell's 128 + n means signal n too."""
@@ -152,27 +152,27 @@ class _Part:
 
 
 def _watch(parts: Sequence[_Part]) -> int:
-    """Wait for all parts and pass on what we are asked; the status of the first that failed, or 0."""
-    asked: list[int] = []
+    """Wait for all parts and pass signals on; the status of the first that failed, or 0."""
+    received: list[int] = []
     first: int | None = None
     ends_at: float | None = None
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    told = 0
+    handled = 0
     try:
         while any(part.status() is None for part in parts):
-            if len(asked) > told:
-                told = len(asked)
+            if len(received) > handled:
+                handled = len(received)
                 for part in parts:
-                    if told == 1:
+                    if handled == 1:
                         part.stop()
                     else:
                         part.kill()
             # Where all are asked to stop, a part that does so is no failure: another may still write its checkpoint.
-            good = (None, 0, Interrupted.exit_status) if asked else (None, 0)
+            good = (None, 0, Interrupted.exit_status) if received else (None, 0)
             failed = next((part for part in parts if part.status() not in good), None)
             if first is None and failed is not None:
                 first = failed.status()

@@ -25,15 +25,15 @@ _PR_SET_PDEATHSIG = 1
 def needed(engine: EngineConfig) -> bool:
     """Whether this process is to start others in its place. Where torchrun has started it, False, after a check that
     torchrun started as many as the config says. Raises ConfigError."""
-    wanted = engine.devices * engine.nodes
+    expected = engine.devices * engine.nodes
     if not any(mark in os.environ for mark in MARKS):
-        return wanted > 1
+        return expected > 1
     started = _started()
     follow_parent()
-    if started != wanted:
+    if started != expected:
         line = f"torchrun --nnodes {engine.nodes} --nproc-per-node {engine.devices} -m grpo_core.cli.main train …"
         raise ConfigError(
-            f"torchrun started {started} processes, and the config says {wanted} (engine.devices {engine.devices} × "
+            f"torchrun started {started} processes, and the config says {expected} (engine.devices {engine.devices} × "
             f"engine.nodes {engine.nodes}). Set these to what is meant, or start it with: {line}; "
             "`grpo train` alone starts what the config says"
         )
@@ -42,19 +42,19 @@ def needed(engine: EngineConfig) -> bool:
 
 def _started() -> int:
     """How many processes torchrun says it has started. Raises ConfigError for marks that are no torchrun's."""
-    told = {mark: os.environ[mark] for mark in MARKS if mark in os.environ}
-    shown = ", ".join(f"{mark}={value!r}" for mark, value in told.items())
-    if absent := [mark for mark in MARKS if mark not in told]:
+    marks = {mark: os.environ[mark] for mark in MARKS if mark in os.environ}
+    shown = ", ".join(f"{mark}={value!r}" for mark, value in marks.items())
+    if absent := [mark for mark in MARKS if mark not in marks]:
         wrong = f"no {' and no '.join(absent)}"
-    elif odd := [f"{mark}={value!r}" for mark, value in told.items() if not value.isdecimal()]:
+    elif odd := [f"{mark}={value!r}" for mark, value in marks.items() if not value.isdecimal()]:
         wrong = f"{', '.join(odd)} is no number"
-    elif int(told["RANK"]) >= (started := int(told["WORLD_SIZE"])):
-        wrong = f"there is no rank {told['RANK']} among {started}"
+    elif int(marks["RANK"]) >= (started := int(marks["WORLD_SIZE"])):
+        wrong = f"there is no rank {marks['RANK']} among {started}"
     else:
         return started
     raise ConfigError(
         f"the environment has {shown}, and {wrong}. These come from torchrun, all of them together; where something "
-        f"else has set them, take them away: env -u {' -u '.join(told)} grpo train …"
+        f"else has set them, take them away: env -u {' -u '.join(marks)} grpo train …"
     )
 
 
@@ -62,7 +62,7 @@ def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: 
     """Run `grpo <words>` once for each device; returns the exit status of the first part that failed, or 0. Where a
     process was killed by a signal, this one ends by the same. On one machine it does not return: it becomes torchrun.
 
-    `also`: what, beside the config and its inputs, every machine must find that the first one has, such as a
+    `also`: what, besides the config and its inputs, every machine must find that the first one has, such as a
     checkpoint. Raises ConfigError.
     """
     engine = config.engine
@@ -80,13 +80,13 @@ def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: 
 
 
 def _inputs(config: RunConfig, config_file: Path) -> list[Path]:
-    """Local files and folders that the config names and that are here; what is missing here the trainer says itself."""
+    """Local files and folders that the config names and that are here; the trainer reports missing ones."""
     base = config_file.resolve().parent
     named = [base / Path(name).expanduser() for name in (config.data.path, config.eval.path) if name]
     if config.model.revision is None:
         model = Path(config.model.path).expanduser()
-        places = [base / model, Path(os.environ.get("GRPO_MODELS", base)) / model]  # as model.load.find_model looks
-        named += [place for place in places if place.is_dir()][:1]
+        folders = [base / model, Path(os.environ.get("GRPO_MODELS", base)) / model]  # as model.load.find_model looks
+        named += [folder for folder in folders if folder.is_dir()][:1]
     return [path for path in named if path.exists()]
 
 
@@ -101,7 +101,7 @@ def follow_parent() -> None:
 
 
 def end_by(number: int) -> NoReturn:
-    """End as a process does that this signal killed, so that whoever started us sees the cause."""
+    """End as a process does that this signal killed, so that the parent sees the cause."""
     sys.stdout.flush()
     sys.stderr.flush()
     if number != signal.SIGKILL:

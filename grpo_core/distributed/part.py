@@ -1,4 +1,4 @@
-"""The part of a run on a machine other than the first: told what to do over standard input, ended when that ends.
+"""The part of a run on a machine other than the first: controlled over standard input, ended when that ends.
 
 Its first line says what to run, where, and which files must be there; later lines say `stop` or `kill`. The line's end,
 whatever the cause, ends the part, so nothing stays behind when the first machine is gone. Started by hosts.py as
@@ -25,10 +25,10 @@ PAUSE = 0.1
 
 def serve() -> int:
     """Run one machine's part as the first line of standard input says; the rest of it says stop, kill, or ends."""
-    with open(0, "rb", buffering=0, closefd=False) as said:  # unbuffered: the lines after it are for _obey
-        first = said.readline()
+    with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the lines after it are for _obey
+        first = stdin.readline()
     if not first.endswith(b"\n"):
-        return 1  # whoever started us is gone
+        return 1  # the parent is gone
     plan = json.loads(first)
     faults = missing_here(plan["inputs"])
     if not Path(plan["folder"]).is_dir():
@@ -47,7 +47,7 @@ def serve() -> int:
 
 
 def _obey(child: "subprocess.Popen[bytes]") -> None:
-    """Until the child has ended: do what the line says."""
+    """Until the child has ended: follow the commands on standard input."""
     os.set_blocking(0, False)
     waiting = selectors.DefaultSelector()
     waiting.register(0, selectors.EVENT_READ)
@@ -60,12 +60,12 @@ def _obey(child: "subprocess.Popen[bytes]") -> None:
             continue
         if not waiting.select(PAUSE):
             continue
-        said = os.read(0, 4096)
-        if b"kill" in said:
+        received = os.read(0, 4096)
+        if b"kill" in received:
             child.kill()
-        elif b"stop" in said or not said:
+        elif b"stop" in received or not received:
             child.terminate()
-        if not said:
+        if not received:
             waiting.unregister(0)
             ends_at = time.monotonic() + GRACE
 

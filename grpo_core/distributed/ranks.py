@@ -169,8 +169,8 @@ class Ranks:
         total = torch.tensor([values[name] for name in names], dtype=torch.float64, device=self._device)
         with waiting(_WAITS):
             dist.all_reduce(total)
-            told = total.tolist()
-        return dict(zip(names, told, strict=True))
+            totals = total.tolist()
+        return dict(zip(names, totals, strict=True))
 
     def together(self, work: Callable[[], T]) -> T:
         """Do this rank's part of something. Where a rank fails with a GrpoError, every rank raises it, so that none
@@ -214,7 +214,7 @@ class Ranks:
         return None if self._store is None else RankStatus(self._store, self.rank, self.world, self.name)
 
     def leave(self) -> None:
-        if dist.is_initialized():  # of a rank alone too, where its engine asked for it
+        if dist.is_initialized():  # of a rank alone too, where its engine needs it
             dist.destroy_process_group()
 
     def _gather_1d(self, mine: Tensor) -> list[Tensor]:
@@ -238,9 +238,9 @@ def _reduce(bucket: Sequence[Tensor]) -> None:
         start += tensor.numel()
 
 
-def _own_device(wanted: str, local: int) -> torch.device:
+def _own_device(device: str, local: int) -> torch.device:
     """The device of this machine's rank `local`. Raises ConfigError, ModelError."""
-    if pick_device(wanted).type != "cuda":
+    if pick_device(device).type != "cuda":
         return torch.device("cpu")
     if (here := torch.cuda.device_count()) <= local:
         raise ConfigError(f"engine.devices asks for more GPUs than the {here} that this machine has")
@@ -272,7 +272,7 @@ class _Part(Generic[T]):
 
     @property
     def fault(self) -> list[str] | None:
-        """The failure as others are told of it."""
+        """The failure as sent to other ranks."""
         return None if self.failure is None else [type(self.failure).__name__, str(self.failure)]
 
     def result(self, faults: Sequence[Sequence[str] | None], name: Callable[[int], str]) -> T:

@@ -17,7 +17,7 @@ from grpo_core.distributed.launch import end_by, follow_parent
 from grpo_core.errors import Interrupted
 
 PATIENCE = 120
-"""Seconds that ranks have from a wish to stop to SIGKILL; whoever asked usually has less patience."""
+"""Seconds that ranks have from a stop request to SIGKILL; the caller usually has less patience."""
 
 
 def main(words: list[str]) -> int:

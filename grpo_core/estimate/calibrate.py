@@ -100,9 +100,9 @@ def _measure(
     )
     clock, pieces = Clock(settle=settling(device)), list[Piece]()
     # The first piece warms up: kernels are chosen, processes started, the optimiser's state is made.
-    wanted = (max(1, config.algorithm.mini_batches), *sizes(config))
+    counts = (max(1, config.algorithm.mini_batches), *sizes(config))
     start = time.perf_counter() - began
-    for number, count in enumerate(wanted, start=1):
+    for number, count in enumerate(counts, start=1):
         part = config.model_copy(update={"sampling": config.sampling.model_copy(update={"prompts_per_step": count})})
         group_sampler = GroupSampler(
             part,
@@ -114,13 +114,13 @@ def _measure(
             check=check,
         )
         peak_bytes(device)
-        progress.begin("sampling and scoring", len(wanted))
+        progress.begin("sampling and scoring", len(counts))
         progress.advance(number - 1, f"{count} problems")
         with clock.running(), training.whole():
             rollout.follow(0)
             drawn = group_sampler.draw(number)
         sampling = peak_bytes(device)
-        progress.begin("learning", len(wanted))
+        progress.begin("learning", len(counts))
         progress.advance(number - 1, f"{len(drawn.completions)} completions")
         with clock.running(), timed("update"):
             learn(drawn.kept, part, step=number, policy=inputs.policy, training=training)
@@ -133,9 +133,9 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
     """The estimate from what was measured."""
     sampling, algorithm, engine = config.sampling, config.algorithm, config.engine
     rows = sampling.prompts_per_step * sampling.group_size
-    completions = [one for piece in pieces for one in piece.drawn.completions]
-    lengths = [len(one.tokens) for one in completions]
-    limit = all(one.finish == "length" for one in completions)
+    completions = [completion for piece in pieces for completion in piece.drawn.completions]
+    lengths = [len(completion.tokens) for completion in completions]
+    limit = all(completion.finish == "length" for completion in completions)
     length, largest = mean(lengths), pieces[-1]
     about = 2 * stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0
     prompt = sum(piece.drawn.prompt_tokens for piece in pieces) / sum(piece.rows for piece in pieces)
@@ -148,12 +148,12 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
             "logprobs": share * rows * (prompt + tokens),
             "update": share * rows * (prompt + tokens),
         }
-        told = {}
+        by_phase = {}
         for phase in PHASES:
             points = [(piece.sizes[phase], piece.seconds[phase]) for piece in pieces if phase in piece.seconds]
             if points:
-                told[phase] = line(points).at(size[phase]) / (engine.devices * engine.nodes)
-        return told
+                by_phase[phase] = line(points).at(size[phase]) / (engine.devices * engine.nodes)
+        return by_phase
 
     groups = [group for piece in pieces for group in piece.drawn.fresh]
     mixed = sum(
@@ -177,10 +177,10 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
 
     device = inputs.policy.device
 
-    def whole(told: dict[str, float]) -> float:
-        """With one step off on GPUs of its own sampling costs only what learning does not cover."""
-        drawing = told["sample"] + told["reward"]
-        return max(drawing, sum(told.values()) - drawing) if apart(config, device) else sum(told.values())
+    def whole(by_phase: dict[str, float]) -> float:
+        """With one_step_off on separate GPUs, sampling costs only what learning does not cover."""
+        drawing = by_phase["sample"] + by_phase["reward"]
+        return max(drawing, sum(by_phase.values()) - drawing) if apart(config, device) else sum(by_phase.values())
 
     memory, above = _memory(config, inputs, pieces, length=length, prompt=prompt)
     per_step = whole(parts)
@@ -207,7 +207,7 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
 
 
 def apart(config: RunConfig, device: torch.device) -> bool:
-    """Whether a vLLM server samples, on GPUs of its own, while the policy learns on `device`."""
+    """Whether a vLLM server samples, on separate GPUs, while the policy learns on `device`."""
     engine = config.engine
     server = engine.rollout == "vllm" and engine.vllm.place == "server"
     return engine.one_step_off and server and device.type == "cuda"
@@ -224,29 +224,29 @@ def _memory(
     sampling = grown([(piece.rows, piece.sampling_bytes) for piece in pieces], full=wave)
     learning = grown([(piece.sizes["update"], piece.learning_bytes) for piece in pieces], full=portion)
     peak = max(sampling, learning)
-    # A wave or a micro-batch of the longest texts, by what a token of them was seen to take.
+    # A wave or a micro-batch of the longest texts, by the measured bytes per token.
     longest = config.sampling.max_completion_tokens / max(length, 1.0)
-    weights = sum(one.numel() * one.element_size() for one in inputs.policy.model.parameters())
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in inputs.policy.model.parameters())
     return int(peak), int(max(peak, weights + (sampling - weights) * min(longest, 2.0)))
 
 
 def _warnings(config: RunConfig, device: torch.device, *, limit: bool, mixed: int, groups: int) -> tuple[str, ...]:
-    told = []
+    warnings = []
     devices = config.engine.devices * config.engine.nodes
     if devices > 1:
-        told.append(
+        warnings.append(
             f"measured on one process; the work of a step was divided by {devices}, without what ranks exchange"
         )
     if limit:
-        told.append(
+        warnings.append(
             f"every completion reached the limit of {config.sampling.max_completion_tokens} tokens; a policy that "
             "learns to end sooner costs less"
         )
     if mixed == 0:
-        told.append(f"none of {groups} groups had rewards that differ: how many are learned from is not known")
+        warnings.append(f"none of {groups} groups had rewards that differ: how many are learned from is not known")
     if config.engine.one_step_off and not apart(config, device):
-        told.append("with engine.one_step_off sampling and learning share the device, so no time was taken off")
-    return tuple(told)
+        warnings.append("with engine.one_step_off sampling and learning share the device, so no time was taken off")
+    return tuple(warnings)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class SuiteItem:
         """What the policy is asked, before the template: functions, the prompt under its attack, options."""
         parts = []
         if self.functions:
-            listed = "\n".join(json.dumps(one, ensure_ascii=False) for one in self.functions)
+            listed = "\n".join(json.dumps(function, ensure_ascii=False) for function in self.functions)
             parts.append(
                 f"You can call these functions:\n{listed}\n\nAnswer with the calls alone, as [name(parameter=value)]; "
                 "where no function helps, answer in words."

@@ -17,7 +17,7 @@ from grpo_core.config.reward import RewardComponent, RewardConfig, RewardKind
 from grpo_core.errors import ConfigError, FieldProblem, RewardError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards import Rubric, Runner, Unscored
+from grpo_core.rewards import Rubric, Runner, ScoreRequest
 
 SCORERS: dict[ScorerKind, tuple[RewardKind, dict[str, JsonValue]]] = {
     "exact": ("exact", {"extract": "marked", "column": "target"}),
@@ -58,7 +58,7 @@ class Scorer:
         the completion."""
         (part,) = self.rubric.parts
         try:
-            part.kind.rule()(Unscored(item.scored_problem(), ""), part.params)
+            part.kind.rule()(ScoreRequest(item.scored_problem(), ""), part.params)
         except RewardError as error:
             return str(error).removeprefix(f"problem {item.id}: ")
         return None
@@ -68,7 +68,7 @@ class Scorer:
     ) -> list[ComponentScore]:
         """One score for each (item, completion), in order. `check` is called often and may raise to stop."""
         with Runner(self.rubric) as runner:
-            samples = [Unscored(item.scored_problem(), completion) for item, completion in answers]
+            samples = [ScoreRequest(item.scored_problem(), completion) for item, completion in answers]
             return [scored.components["score"] for scored in runner.score(samples, check=check)]
 
 

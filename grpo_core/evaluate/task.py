@@ -16,7 +16,7 @@ from grpo_core.data.prompts import Encoded, encode_problems
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards import Runner, Unscored
+from grpo_core.rewards import Runner, ScoreRequest
 
 _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
 """Names of random streams, apart from training: 0 and 1 are in trainer/sampling.py, 3 in trainer/recorder.py."""
@@ -180,11 +180,11 @@ def _number(name: str) -> int:
 def _passed(
     problems: Sequence[Problem], runner: Runner, success: str, answered: Sequence[Answered], check: Callable[[], None]
 ) -> list[ComponentScore]:
-    """All in one go, so that a verifier that works side by side has enough to do."""
-    samples = [Unscored(problems[one.place], one.completion, one.tokens) for one in answered]
+    """All in one go, so that a parallel verifier has enough to do."""
+    samples = [ScoreRequest(problems[answer.place], answer.completion, answer.tokens) for answer in answered]
     scores = [scored.components[success] for scored in runner.score(samples, check=check)]
     return [score.model_copy(update={"value": float(score.passed is True)}) for score in scores]
 
 
 def _scored(suite: Suite, answered: Sequence[Answered], check: Callable[[], None]) -> list[ComponentScore]:
-    return suite.scorer.score([(suite.items[one.place], one.completion) for one in answered], check)
+    return suite.scorer.score([(suite.items[answer.place], answer.completion) for answer in answered], check)

@@ -22,32 +22,32 @@ def measured_in(path: Path) -> list[Measured]:
     is no such file."""
     if not path.is_file():
         return []
-    found, items = [], []
+    measured, items = [], []
     with path.open("rb") as handle:
         for line in handle:
             match ENVELOPE.validate_json(line).record:
                 case EvalItem() as item:
                     items.append(item)
                 case EvalResult() as result:
-                    found.append(Measured(result, items))
+                    measured.append(Measured(result, items))
                     items = []
                 case _:
                     pass
-    return found
+    return measured
 
 
 def interval(items: Sequence[EvalItem]) -> Interval:
-    """Wilson's 95 % interval of the mean score; where items come in clusters, of as many as they are worth."""
+    """Wilson's 95 % interval of the mean score; where items come in clusters, of the effective number."""
     scores = [item.score for item in items]
     share, worth = sum(scores) / len(scores), float(len(scores))
     if any(item.cluster for item in items):
-        worth = effective_n(scores, [item.cluster or f"\0{place}" for place, item in enumerate(items)])
+        worth = effective_n(scores, [item.cluster or f"\0{index}" for index, item in enumerate(items)])
     return wilson(min(share, 1.0) * worth, worth)
 
 
-def share(told: Measured) -> str:
-    """Score, share and interval; truncated and failed answers apart."""
-    result, around = told.result, interval(told.items)
+def share(measured: Measured) -> str:
+    """Score, share and interval; truncated and failed answers separately."""
+    result, around = measured.result, interval(measured.items)
     word = "right" if result.suite == HELDOUT else "scored"
     return (
         f"{result.correct:g} of {result.problems} {word} = {format_percent(result.correct / result.problems)} "
@@ -56,11 +56,11 @@ def share(told: Measured) -> str:
     )
 
 
-def log_line(told: Measured) -> str:
+def log_line(measured: Measured) -> str:
     """One line of a run's log."""
-    result = told.result
+    result = measured.result
     if result.suite != HELDOUT:
-        return f"{result.suite} {result.phase}: {share(told)}"
+        return f"{result.suite} {result.phase}: {share(measured)}"
     return (
         f"accuracy {result.phase}: {result.correct:g} of {result.problems} "
         f"({format_percent(result.correct / result.problems)}; {result.truncated} truncated, {result.errors} errors)"
@@ -68,11 +68,11 @@ def log_line(told: Measured) -> str:
 
 
 def table(measured: Sequence[Measured]) -> str:
-    """All results, one a line, in columns. A suite whose items come in clusters tells how many these are."""
+    """All results, one a line, in columns. A suite whose items come in clusters shows how many these are."""
     rows = [("suite", "score", "share", "95 % interval", "clusters", "truncated", "errors")]
-    for told in measured:
-        result, around = told.result, interval(told.items)
-        clusters = {item.cluster for item in told.items if item.cluster}
+    for entry in measured:
+        result, around = entry.result, interval(entry.items)
+        clusters = {item.cluster for item in entry.items if item.cluster}
         rows.append(
             (
                 result.suite,
@@ -90,15 +90,15 @@ def table(measured: Sequence[Measured]) -> str:
     )
 
 
-def as_dict(told: Measured) -> dict[str, object]:
+def as_dict(measured: Measured) -> dict[str, object]:
     """A result with its interval and its slices, for JSON."""
     slices: dict[str, list[EvalItem]] = {}
-    for item in told.items:
+    for item in measured.items:
         if item.slice:
             slices.setdefault(item.slice, []).append(item)
     return {
-        **told.result.model_dump(mode="json", exclude={"kind"}),
-        **_share(told.items),
+        **measured.result.model_dump(mode="json", exclude={"kind"}),
+        **_share(measured.items),
         "slices": {
             name: {"problems": len(items), "correct": sum(item.score for item in items), **_share(items)}
             for name, items in sorted(slices.items())

@@ -23,14 +23,14 @@ from grpo_core.runtime.fault_injection import fault
 
 MANIFEST = "checkpoint.json"
 STATE = "state.json"
-"""What a checkpoint that a run can resume from holds beside its tensors."""
+"""What a checkpoint that a run can resume from holds besides its tensors."""
 PINNED = "pinned.json"
 """Beside the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
 wants kept, and the newest that the platform knows of, which alone another attempt can resume from."""
 
 
 class _Sealed(BaseModel):
-    """The manifest file: without a digest of its own, a changed byte in it could go unseen."""
+    """The manifest file: without its own digest, a changed byte in it could go unseen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,12 +50,12 @@ def temporary_of(folder: Path) -> Path:
 
 def step_folders(checkpoints: Path) -> dict[int, Path]:
     """The checkpoints that a run can resume from, whole or not, by step, oldest first."""
-    found = {
+    folders = {
         int(path.name.removeprefix("step-")): path
         for path in checkpoints.glob("step-*")
         if path.is_dir() and path.name.removeprefix("step-").isdigit()
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(folders.items()))
 
 
 @contextmanager
@@ -107,12 +107,12 @@ def verify_checkpoint(folder: Path) -> CheckpointManifest:
     naming the first that differs."""
     manifest = read_manifest(folder)
     try:
-        found = file_entries(folder)
-        found.pop(MANIFEST, None)
-        for name in sorted(manifest.files.keys() | found.keys()):
-            if manifest.files.get(name) != found.get(name):
+        actual = file_entries(folder)
+        actual.pop(MANIFEST, None)
+        for name in sorted(manifest.files.keys() | actual.keys()):
+            if manifest.files.get(name) != actual.get(name):
                 state = (
-                    "is missing" if name not in found else "was added" if name not in manifest.files else "was changed"
+                    "is missing" if name not in actual else "was added" if name not in manifest.files else "was changed"
                 )
                 raise CheckpointError(f"checkpoint {folder}: {name} {state}")
             check_model_file(folder / name)
@@ -134,19 +134,19 @@ def file_entries(folder: Path) -> dict[str, FileEntry]:
 
 def publish_folder(temporary: Path, folder: Path) -> None:
     """Make `temporary` durable and give it its name. A folder already there is replaced; a kill on the way leaves it
-    aside, and `put_back` gives it its name again."""
+    renamed, and `put_back` gives it its name again."""
     put_back(folder)
     for path in sorted(temporary.rglob("*")):
         fsync(path)
     fsync(temporary)
     fault("checkpoint:synced")
     if folder.exists():
-        aside = _aside_of(folder)
-        folder.rename(aside)
+        old = _old_of(folder)
+        folder.rename(old)
         fault("replace:aside")
         temporary.rename(folder)
         fault("replace:renamed")
-        shutil.rmtree(aside)
+        shutil.rmtree(old)
     else:
         temporary.rename(folder)
     fault("checkpoint:renamed")
@@ -156,25 +156,25 @@ def publish_folder(temporary: Path, folder: Path) -> None:
 
 def put_back(folder: Path) -> None:
     """End what a kill left of replacing `folder`: where neither had its name, the old one has it again."""
-    aside = _aside_of(folder)
-    if not aside.exists():
+    old = _old_of(folder)
+    if not old.exists():
         return
     if folder.exists():
-        shutil.rmtree(aside)
+        shutil.rmtree(old)
     else:
-        aside.rename(folder)
+        old.rename(folder)
 
 
-def _aside_of(folder: Path) -> Path:
+def _old_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old.tmp")
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a checkpoint so that no reader finds half of it."""
-    aside = temporary_of(folder)
-    folder.rename(aside)
+    temporary = temporary_of(folder)
+    folder.rename(temporary)
     fault("prune:renamed")
-    shutil.rmtree(aside)
+    shutil.rmtree(temporary)
     fault("prune:removed")
 
 

@@ -1,4 +1,4 @@
-"""Room on the disk: asked for before much is written, told in one way where it has run out, and appending to files so
+"""Room on the disk: checked before much is written, reported in one way where it has run out, and appending to files so
 that they stand well when it does. Loads no torch."""
 
 import errno

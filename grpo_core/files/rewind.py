@@ -18,22 +18,22 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
     """Keep records up to `seq` and checkpoints up to `step`. Returns the folder that the rest went to; None when there
     was no rest. Raises DiskFullError; RunDirError as `kept_bytes` does, and then nothing was moved."""
     kept = kept_bytes(folder, seq)
-    aside = folder / "superseded" / str(_next(folder / "superseded"))
+    superseded = folder / "superseded" / str(_next(folder / "superseded"))
     with told_when_full(folder, "what a resume puts aside"):
         for name in ("outcome.json", "progress.json"):
-            _move(folder, folder / name, aside)
+            _move(folder, folder / name, superseded)
         for name in ("manifest.json", "config.yaml"):
-            _copy(folder, folder / name, aside)  # the next one replaces it whole
+            _copy(folder, folder / name, superseded)  # the next one replaces it whole
         for path in sorted((folder / "samples").glob("step-*.jsonl")):
             if int(path.stem.removeprefix("step-")) > step:
-                _move(folder, path, aside)
+                _move(folder, path, superseded)
         for path, size in kept.items():
-            _cut(folder, path, size, aside)
+            _cut(folder, path, size, superseded)
         for number, path in step_folders(folder / "checkpoints").items():
             if number > step:
-                _move(folder, path, aside)
-        _move(folder, folder / "checkpoints" / "final", aside)
-    return aside if aside.exists() else None
+                _move(folder, path, superseded)
+        _move(folder, folder / "checkpoints" / "final", superseded)
+    return superseded if superseded.exists() else None
 
 
 def kept_bytes(folder: Path, seq: int) -> dict[Path, int]:
@@ -55,10 +55,10 @@ def _kept(path: Path, seq: int) -> int:
     with path.open("rb") as handle:
         for number, line in enumerate(handle, start=1):
             end += len(line)
-            found = _seq(line)
-            if found is None:
+            record_seq = _seq(line)
+            if record_seq is None:
                 unread = unread or number
-            elif found > seq:
+            elif record_seq > seq:
                 break
             elif unread is not None:
                 raise unreadable(path, unread)
@@ -77,7 +77,7 @@ def _seq(line: bytes) -> int | None:
         return None
 
 
-def _cut(folder: Path, path: Path, kept: int, aside: Path) -> None:
+def _cut(folder: Path, path: Path, kept: int, superseded: Path) -> None:
     """Move what is behind the first `kept` bytes away."""
     with path.open("rb") as handle:
         handle.seek(kept)
@@ -85,9 +85,9 @@ def _cut(folder: Path, path: Path, kept: int, aside: Path) -> None:
     if not rest:
         return
     if kept == 0:
-        _move(folder, path, aside)
+        _move(folder, path, superseded)
         return
-    target = _place(folder, path, aside)
+    target = _place(folder, path, superseded)
     target.write_bytes(rest)
     fsync(target)
     fsync(target.parent)
@@ -96,25 +96,25 @@ def _cut(folder: Path, path: Path, kept: int, aside: Path) -> None:
     fsync(path)
 
 
-def _move(folder: Path, path: Path, aside: Path) -> None:
+def _move(folder: Path, path: Path, superseded: Path) -> None:
     if path.exists():
-        target = _place(folder, path, aside)
+        target = _place(folder, path, superseded)
         path.rename(target)
         fsync(target.parent)
         fsync(path.parent)
 
 
-def _copy(folder: Path, path: Path, aside: Path) -> None:
+def _copy(folder: Path, path: Path, superseded: Path) -> None:
     if path.exists():
-        target = _place(folder, path, aside)
+        target = _place(folder, path, superseded)
         shutil.copyfile(path, target)
         fsync(target)
         fsync(target.parent)
 
 
-def _place(folder: Path, path: Path, aside: Path) -> Path:
+def _place(folder: Path, path: Path, superseded: Path) -> Path:
     """Where a file of the run's `folder` goes, with the folders on the way there made durable up to the run's own."""
-    target = aside / path.relative_to(folder)
+    target = superseded / path.relative_to(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     for made in target.parents:
         if made == folder:

@@ -11,7 +11,7 @@
     checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker
     log.txt            what the trainer printed
     vllm.log           what a vLLM server of the run printed
-    estimate.json      what the run was expected to cost, where `grpo train --estimate` was told
+    estimate.json      what the run was expected to cost, where `grpo train --estimate` was given it
     progress.json      how far it is inside its phase, by now
     outcome.json       how it ended; there is none while it runs
     superseded/1/      what stood in these files before a resume took the run back to an earlier step
@@ -70,7 +70,7 @@ class RunDir:
         """Steps of the groups that the spool had no room for, one entry a group."""
         self._lock: int | None = None
         self._writing = threading.RLock()
-        """The watchdog writes from a thread of its own."""
+        """The watchdog writes from its own thread."""
 
     @classmethod
     def create(cls, path: Path, *, spool: bool = False, spool_cap: int | None = None) -> Self:
@@ -260,7 +260,7 @@ class RunDir:
     def _commit(self) -> None:
         if self._held is not None:
             return
-        if self._dropped:  # told with the files that hold them, so that a kill leaves no gap untold
+        if self._dropped:  # reported with the files that hold them, so that a kill leaves no gap unreported
             self._tell_dropped()
         try:
             append_all(self._pending)
@@ -368,7 +368,7 @@ class RunDir:
         return self._spooled + waiting > self._cap
 
     def _tell_dropped(self) -> None:
-        """A gap in the samples is told, never silent."""
+        """A gap in the samples is reported, never silent."""
         first, last, groups = min(self._dropped), max(self._dropped), len(self._dropped)
         self._dropped.clear()
         which = "1 group" if groups == 1 else f"{groups} groups"

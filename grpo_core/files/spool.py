@@ -87,14 +87,14 @@ class SpoolReader:
 
         Raises RunDirError when a record is corrupt or a seq is missing: shipping around a hole would hide it.
         """
-        found: list[Spooled] = []
+        records: list[Spooled] = []
         size = 0
         for record in self._frames():
-            found.append(record)
+            records.append(record)
             size += len(record.body)
-            if len(found) >= limit or size >= max_bytes:
+            if len(records) >= limit or size >= max_bytes:
                 break
-        return found
+        return records
 
     def drop_through(self, seq: int) -> None:
         """Delete the segments whose records the platform all holds. The newest segment stays until it is finished."""

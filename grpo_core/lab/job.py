@@ -54,7 +54,7 @@ class TryOptions(Part):
     def _one_of_them(self) -> Self:
         if bool(self.texts) == bool(self.rows):
             raise ValueError("give either texts to score or a number of rows of the dataset")
-        if (chars := sum(len(one.prompt) + len(one.answer) + len(one.completion) for one in self.texts)) > (
+        if (chars := sum(len(text.prompt) + len(text.answer) + len(text.completion) for text in self.texts)) > (
             MAX_GIVEN_CHARS
         ):
             raise ValueError(f"the texts have {chars:,} characters together; {MAX_GIVEN_CHARS:,} at most are taken")
@@ -118,10 +118,10 @@ OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions | Estimate
 }
 
 
-def options_of(kind: LabKind, told: Any) -> Options:
+def options_of(kind: LabKind, options: Any) -> Options:
     """The options of a job of this kind. Raises ConfigError with `options.<field>` for each fault."""
     try:
-        return OPTIONS[kind].model_validate(told)
+        return OPTIONS[kind].model_validate(options)
     except ValidationError as error:
         problems = field_problems(error, prefix="options", model=OPTIONS[kind])
         listed = "\n".join(f"  {problem}" for problem in problems)
@@ -178,13 +178,13 @@ class Job(Part):
         """YAML, or JSON where the name ends in .json. Raises ConfigError naming every fault."""
         try:
             text = path.read_text(encoding="utf-8")
-            told = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
+            content = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
         except OSError as error:
             raise ConfigError(f"cannot read the job {path}: {error.strerror}") from None
         except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"{path} is neither YAML nor JSON: {error}") from None
         try:
-            job = cls.model_validate(told)
+            job = cls.model_validate(content)
         except ValidationError as error:
             problems = field_problems(error, model=cls)
             listed = "\n".join(f"  {problem}" for problem in problems)
@@ -194,7 +194,7 @@ class Job(Part):
 
     def chosen(self) -> Options:
         """The options, checked. Raises ConfigError."""
-        found = options_of(self.kind, self.options)
-        if isinstance(found, TryOptions) and found.rows and self.data is None:
+        options = options_of(self.kind, self.options)
+        if isinstance(options, TryOptions) and options.rows and self.data is None:
             raise ConfigError("options.rows: rows are of a dataset; give data, or texts instead")
-        return found
+        return options

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpo_core.data.problem import Problem
-from grpo_core.probe.cases.cases import asked
+from grpo_core.probe.cases.cases import read_questions
 from grpo_core.probe.cases.forms import forms_for
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.runner import Runner
 
 OWN = ("completion", "solution")
@@ -33,26 +33,26 @@ class Answered:
 
 def answered(problems: Sequence[Problem], *, runner: Runner, check: Callable[[], None] = lambda: None) -> Answered:
     """One answer for each problem, in order."""
-    told = asked(runner.rubric, problems)
-    bare = [one for one in told if _own(one.problem) is None]
+    questions = read_questions(runner.rubric, problems)
+    bare = [question for question in questions if _own(question.problem) is None]
     if not bare:
-        return Answered([RowAnswer(one, _own(one) or "", "row") for one in problems], None)
+        return Answered([RowAnswer(problem, _own(problem) or "", "row") for problem in problems], None)
     tried = bare[:_TRIED]
     best, most = None, float("-inf")
-    for form in forms_for(runner.rubric, {one.subject for one in bare}):
-        texts = [(one.problem, form.write(one.problem, one.gold)) for one in tried]
-        samples = [Unscored(problem, text) for problem, text in texts if text is not None]
+    for form in forms_for(runner.rubric, {question.subject for question in bare}):
+        texts = [(question.problem, form.write(question.problem, question.gold)) for question in tried]
+        samples = [ScoreRequest(problem, text) for problem, text in texts if text is not None]
         earned = sum(scored.reward or 0.0 for scored in runner.score(samples, check=check)) / len(tried)
         if samples and earned > most + 1e-9:  # the first of equals: the one that the parameters name first
             best, most = form, earned
     answers = []
-    for one in told:
-        own = _own(one.problem)
+    for question in questions:
+        own = _own(question.problem)
         if own is not None:
-            answers.append(RowAnswer(one.problem, own, "row"))
+            answers.append(RowAnswer(question.problem, own, "row"))
         else:
-            text = best.write(one.problem, one.gold) if best is not None else None
-            answers.append(RowAnswer(one.problem, one.gold if text is None else text, "reference"))
+            text = best.write(question.problem, question.gold) if best is not None else None
+            answers.append(RowAnswer(question.problem, question.gold if text is None else text, "reference"))
     return Answered(answers, best.title if best is not None else None)
 
 

@@ -137,28 +137,32 @@ def result_of(
     problems_left_out: int = 0,
 ) -> LabResult:
     """The sums over the samples. `weights` by component, in the rubric's order."""
-    rewards = [one.reward for one in samples if one.reward is not None]
+    rewards = [sample.reward for sample in samples if sample.reward is not None]
     values = {name: _weighted(samples, name, weight) for name, weight in weights.items()}
-    sizes = {name: _mean([abs(value) for value in told]) for name, told in values.items()}
+    sizes = {name: _mean([abs(value) for value in weighted]) for name, weighted in values.items()}
     whole = math.fsum(sizes.values())
-    scores = [(name, score) for one in samples for name, score in one.components.items()]
-    judged = {name: [s.passed for told, s in scores if told == name and s.passed is not None] for name in weights}
+    scores = [(name, score) for sample in samples for name, score in sample.components.items()]
+    judged = {
+        name: [s.passed for component, s in scores if component == name and s.passed is not None] for name in weights
+    }
     return LabResult(
         kind=kind,
         rubric_digest=rubric_digest,
         samples=list(samples),
-        groups=len({one.group for one in samples}),
+        groups=len({sample.group for sample in samples}),
         group_size=group_size,
         no_signal=no_signal(samples) if kind == "sample" else None,
         rewards=summary(rewards),
         histogram=histogram(rewards),
-        component_means={name: _mean(told) for name, told in values.items()},
+        component_means={name: _mean(weighted) for name, weighted in values.items()},
         component_shares={name: size / whole if whole else 0.0 for name, size in sizes.items()},
-        passed={name: _mean([float(one) for one in told]) for name, told in judged.items() if told},
+        passed={name: _mean([float(verdict) for verdict in verdicts]) for name, verdicts in judged.items() if verdicts},
         errors=dict(Counter(score.error_class or "verifier" for _, score in scores if score.error is not None)),
         errors_by_component=dict(Counter(name for name, score in scores if score.error is not None)),
         seconds_per_call={
-            name: times([score.seconds for told, score in scores if told == name]) for name in weights if samples
+            name: times([score.seconds for component, score in scores if component == name])
+            for name in weights
+            if samples
         },
         cost=dict(cost or {}),
         sandbox=dict(sandbox) if sandbox is not None else None,
@@ -171,36 +175,36 @@ def result_of(
 
 def no_signal(samples: Sequence[LabSample]) -> NoSignal:
     groups: dict[int, list[LabSample]] = {}
-    for one in samples:
-        groups.setdefault(one.group, []).append(one)
-    told: Counter[str] = Counter()
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    counts: Counter[str] = Counter()
     for members in groups.values():
-        rewards = [one.reward for one in members if one.reward is not None]
+        rewards = [sample.reward for sample in members if sample.reward is not None]
         if len(rewards) < 2:
-            told["unscored"] += 1
+            counts["unscored"] += 1
         elif not nearly_equal(rewards):
-            told["mixed"] += 1
+            counts["mixed"] += 1
         else:
-            told[_why_equal(members)] += 1
-    equal = told["all_right"] + told["all_wrong"] + told["all_equal"]
+            counts[_why_equal(members)] += 1
+    equal = counts["all_right"] + counts["all_wrong"] + counts["all_equal"]
     return NoSignal(
         groups=equal,
-        of=equal + told["mixed"],
-        all_right=told["all_right"],
-        all_wrong=told["all_wrong"],
-        all_equal=told["all_equal"],
-        unscored=told["unscored"],
+        of=equal + counts["mixed"],
+        all_right=counts["all_right"],
+        all_wrong=counts["all_wrong"],
+        all_equal=counts["all_equal"],
+        unscored=counts["unscored"],
     )
 
 
 def _why_equal(members: Sequence[LabSample]) -> str:
-    """all_right: every component that judges says so of every answer. all_wrong: one says wrong of every answer."""
-    scored = [one for one in members if one.reward is not None]
-    verdicts = [{one.components[name].passed for one in scored} for name in scored[0].components]
-    judging = [told for told in verdicts if None not in told]
-    if judging and all(told == {True} for told in judging):
+    """all_right: every component that judges passed every answer. all_wrong: one failed every answer."""
+    scored = [sample for sample in members if sample.reward is not None]
+    verdicts = [{sample.components[name].passed for sample in scored} for name in scored[0].components]
+    judging = [outcomes for outcomes in verdicts if None not in outcomes]
+    if judging and all(outcomes == {True} for outcomes in judging):
         return "all_right"
-    return "all_wrong" if any(told == {False} for told in judging) else "all_equal"
+    return "all_wrong" if any(outcomes == {False} for outcomes in judging) else "all_equal"
 
 
 def summary(values: Sequence[float]) -> Summary:
@@ -221,7 +225,7 @@ def histogram(values: Sequence[float]) -> Histogram:
     counts = [0] * _BINS
     for value in values:
         counts[min(int((value - low) / width), _BINS - 1)] += 1
-    return Histogram(edges=[low + place * width for place in range(_BINS)] + [high], counts=counts)
+    return Histogram(edges=[low + index * width for index in range(_BINS)] + [high], counts=counts)
 
 
 def times(seconds: Sequence[float]) -> Times:
@@ -238,10 +242,10 @@ def fitted(result: LabResult, limit: int = MAX_RESULT_BYTES) -> LabResult:
         return result
     samples = list(result.samples)
     left_out = 0
-    for place in range(len(samples) - 1, -1, -1):
-        bare = _bare(samples[place])
-        size -= len(_json(samples[place])) - len(_json(bare))
-        samples[place] = bare
+    for index in range(len(samples) - 1, -1, -1):
+        bare = _bare(samples[index])
+        size -= len(_json(samples[index])) - len(_json(bare))
+        samples[index] = bare
         left_out += 1
         if size <= limit - 1024:  # the count itself takes some bytes
             break
@@ -262,7 +266,7 @@ def _json(body: BaseModel) -> bytes:
 
 
 def _weighted(samples: Sequence[LabSample], name: str, weight: float) -> list[float]:
-    scores = [one.components[name] for one in samples]
+    scores = [sample.components[name] for sample in samples]
     return [weight * score.value for score in scores if score.value is not None]
 
 

@@ -16,7 +16,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.lab.job import EstimateOptions, Job, JobModel, ProbeOptions, SampleOptions, TryOptions
 from grpo_core.lab.result import LabResult, LabSample, fitted, result_of
-from grpo_core.rewards import Rubric, Runner, Unscored
+from grpo_core.rewards import Rubric, Runner, ScoreRequest
 from grpo_core.rewards.base import Context
 from grpo_core.runtime.progress import Progress
 from grpo_core.text import UNSTORABLE
@@ -39,7 +39,7 @@ def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: 
     rubric = Rubric(job.reward)
     if isinstance(options, ProbeOptions):
         return _probe(job, rubric, options, base=base, progress=progress, check=check)
-    # What a component cannot score is told with its sample, also where a run would end by it.
+    # What a component cannot score is recorded with its sample, also where it would end a run.
     forgiving = Rubric(RewardConfig.model_validate({**job.reward.model_dump(), "on_error": "mask"}))
     kind: Literal["try", "sample"] = "sample"
     form, left_out, group_size = None, 0, None
@@ -106,8 +106,8 @@ def _tried(
 ) -> tuple[list[LabSample], str | None]:
     if options.texts:
         given = [
-            Unscored(Problem(f"text-{place}", one.prompt, one.answer, dict(one.meta)), one.completion)
-            for place, one in enumerate(options.texts, start=1)
+            ScoreRequest(Problem(f"text-{index}", text.prompt, text.answer, dict(text.meta)), text.completion)
+            for index, text in enumerate(options.texts, start=1)
         ]
         return _scored(runner, given, ["given"] * len(given), progress=progress, check=check), None
     from grpo_core.lab.reference import answered
@@ -116,23 +116,23 @@ def _tried(
     runner.rubric.check_problems(problems)
     progress.begin("writing answers", len(problems))
     rows = answered(problems, runner=runner, check=check)
-    unscored = [Unscored(one.problem, one.completion) for one in rows.answers]
-    origins = [one.origin for one in rows.answers]
+    unscored = [ScoreRequest(answer.problem, answer.completion) for answer in rows.answers]
+    origins = [answer.origin for answer in rows.answers]
     return _scored(runner, unscored, origins, progress=progress, check=check), rows.form
 
 
 def _scored(
-    runner: Runner, samples: Sequence[Unscored], origins: Sequence[Any], *, progress: Progress, check: Check
+    runner: Runner, samples: Sequence[ScoreRequest], origins: Sequence[Any], *, progress: Progress, check: Check
 ) -> list[LabSample]:
-    """Each a group of its own."""
+    """Each sample is its own group."""
     progress.begin("scoring", len(samples))
-    told: list[LabSample] = []
+    lab_samples: list[LabSample] = []
     for start in range(0, len(samples), _SCORED_AT_ONCE):
-        some = samples[start : start + _SCORED_AT_ONCE]
-        for sample, scored in zip(some, runner.score(some, check=check), strict=True):
-            told.append(_told(sample, scored, group=len(told), origin=origins[len(told)]))
-        progress.advance(len(told), "answers scored")
-    return told
+        batch = samples[start : start + _SCORED_AT_ONCE]
+        for sample, scored in zip(batch, runner.score(batch, check=check), strict=True):
+            lab_samples.append(_lab_sample(sample, scored, group=len(lab_samples), origin=origins[len(lab_samples)]))
+        progress.advance(len(lab_samples), "answers scored")
+    return lab_samples
 
 
 # ---------------------------------------------------------------------- answers of a base model
@@ -145,8 +145,8 @@ def _sampled(
     assert job.model is not None
     problems = _problems(job, base)
     if len(problems) > options.problems:
-        places = sorted(random.Random(options.seed).sample(range(len(problems)), options.problems))
-        problems = [problems[place] for place in places]
+        indices = sorted(random.Random(options.seed).sample(range(len(problems)), options.problems))
+        problems = [problems[index] for index in indices]
     runner.rubric.check_problems(problems)
 
     import torch
@@ -173,40 +173,46 @@ def _sampled(
     rollout = LocalRollout(policy, max_rows=rows, check=check, tell=progress.line)
     decoding = Decoding(max_tokens=options.max_completion_tokens, temperature=options.temperature, top_p=options.top_p)
     progress.begin("sampling and scoring", len(encoded.prompts))
-    told: list[LabSample] = []
+    lab_samples: list[LabSample] = []
     at_once = max(1, rows // options.group_size)
     for first in range(0, len(encoded.prompts), at_once):
-        some = encoded.prompts[first : first + at_once]
+        batch = encoded.prompts[first : first + at_once]
         groups = rollout.generate(
-            [prompted.tokens for prompted in some],
+            [prompted.tokens for prompted in batch],
             samples=options.group_size,
             decoding=decoding,
             key=(options.seed, 1, 1),
-            places=range(first, first + len(some)),
+            places=range(first, first + len(batch)),
         )
         flat = [
-            (place, prompted, one)
-            for place, (prompted, group) in enumerate(zip(some, groups, strict=True), start=first)
-            for one in group
+            (index, prompted, completion)
+            for index, (prompted, group) in enumerate(zip(batch, groups, strict=True), start=first)
+            for completion in group
         ]
         unscored = [
-            Unscored(prompted.problem, completion_text(policy.tokenizer, one.tokens, policy.eos_ids), len(one.tokens))
-            for _, prompted, one in flat
+            ScoreRequest(
+                prompted.problem,
+                completion_text(policy.tokenizer, completion.tokens, policy.eos_ids),
+                len(completion.tokens),
+            )
+            for _, prompted, completion in flat
         ]
-        for (place, _, one), sample, scored in zip(flat, unscored, runner.score(unscored, check=check), strict=True):
-            told.append(_told(sample, scored, group=place, origin="sampled", finish=one.finish))
-        progress.advance(first + len(some), "problems sampled and scored")
-    return told, len(encoded.dropped)
+        for (index, _, completion), sample, scored in zip(
+            flat, unscored, runner.score(unscored, check=check), strict=True
+        ):
+            lab_samples.append(_lab_sample(sample, scored, group=index, origin="sampled", finish=completion.finish))
+        progress.advance(first + len(batch), "problems sampled and scored")
+    return lab_samples, len(encoded.dropped)
 
 
-def _model(asked: JobModel, base: Path, device: str) -> Any:
+def _model(job_model: JobModel, base: Path, device: str) -> Any:
     import torch
 
     from grpo_core.config.run import ModelConfig
     from grpo_core.model.load import find_model, load_model
 
-    config = ModelConfig(path=asked.path, revision=asked.revision, dtype=asked.dtype)
-    model = load_model(find_model(config, base=base), dtype=asked.dtype, device=torch.device(device))
+    config = ModelConfig(path=job_model.path, revision=job_model.revision, dtype=job_model.dtype)
+    model = load_model(find_model(config, base=base), dtype=job_model.dtype, device=torch.device(device))
     model.model.requires_grad_(False)
     return model
 
@@ -232,7 +238,7 @@ def _device(job: Job) -> str:
     return str(pick_device(job.device))
 
 
-def _told(sample: Unscored, scored: Any, *, group: int, origin: Any, finish: Any = None) -> LabSample:
+def _lab_sample(sample: ScoreRequest, scored: Any, *, group: int, origin: Any, finish: Any = None) -> LabSample:
     return LabSample(
         problem_id=_kept(sample.problem.id),
         prompt=_kept(sample.problem.prompt),

@@ -55,7 +55,7 @@ def plain_head(model: Any, temperature: float) -> Head | None:
 def token_terms(
     head: Head, hidden_ND: Tensor, targets_N: Tensor, *, entropy: bool, logits_at_once: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """log π(target) of every token and, when asked for, the entropy of its distribution in nats; fp32, shape N.
+    """log π(target) of every token and, when requested, the entropy of its distribution in nats; fp32, shape N.
     Differentiable when gradients are on."""
     portion = head.portion(logits_at_once)
     logprobs_N, entropy_N = _Terms.apply(  # type: ignore[no-untyped-call]
@@ -161,7 +161,7 @@ class _Work:
             self.grad_bias_V += grad_nV.sum(0)
 
     def wants(self, hidden: bool, weight: bool, bias: bool) -> None:
-        """Make room for the gradients that are asked for, the weight's in fp32."""
+        """Allocate the gradients that are requested, the weight's in fp32."""
         device = self._hidden_ND.device
         if hidden:
             self.grad_hidden_ND = torch.empty_like(self._hidden_ND)

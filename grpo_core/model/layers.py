@@ -30,10 +30,10 @@ def compile_layers(model: Any) -> None:
     try:
         torch.compile(torch.sin)(torch.ones(3, device=next(model.parameters()).device))
     except RuntimeError as error:
-        said = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             "engine.torch_compile: torch.compile does not work here. On a CPU it needs a C++ compiler (Debian: apt-get "
-            f"install g++), on a GPU Triton; install it, or switch torch_compile off. PyTorch says: {said}"
+            f"install g++), on a GPU Triton; install it, or switch torch_compile off. PyTorch says: {reason}"
         ) from error
     for layer in layers:
         layer.forward = partial(_compiled, layer.forward, torch.compile(layer.forward, dynamic=True))
@@ -68,7 +68,7 @@ def _both() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]
 
 
 def _layers(model: Any, setting: str) -> list[nn.Module]:
-    found: list[nn.Module] = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not found:
+    layers: list[nn.Module] = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
         raise ModelError(f"{type(model).__name__} does not tell its layers apart, which {setting} needs; switch it off")
-    return found
+    return layers

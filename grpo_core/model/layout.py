@@ -54,21 +54,21 @@ def _plan_shared(
     batches: list[list[int]] = []
     totals: list[int] = []
     for size, rows in sorted(parts, key=lambda part: (-part[0], part[1])):
-        place = next((i for i, total in enumerate(totals) if total + size <= budget), len(batches))
-        if place == len(batches):
+        index = next((i for i, total in enumerate(totals) if total + size <= budget), len(batches))
+        if index == len(batches):
             batches.append([])
             totals.append(0)
-        batches[place] += rows
-        totals[place] += size
+        batches[index] += rows
+        totals[index] += size
     return batches
 
 
 def by_prompt(prompts: Sequence[Sequence[int]]) -> dict[tuple[int, ...], list[int]]:
     """The rows of each prompt, in the order in which they come."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    rows: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):
-        found.setdefault(tuple(prompt), []).append(row)
-    return found
+        rows.setdefault(tuple(prompt), []).append(row)
+    return rows
 
 
 def plan_micro_batches(lengths: Sequence[int], budget: int, layout: Layout = "right") -> list[list[int]]:
@@ -82,15 +82,15 @@ def plan_micro_batches(lengths: Sequence[int], budget: int, layout: Layout = "ri
     totals: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
         if layout == "packed":
-            place = next((i for i, total in enumerate(totals) if total + lengths[row] <= budget), len(batches))
+            index = next((i for i, total in enumerate(totals) if total + lengths[row] <= budget), len(batches))
         else:
             full = not batches or lengths[batches[-1][0]] * (len(batches[-1]) + 1) > budget
-            place = len(batches) - (not full)
-        if place == len(batches):
+            index = len(batches) - (not full)
+        if index == len(batches):
             batches.append([])
             totals.append(0)
-        batches[place].append(row)
-        totals[place] += lengths[row]
+        batches[index].append(row)
+        totals[index] += lengths[row]
     return batches
 
 
@@ -140,14 +140,14 @@ def _lay_out_shared(prompts: Sequence[Sequence[int]], completions: Sequence[Sequ
     predicted: list[Tensor] = [torch.empty(0)] * len(prompts)
     start = 0
     for prompt, rows in by_prompt(prompts).items():
-        fed = [completions[row][:-1] for row in rows]  # nobody asks what the last token of a row predicts
+        fed = [completions[row][:-1] for row in rows]  # what a row's last token predicts is not used
         share = Share(start, len(prompt), tuple(len(tokens) for tokens in fed))
-        place = share.after.start
+        offset = share.after.start
         for row, tokens in zip(rows, fed, strict=True):
-            own = torch.arange(place, place + len(tokens))
+            own = torch.arange(offset, offset + len(tokens))
             # The first token of a completion is predicted where the prompt ends.
             predicted[row] = torch.cat([torch.tensor([share.inside.stop - 1]), own])[: len(completions[row])]
-            place += len(tokens)
+            offset += len(tokens)
         ids += [*prompt, *(token for tokens in fed for token in tokens)]
         positions += [torch.arange(len(prompt)), *(torch.arange(len(tokens)) + len(prompt) for tokens in fed)]
         shares.append(share)
@@ -163,7 +163,7 @@ def _lay_out_shared(prompts: Sequence[Sequence[int]], completions: Sequence[Sequ
 def _lay_out(
     prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], layout: Layout, pad_id: int
 ) -> _Laid:
-    # The last token of a row predicts nothing that is asked for, so it is not fed.
+    # The last token of a row predicts nothing that is used, so it is not fed.
     fed = [torch.tensor([*p, *c[:-1]]) for p, c in zip(prompts, completions, strict=True)]
     lengths = torch.tensor([len(tokens_T) for tokens_T in fed])
     width = int(lengths.sum() if layout == "packed" else lengths.max())

@@ -17,22 +17,22 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, Attribut
 """What families raise that cannot take a batch laid out in a way they do not know."""
 
 
-def resolve_layout(loaded: LoadedModel, wanted: str) -> Layout:
-    """The layout that engine.layout `wanted` comes to for this model. Raises ModelError when it asks for one by name
-    that the model cannot take.
+def resolve_layout(loaded: LoadedModel, setting: str) -> Layout:
+    """The layout that engine.layout `setting` comes to for this model. Raises ModelError when it names one that the
+    model cannot take.
 
     auto: shared, else right; why it is not shared is then in `loaded.unshared`.
     """
-    if wanted not in loaded.layouts:
-        loaded.layouts[wanted] = _find(loaded, wanted)
-    layout: Layout = loaded.layouts[wanted]  # type: ignore[assignment]
+    if setting not in loaded.layouts:
+        loaded.layouts[setting] = _find(loaded, setting)
+    layout: Layout = loaded.layouts[setting]  # type: ignore[assignment]
     return layout
 
 
-def _find(loaded: LoadedModel, wanted: str) -> str:
-    if wanted != "auto":
-        check_layout(loaded.model, wanted, pad_id=loaded.pad_id)  # type: ignore[arg-type]
-        return wanted
+def _find(loaded: LoadedModel, setting: str) -> str:
+    if setting != "auto":
+        check_layout(loaded.model, setting, pad_id=loaded.pad_id)  # type: ignore[arg-type]
+        return setting
     try:
         check_layout(loaded.model, "shared", pad_id=loaded.pad_id)
     except ModelError as error:
@@ -53,7 +53,7 @@ def check_layout(model: Any, layout: Layout, *, pad_id: int = 0) -> None:
     if layout == "shared" and not ours(model):
         raise _refused(model, layout, "its attention is none that can be taken over")
     vocabulary = vocabulary_of(model)
-    rows = [[(7 * row + 3 * place + 1) % vocabulary for place in range(5 + 4 * row)] for row in (1, 0, 2)]
+    rows = [[(7 * row + 3 * index + 1) % vocabulary for index in range(5 + 4 * row)] for row in (1, 0, 2)]
     prompts, completions = [row[:2] for row in rows], [row[2:] for row in rows]
     prompts, completions = [*prompts, prompts[0], [5]], [*completions, completions[1], completions[0]]
     right_N = completion_logprobs(model, prompts, completions, layout="right", pad_id=pad_id)

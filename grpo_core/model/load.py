@@ -53,9 +53,9 @@ class LoadedModel:
     adapters: LoraConfig | None = None
     """The adapters inside `model` (see `lora`); None when all of its weights are its own."""
     layouts: dict[str, str] = field(default_factory=dict)
-    """What engine.layout came to for this model, by what it asked for (see `settle`)."""
+    """The layout chosen for this model, by the setting of engine.layout (see `resolve_layout`)."""
     unshared: str | None = None
-    """Why layout auto is not shared for this model, in words; None where it is, or was not asked for."""
+    """Why layout auto is not shared for this model, in words; None where it is, or was not requested."""
 
     @property
     def context(self) -> int | None:
@@ -79,20 +79,20 @@ def _numel(weight: torch.Tensor) -> int:
 
 def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
     """The folder that `config.path` means: with a revision a download of that commit from the Hub, and nothing else;
-    without one a folder beside the config file (`base`), then in $GRPO_MODELS.
+    without one a folder next to the config file (`base`), then in $GRPO_MODELS.
 
     A folder of the same name never stands in for a pinned commit. Raises ModelError that names every place looked at.
     """
     if config.revision is not None:
         return _from_hub(config.path, config.revision)
     given = Path(config.path).expanduser()
-    places = [given] if given.is_absolute() else [base / given]
+    folders = [given] if given.is_absolute() else [base / given]
     if not given.is_absolute() and (models := os.environ.get("GRPO_MODELS")):
-        places.append(Path(models) / given)
-    for place in places:
-        if place.is_dir():
-            return ModelSource(place.resolve(), config.path)
-    looked = ", ".join(str(place) for place in places)
+        folders.append(Path(models) / given)
+    for folder in folders:
+        if folder.is_dir():
+            return ModelSource(folder.resolve(), config.path)
+    looked = ", ".join(str(folder) for folder in folders)
     hint = "" if given.is_absolute() or "GRPO_MODELS" in os.environ else " (the variable GRPO_MODELS is not set)"
     raise ModelError(
         f"no model folder {config.path!r}; looked at {looked}{hint}. "
@@ -177,11 +177,11 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """Phi and Gemma end with a second id that only the generation config knows, so all three places count."""
-    found: set[int] = set()
+    eos_ids: set[int] = set()
     for ids in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
         if ids is not None:
-            found.update([ids] if isinstance(ids, int) else ids)
-    return frozenset(found)
+            eos_ids.update([ids] if isinstance(ids, int) else ids)
+    return frozenset(eos_ids)
 
 
 @torch.no_grad()

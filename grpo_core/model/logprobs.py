@@ -28,11 +28,11 @@ class Terms:
     logprobs_N: Tensor
     """log π(token | what came before), of the distribution at the given temperature."""
     entropy_N: Tensor | None
-    """Entropy of that distribution in nats; None when it was not asked for."""
+    """Entropy of that distribution in nats; None when it was not requested."""
 
 
 LossOf = Callable[[Terms, slice], Tensor]
-"""(what the policy says of some tokens, which of the N these are) → the sum of their losses."""
+"""(the policy's output for some tokens, which of the N these are) → the sum of their losses."""
 
 
 def completion_terms(
@@ -46,7 +46,7 @@ def completion_terms(
     entropy: bool = False,
     logits_at_once: int | None = None,
 ) -> Terms:
-    """log π of every completion token and, when asked for, the entropy −Σ π log π at its place: completion after
+    """log π of every completion token and, when requested, the entropy −Σ π log π at its place: completion after
     completion, no padding.
 
     Logits are divided by `temperature` first, as the sampler does; then log-softmax in fp32 (in bf16 the selected

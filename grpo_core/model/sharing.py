@@ -44,11 +44,11 @@ class Share:
 
     def own(self) -> Iterator[slice]:
         """Where each completion lies that has tokens."""
-        place = self.start + self.prompt
+        start = self.start + self.prompt
         for size in self.completions:
             if size:
-                yield slice(place, place + size)
-            place += size
+                yield slice(start, start + size)
+            start += size
 
 
 class Sharing:
@@ -106,18 +106,20 @@ class _Pieces(torch.autograd.Function):
         to_key, to_value = (torch.empty(t.shape[1:], dtype=t.dtype, device=t.device) for t in (key_BKTE, value_BKTE))
 
         def slopes(queries: slice, keys: slice, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-            found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                grad[:, :, queries],
-                query[:, :, queries],
-                key[:, :, keys],
-                value[:, :, keys],
-                output[:, :, queries],
-                total[:, :, queries],
-                0.0,
-                causal,
-                scale=ctx.scale,
+            gradients: tuple[Tensor, Tensor, Tensor] = (
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                    grad[:, :, queries],
+                    query[:, :, queries],
+                    key[:, :, keys],
+                    value[:, :, keys],
+                    output[:, :, queries],
+                    total[:, :, queries],
+                    0.0,
+                    causal,
+                    scale=ctx.scale,
+                )
             )
-            return found
+            return gradients
 
         for share in ctx.shares:
             for here in (share.inside, *share.own()):
@@ -150,10 +152,10 @@ def _flash(
     query: Tensor, key: Tensor, value: Tensor, queries: slice, keys: slice, scale: float, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """Attention of `queries` over `keys` alone, and the log-sum-exp of its scores."""
-    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+    attended: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query[:, :, queries], key[:, :, keys], value[:, :, keys], 0.0, causal, scale=scale
     )
-    return found
+    return attended
 
 
 def _join(query: Tensor, key: Tensor, value: Tensor, share: Share, output: Tensor, total: Tensor, scale: float) -> None:
@@ -188,6 +190,6 @@ def _padded(query: Tensor, key: Tensor, value: Tensor, shares: Sequence[Share], 
             for tensor in (key, value)
         )
         sees = torch.ones(longest, share.prompt + longest, dtype=torch.bool, device=query.device).tril(share.prompt)
-        found = F.scaled_dot_product_attention(stacked(query), keys, values, attn_mask=sees, scale=scale)
-        parts += [found[row : row + 1, :, : here.stop - here.start] for row, here in enumerate(own)]
+        attended = F.scaled_dot_product_attention(stacked(query), keys, values, attn_mask=sees, scale=scale)
+        parts += [attended[row : row + 1, :, : here.stop - here.start] for row, here in enumerate(own)]
     return torch.cat(parts, 2).transpose(1, 2).contiguous()

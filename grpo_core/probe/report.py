@@ -201,13 +201,13 @@ class ProbeReport(Body):
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, payload: Mapping[str, Any]) -> Self:
         """Raises pydantic's ValidationError when it is no report of this schema."""
-        return cls.model_validate(told)
+        return cls.model_validate(payload)
 
     def of(self, name: str) -> ClassResult:
         """The class with this name. Raises KeyError."""
-        for one in self.classes:
-            if one.name == name:
-                return one
+        for result in self.classes:
+            if result.name == name:
+                return result
         raise KeyError(name)

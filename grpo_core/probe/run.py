@@ -16,7 +16,7 @@ from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.probe.cases.case import Case, Form, ProbeClass
-from grpo_core.probe.cases.cases import Asked, asked, cases, chosen
+from grpo_core.probe.cases.cases import Asked, cases, chosen, read_questions
 from grpo_core.probe.cases.choice import CHOICE
 from grpo_core.probe.cases.forms import WHOLE, forms_for
 from grpo_core.probe.cases.json_text import JSON_TEXTS
@@ -85,19 +85,19 @@ def probe_rubric(
     if not taken:
         raise DataError("a probe needs at least one problem")
     rubric.check_problems(taken)
-    found = asked(rubric, taken)
+    questions = read_questions(rubric, taken)
     asking = Asking(rubric, runner, check)
 
-    form, tried = _best_form(rubric, found, asking, seed, progress)
-    made = cases(found, form, seed=seed)
+    form, tried = _best_form(rubric, questions, asking, seed, progress)
+    made = cases(questions, form, seed=seed)
     shots = [_Shot(of, case, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
-    told = asking.all(
+    scores = asking.all(
         [(shot.case.problem, shot.completion) for shot in shots],
         lambda done: progress(done, len(shots), "classes"),
     )
     again = list(range(0, len(shots), AGAIN))
-    repeated = [(shots[place].case.problem, shots[place].completion) for place in again]
-    first = [told[place] for place in again]
+    repeated = [(shots[index].case.problem, shots[index].completion) for index in again]
+    first = [scores[index] for index in again]
     same = repeats(first, asking.all(repeated, lambda done: progress(done, len(again), "once more")))
     if fresh is None and rubric.rules_alone:
         fresh = lambda: Runner(rubric)  # noqa: E731
@@ -108,25 +108,25 @@ def probe_rubric(
             anew = repeats(first, new.all(repeated, lambda done: progress(done, len(again), "once more, afresh")))
             asking.count_in(new)
 
-    right = [one.reward for shot, one in zip(shots, told, strict=True) if shot.of.name == REFERENCE]
-    wrong = [one.reward for shot, one in zip(shots, told, strict=True) if shot.of.family == "false_positive"]
+    right = [score.reward for shot, score in zip(shots, scores, strict=True) if shot.of.name == REFERENCE]
+    wrong = [score.reward for shot, score in zip(shots, scores, strict=True) if shot.of.family == "false_positive"]
     full, low, nominal = what_counts(
         [reward for reward in right if reward is not None],
         [reward for reward in wrong if reward is not None],
         nominal=sum(max(part.component.weight, 0.0) for part in rubric.parts),
     )
-    results = _results(shots, told, full, low)
+    results = _results(shots, scores, full, low)
     calibration = Calibration(
         form=None if nominal else form.name, full=full, low=low, nominal=nominal, tried=tuple(tried(full, low))
     )
-    unscored = sum(one.reward is None for one in told)
-    reference = next((one for one in results if one.name == REFERENCE), None)
-    verdict, reasons = verdict_of(results, reference, calibration, calls=len(told), unscored=unscored)
+    unscored = sum(score.reward is None for score in scores)
+    reference = next((result for result in results if result.name == REFERENCE), None)
+    verdict, reasons = verdict_of(results, reference, calibration, calls=len(scores), unscored=unscored)
     if asking.given_up:
         reasons = (*reasons, asking.given_up)
     facts = asking.facts()
-    negative = [one for one in results if one.family == "false_negative"]
-    positive = [one for one in results if one.family == "false_positive"]
+    negative = [result for result in results if result.family == "false_negative"]
+    positive = [result for result in results if result.family == "false_positive"]
     return ProbeReport(
         cohort_version=__version__,
         at=datetime.now(UTC),
@@ -137,12 +137,12 @@ def probe_rubric(
         problems_digest=problems_digest(taken),
         problems=len(taken),
         problems_of=len(problems),
-        subjects=dict(Counter(one.subject for one in found)),
+        subjects=dict(Counter(question.subject for question in questions)),
         seed=seed,
         verdict=verdict,
-        pays_wrong=tuple(one.name for one in positive if one.held),
-        pays_part=tuple(one.name for one in positive if not one.held and (one.mean_share or 0.0) >= PART),
-        rejects=tuple(one.name for one in negative if (one.rate or 0.0) > SLIGHT),
+        pays_wrong=tuple(result.name for result in positive if result.held),
+        pays_part=tuple(result.name for result in positive if not result.held and (result.mean_share or 0.0) >= PART),
+        rejects=tuple(result.name for result in negative if (result.rate or 0.0) > SLIGHT),
         reasons=reasons,
         calibration=calibration,
         false_negative=together(negative),
@@ -162,25 +162,29 @@ def probe_rubric(
 
 
 def _best_form(
-    rubric: Rubric, found: Sequence[Asked], asking: Asking, seed: int, progress: Progress
+    rubric: Rubric, questions: Sequence[Asked], asking: Asking, seed: int, progress: Progress
 ) -> tuple[Form, Callable[[float, float], list[FormTried]]]:
     """The form in which right answers earn most, the first of equals; and, once it is known what counts, how all of
     them did."""
-    forms = forms_for(rubric, {one.subject for one in found})
-    known = [one for one in found if one.gold][:TRIED]
+    forms = forms_for(rubric, {question.subject for question in questions})
+    known = [question for question in questions if question.gold][:TRIED]
     tried: list[tuple[Form, list[tuple[Problem, str]]]] = []
     for form in forms:
-        texts = [(one.problem, text) for one in known if (text := form.write(one.problem, one.gold)) is not None]
+        texts = [
+            (question.problem, text)
+            for question in known
+            if (text := form.write(question.problem, question.gold)) is not None
+        ]
         tried.append((form, texts))
     flat = [sample for _, texts in tried for sample in texts]
-    told = iter(asking.all(flat, lambda done: progress(done, len(flat), "forms of a right answer")))
-    rewards = [[next(told).reward for _ in texts] for _, texts in tried]
+    scores = iter(asking.all(flat, lambda done: progress(done, len(flat), "forms of a right answer")))
+    rewards = [[next(scores).reward for _ in texts] for _, texts in tried]
 
     def mean(earned: list[float | None]) -> float:
         """A form that some problems lack earns nothing on them."""
         return sum(reward or 0.0 for reward in earned) / max(len(known), 1)
 
-    best = max(range(len(forms)), key=lambda place: (round(mean(rewards[place]), 9), -place), default=None)
+    best = max(range(len(forms)), key=lambda index: (round(mean(rewards[index]), 9), -index), default=None)
 
     def listed(full: float, low: float) -> list[FormTried]:
         shown = []
@@ -202,22 +206,22 @@ def _best_form(
     return (forms[best] if best is not None and known else WHOLE), listed
 
 
-def _results(shots: Sequence[_Shot], told: Sequence[Told], full: float, low: float) -> list[ClassResult]:
+def _results(shots: Sequence[_Shot], scores: Sequence[Told], full: float, low: float) -> list[ClassResult]:
     """One result for each class that made a completion, in the catalogue's order."""
     by_class: dict[str, list[tuple[_Shot, Told]]] = {}
-    for shot, one in zip(shots, told, strict=True):
-        by_class.setdefault(shot.of.name, []).append((shot, one))
+    for shot, score in zip(shots, scores, strict=True):
+        by_class.setdefault(shot.of.name, []).append((shot, score))
     return [_result(pairs, full, low) for pairs in by_class.values()]
 
 
 def _result(pairs: Sequence[tuple[_Shot, Told]], full: float, low: float) -> ClassResult:
     of = pairs[0][0].of
-    shares = [share_of(one.reward, full, low) for _, one in pairs if one.reward is not None]
+    shares = [share_of(score.reward, full, low) for _, score in pairs if score.reward is not None]
     n, paid = len(shares), sum(share > HALF for share in shares)
     mistakes = paid if of.family == "false_positive" else n - paid
-    shown = [_example(shot, one, full, low) for shot, one in pairs]
-    wanted = of.family == "false_negative"
-    wrong = [one for one in shown if one.paid is not None and one.paid != wanted]
+    shown = [_example(shot, score, full, low) for shot, score in pairs]
+    should_pay = of.family == "false_negative"
+    wrong = [example for example in shown if example.paid is not None and example.paid != should_pay]
     return ClassResult(
         name=of.name,
         title=of.title,
@@ -229,22 +233,22 @@ def _result(pairs: Sequence[tuple[_Shot, Told]], full: float, low: float) -> Cla
         rate=mistakes / n if n else None,
         wilson95=interval(mistakes, n),
         mean_share=sum(shares) / n if n else None,
-        errors=sum(one.failed for _, one in pairs),
+        errors=sum(score.failed for _, score in pairs),
         held=holds(of.rule, mistakes, n),
         examples=tuple((wrong or shown[:1])[:EXAMPLES]),
     )
 
 
-def _example(shot: _Shot, one: Told, full: float, low: float) -> ProbeExample:
-    share = None if one.reward is None else share_of(one.reward, full, low)
+def _example(shot: _Shot, score: Told, full: float, low: float) -> ProbeExample:
+    share = None if score.reward is None else share_of(score.reward, full, low)
     return ProbeExample(
         problem_id=shot.case.problem.id,
         answer=_cut(shot.case.problem.answer),
         completion=_cut(shot.completion),
-        reward=one.reward,
+        reward=score.reward,
         share=share,
         paid=None if share is None else share > HALF,
-        details={name: _cut(detail) for name, detail in one.details.items()},
+        details={name: _cut(detail) for name, detail in score.details.items()},
     )
 
 
@@ -266,7 +270,7 @@ CLASSES: tuple[ProbeClass, ...] = (
     *INJECTED,
     *JUDGE,
 )
-assert len({one.name for one in CLASSES}) == len(CLASSES)
+assert len({probe_class.name for probe_class in CLASSES}) == len(CLASSES)
 REFERENCE = AS_GIVEN.name
 """The class of the reference answers as they stand: refusing these is what makes a verifier refuse right answers."""
 
@@ -275,5 +279,5 @@ _MODELS = ("model", "judge")
 
 def classes_for(rubric: Rubric) -> list[ProbeClass]:
     """Those that are tried with the rubric; a class that applies to no problem leaves nothing in the report."""
-    asked = any(part.kind.place in _MODELS or part.component.kind == "python" for part in rubric.parts)
-    return [one for one in CLASSES if asked or one not in JUDGE]
+    judged = any(part.kind.mode in _MODELS or part.component.kind == "python" for part in rubric.parts)
+    return [probe_class for probe_class in CLASSES if judged or probe_class not in JUDGE]

@@ -1,4 +1,4 @@
-"""Asks a runner about completions, and keeps what the report tells of the calls: times, errors, what they cost."""
+"""Scores completions with a runner, and keeps what the report shows of the calls: times, errors, what they cost."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,15 +12,15 @@ from grpo_core.errors import RewardError
 from grpo_core.probe.report import Repeats, Timing
 from grpo_core.probe.verdict import interval, quantile
 from grpo_core.records.types import ErrorClass
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.rubric import Rubric, Scored
 from grpo_core.rewards.runner import Runner
 from grpo_core.text import UNSTORABLE
 
 BATCH, FIRST = 64, 8
-"""Completions that are given to the runner at once; between batches progress is told."""
+"""Completions that are given to the runner at once; progress is reported between batches."""
 CHARS_PER_TOKEN = 4
-"""No tokenizer is at hand, so a component that counts tokens is told a quarter of the characters."""
+"""No tokenizer is at hand, so a component that counts tokens is given a quarter of the characters."""
 MESSAGES = 5
 HANGING = 16
 """Calls that hung, or whose server or sandbox was not there, after which no more are made: each costs its deadline."""
@@ -57,20 +57,20 @@ class Asking:
     _seconds: dict[str, list[float]] = field(default_factory=dict)
     _errors: Counter[ErrorClass] = field(default_factory=Counter)
     _messages: dict[str, None] = field(default_factory=dict)
-    _beside: list[dict[str, dict[str, float]]] = field(default_factory=list)
+    _other_costs: list[dict[str, dict[str, float]]] = field(default_factory=list)
 
     def all(self, samples: Sequence[Sample], tell: Callable[[int], None]) -> list[Told]:
-        """What each earned, in order."""
-        told: list[Told] = []
-        while len(told) < len(samples):
+        """The score of each sample, in order."""
+        scores: list[Told] = []
+        while len(scores) < len(samples):
             self.check()
-            tell(len(told))
+            tell(len(scores))
             if self.given_up:
-                told += [NOT_ASKED] * (len(samples) - len(told))
+                scores += [NOT_ASKED] * (len(samples) - len(scores))
             else:  # few at first, to notice soon that all of them hang
-                told += self._batch(samples[len(told) : len(told) + (BATCH if self.calls >= BATCH else FIRST)])
+                scores += self._batch(samples[len(scores) : len(scores) + (BATCH if self.calls >= BATCH else FIRST)])
         tell(len(samples))
-        return told
+        return scores
 
     @property
     def given_up(self) -> str:
@@ -82,31 +82,31 @@ class Asking:
         return f"given up after {counted}: each such call takes its whole deadline"
 
     def _batch(self, samples: Sequence[Sample]) -> list[Told]:
-        batch = [Unscored(problem, text, 1 + len(text) // CHARS_PER_TOKEN) for problem, text in samples]
+        batch = [ScoreRequest(problem, text, 1 + len(text) // CHARS_PER_TOKEN) for problem, text in samples]
         if self.rubric.config.on_error != "fail":
-            return [self._told(scored) for scored in self.runner.score(batch, check=self.check)]
+            return [self._record(scored) for scored in self.runner.score(batch, check=self.check)]
         return [self._alone(sample) for sample in batch]  # the first failure would take the others along
 
-    def _alone(self, sample: Unscored) -> Told:
+    def _alone(self, sample: ScoreRequest) -> Told:
         try:
-            return self._told(self.runner.score([sample], check=self.check)[0])
+            return self._record(self.runner.score([sample], check=self.check)[0])
         except RewardError as error:
             self.calls += 1
             self._error("verifier", str(error))
             return Told(None, True, {"error": str(error)}, {})
 
-    def _told(self, scored: Scored) -> Told:
+    def _record(self, scored: Scored) -> Told:
         self.calls += 1
-        for name, one in scored.components.items():
-            self._seconds.setdefault(name, []).append(one.seconds)
-            if one.error is not None:
-                self._error(one.error_class or "verifier", one.error)
+        for name, score in scored.components.items():
+            self._seconds.setdefault(name, []).append(score.seconds)
+            if score.error is not None:
+                self._error(score.error_class or "verifier", score.error)
         parts = scored.components
         return Told(
             reward=scored.reward,
-            failed=any(one.error is not None for one in parts.values()),
-            details={name: one.error or one.detail for name, one in parts.items()},
-            values={name: one.value for name, one in parts.items()},
+            failed=any(score.error is not None for score in parts.values()),
+            details={name: score.error or score.detail for name, score in parts.items()},
+            values={name: score.value for name, score in parts.items()},
         )
 
     def _error(self, kind: ErrorClass, message: str) -> None:
@@ -115,10 +115,10 @@ class Asking:
             self._messages.setdefault(UNSTORABLE.sub("\ufffd", message[:500]))
 
     def count_in(self, other: "Asking") -> None:
-        """Add what another runner was asked and used; its times stay out, for they hold its start."""
+        """Add another runner's calls, errors and costs; not its times, which include its start."""
         self.calls += other.calls
         self._errors.update(other._errors)
-        self._beside.append(other.cost(other.facts()))
+        self._other_costs.append(other.cost(other.facts()))
 
     def errors(self) -> dict[ErrorClass, int]:
         return dict(self._errors)
@@ -133,19 +133,19 @@ class Asking:
         return self.runner.facts()
 
     def cost(self, facts: Mapping[str, JsonValue]) -> dict[str, dict[str, float]]:
-        """Of each component that counts what it uses: what it counted, other runners that were counted in too."""
-        found: dict[str, dict[str, float]] = {}
-        for name, one in facts.items():
-            used = {key: float(value) for key in _USED if isinstance(value := _in(one, key), int | float)}
-            for other in self._beside:
+        """Usage by component, for those that count it, including the runners added by `count_in`."""
+        costs: dict[str, dict[str, float]] = {}
+        for name, fact in facts.items():
+            used = {key: float(value) for key in _USED if isinstance(value := _in(fact, key), int | float)}
+            for other in self._other_costs:
                 used = {key: value + other.get(name, {}).get(key, 0.0) for key, value in used.items()}
             if used:
-                found[name] = used
-        return found
+                costs[name] = used
+        return costs
 
     def sandbox(self, facts: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
-        for one in facts.values():
-            report = _in(one, "sandbox")
+        for fact in facts.values():
+            report = _in(fact, "sandbox")
             if isinstance(report, dict):
                 return report
         return None
@@ -157,10 +157,12 @@ def _in(facts: JsonValue, key: str) -> JsonValue:
 
 def repeats(first: Sequence[Told], second: Sequence[Told]) -> Repeats:
     """How far two scorings of the same completions differ, where both were made."""
-    pairs = [(one, other) for one, other in zip(first, second, strict=False) if NOT_ASKED not in (one, other)]
-    differ = sum(_differ(one, other) for one, other in pairs)
+    pairs = [(score, other) for score, other in zip(first, second, strict=False) if NOT_ASKED not in (score, other)]
+    differ = sum(_differ(score, other) for score, other in pairs)
     gaps = [
-        abs(one.reward - other.reward) for one, other in pairs if one.reward is not None and other.reward is not None
+        abs(score.reward - other.reward)
+        for score, other in pairs
+        if score.reward is not None and other.reward is not None
     ]
     n = len(pairs)
     return Repeats(
@@ -172,16 +174,16 @@ def repeats(first: Sequence[Told], second: Sequence[Told]) -> Repeats:
     )
 
 
-def _differ(one: Told, other: Told) -> bool:
-    return _other(one.reward, other.reward) or any(
-        _other(value, other.values.get(name)) for name, value in one.values.items()
+def _differ(score: Told, other: Told) -> bool:
+    return _other(score.reward, other.reward) or any(
+        _other(value, other.values.get(name)) for name, value in score.values.items()
     )
 
 
-def _other(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is not other
-    return abs(one - other) > SAME * max(1.0, abs(one), abs(other))
+def _other(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return value is not other
+    return abs(value - other) > SAME * max(1.0, abs(value), abs(other))
 
 
 def _timing(seconds: Sequence[float]) -> Timing:

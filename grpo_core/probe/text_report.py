@@ -29,7 +29,7 @@ def lines(report: ProbeReport) -> Iterator[str]:
     ):
         yield ""
         yield f"{title:{_TITLE}} {mistake:>12}   95 % interval"
-        yield from _family([one for one in report.classes if one.family == family])
+        yield from _family([result for result in report.classes if result.family == family])
         whole = report.false_negative if family == "false_negative" else report.false_positive
         yield f"  {_padded('all of them')} {_counts(whole.mistakes, whole.n)}{_interval(whole)}"
     yield ""
@@ -53,17 +53,20 @@ def _form(report: ProbeReport) -> str:
     calibration = report.calibration
     if calibration.form is None:
         return "no form was found in which a right answer earns anything"
-    title = next((one.title for one in calibration.tried if one.name == calibration.form), calibration.form)
+    title = next((form.title for form in calibration.tried if form.name == calibration.form), calibration.form)
     low = f", the least counts as {calibration.low:g}" if calibration.low else ""
     return f"right answers earn {calibration.full:g}, most as: {title}{low}"
 
 
 def _family(classes: list[ClassResult]) -> Iterator[str]:
-    wrong = sorted((one for one in classes if one.mistakes), key=lambda one: (not one.held, -(one.rate or 0.0)))
-    for one in wrong:
-        mark = "!" if one.held else " "
-        errors = f"  {one.errors} errors" if one.errors else ""
-        yield f"{mark} {_padded(f'{one.title} ({one.name})')} {_counts(one.mistakes, one.n)}{_interval(one)}{errors}"
+    wrong = sorted(
+        (result for result in classes if result.mistakes), key=lambda result: (not result.held, -(result.rate or 0.0))
+    )
+    for result in wrong:
+        mark = "!" if result.held else " "
+        errors = f"  {result.errors} errors" if result.errors else ""
+        title = _padded(f"{result.title} ({result.name})")
+        yield f"{mark} {title} {_counts(result.mistakes, result.n)}{_interval(result)}{errors}"
     rest = len(classes) - len(wrong)
     if rest:
         others = f"{rest} other classes" if wrong else f"{rest} classes"
@@ -79,10 +82,10 @@ def _counts(mistakes: int, n: int) -> str:
     return f"{f'{mistakes:,} of {n:,}':>12}"
 
 
-def _interval(one: ClassResult | Shares) -> str:
-    if one.wilson95 is None:
+def _interval(result: ClassResult | Shares) -> str:
+    if result.wilson95 is None:
         return ""
-    low, high = one.wilson95
+    low, high = result.wilson95
     return f"   {format_percent(low)} to {format_percent(high)}"
 
 

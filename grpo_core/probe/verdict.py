@@ -1,4 +1,4 @@
-"""From what completions earned to a verdict. docs/probe.md tells these rules with a worked table."""
+"""From what completions earned to a verdict. docs/probe.md has these rules with a worked table."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ SLIGHT = 0.02
 LOOSE = 0.2
 """The same for a class whose members may be right after all."""
 PART = 0.1
-"""From here on, what a class of wrong completions earns without being paid is told."""
+"""From here on, what a class of wrong completions earns without being paid is reported."""
 UNSCORED = 0.05
 """Beyond this share of calls without a reward, nothing can be said."""
 
@@ -39,8 +39,8 @@ def share_of(reward: float, full: float, low: float) -> float:
 def interval(mistakes: int, n: int) -> tuple[float, float] | None:
     if n == 0:
         return None
-    found = wilson(mistakes, n)
-    return found.low, found.high
+    bounds = wilson(mistakes, n)
+    return bounds.low, bounds.high
 
 
 def holds(rule: Rule, mistakes: int, n: int) -> bool:
@@ -58,14 +58,14 @@ def holds(rule: Rule, mistakes: int, n: int) -> bool:
 
 
 def together(classes: Sequence[ClassResult]) -> Shares:
-    n, mistakes = sum(one.n for one in classes), sum(one.mistakes for one in classes)
+    n, mistakes = sum(result.n for result in classes), sum(result.mistakes for result in classes)
     return Shares(
         n=n,
         mistakes=mistakes,
         rate=mistakes / n if n else None,
         wilson95=interval(mistakes, n),
         classes=len(classes),
-        classes_with_mistakes=sum(one.mistakes > 0 for one in classes),
+        classes_with_mistakes=sum(result.mistakes > 0 for result in classes),
     )
 
 
@@ -77,11 +77,13 @@ def verdict_of(
     calls: int,
     unscored: int,
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """The verdict and why. `reference`: the class of the reference answers as they stand. The first that applies of:
-    pays wrong answers, cannot tell, refuses right ones, clean."""
-    held = [one for one in classes if one.held]
+    """The verdict and why. `reference`: the class of the unchanged reference answers. The first that applies of:
+    pays wrong answers, undecided, refuses right ones, clean."""
+    held = [result for result in classes if result.held]
     if held:
-        return "pays_wrong", tuple(f"pays {one.paid} of {one.n}: {one.title} ({one.name})" for one in held)
+        return "pays_wrong", tuple(
+            f"pays {result.paid} of {result.n}: {result.title} ({result.name})" for result in held
+        )
     if calls and unscored / calls > UNSCORED:
         return "undecided", (f"{unscored} of {calls} completions could not be scored: see the errors",)
     if reference is None or reference.n == 0:
@@ -89,10 +91,12 @@ def verdict_of(
     if calibration.nominal:
         return "rejects_right", ("no form was found in which a right answer earns anything",)
     if holds("some", reference.mistakes, reference.n):
-        told = f"refuses {reference.mistakes} of {reference.n} reference answers as they stand in the data"
-        return "rejects_right", (told,)
-    wrong = [one for one in classes if one.family == "false_positive"]
-    paid = ", ".join(f"{one.paid} of {one.n} of “{one.title}”" for one in wrong if one.paid and one.rule != "told")
+        reason = f"refuses {reference.mistakes} of {reference.n} reference answers as they stand in the data"
+        return "rejects_right", (reason,)
+    wrong = [result for result in classes if result.family == "false_positive"]
+    paid = ", ".join(
+        f"{result.paid} of {result.n} of “{result.title}”" for result in wrong if result.paid and result.rule != "told"
+    )
     few = f"; paid, but too few to block it: {paid}" if paid else ""
     return "clean", (
         f"no class of wrong completions is paid like a right answer, of {len(wrong)} that were tried{few}",

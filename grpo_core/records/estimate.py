@@ -39,18 +39,18 @@ class Estimate(Body):
 
 
 def compared(estimate: Estimate, *, seconds: Sequence[float], memory: Sequence[float]) -> Event | None:
-    """What an estimate was worth: `seconds` each recorded step took, `memory` each told as its peak, in bytes. Errors
+    """How an estimate compares with the run: `seconds` each recorded step took, `memory` its peak, in bytes. Errors
     are (estimate − actual) / actual. None of a run without a step."""
     if not seconds:
         return None
     actual = {SECONDS: median(seconds)} | ({MEMORY: max(memory)} if memory else {})
-    told = {name: float(getattr(estimate, name)) for name in actual}
-    error = {name: told[name] / value - 1 for name, value in actual.items() if value > 0}
-    words = f"estimated {format_duration(told[SECONDS])} a step, it took {format_duration(actual[SECONDS])}"
+    estimated = {name: float(getattr(estimate, name)) for name in actual}
+    error = {name: estimated[name] / value - 1 for name, value in actual.items() if value > 0}
+    words = f"estimated {format_duration(estimated[SECONDS])} a step, it took {format_duration(actual[SECONDS])}"
     words += f" ({error[SECONDS]:+.0%})"
     if MEMORY in error:
-        words += f"; {format_bytes(told[MEMORY])}, it took {format_bytes(actual[MEMORY])} ({error[MEMORY]:+.0%})"
-    data = {"estimate": told, "actual": actual, "error": error, "config_digest": estimate.config_digest}
+        words += f"; {format_bytes(estimated[MEMORY])}, it took {format_bytes(actual[MEMORY])} ({error[MEMORY]:+.0%})"
+    data = {"estimate": estimated, "actual": actual, "error": error, "config_digest": estimate.config_digest}
     return Event(type="estimate", message=words, data=data)
 
 

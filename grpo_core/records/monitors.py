@@ -97,9 +97,9 @@ def monitor(steps: Steps, groups: Iterable[KeptGroup], heldout: HeldOut | None) 
 def _reward_without_heldout(steps: Steps, heldout: HeldOut | None) -> Flag:
     rewards = _series(steps, "reward")
     if len(rewards) < _LEAST_FOR_A_TREND:
-        return _untold("reward_without_heldout", TREND_P, f"needs {_LEAST_FOR_A_TREND} steps with a reward")
+        return _not_computed("reward_without_heldout", TREND_P, f"needs {_LEAST_FOR_A_TREND} steps with a reward")
     if heldout is None:
-        return _untold("reward_without_heldout", TREND_P, "held-out problems were not compared before and after")
+        return _not_computed("reward_without_heldout", TREND_P, "held-out problems were not compared before and after")
     p = rising(rewards)
     rose, shown = p < TREND_P, heldout.low > 0
     text = (
@@ -113,7 +113,7 @@ def _late_share(steps: Steps, name: Name, metric: str, limit: float, words: str)
     """The mean over the last fifth of the steps."""
     values = _series(steps, metric)
     if not values:
-        return _untold(name, limit, "no step told it")
+        return _not_computed(name, limit, "no step told it")
     late = fmean(values[-_share(len(values), 5) :])
     return Flag(name, late > limit, late, limit, f"{format_percent(late)} {words} in the last fifth of the steps")
 
@@ -121,11 +121,11 @@ def _late_share(steps: Steps, name: Name, metric: str, limit: float, words: str)
 def _entropy(steps: Steps) -> Flag:
     values = _series(steps, "entropy")
     if len(values) < 2:
-        return _untold("entropy_collapse", MIN_ENTROPY_LEFT, "fewer than two steps told it")
+        return _not_computed("entropy_collapse", MIN_ENTROPY_LEFT, "fewer than two steps told it")
     part = _share(len(values), 10)
     first, last = fmean(values[:part]), fmean(values[-part:])
     if first <= 0:
-        return _untold("entropy_collapse", MIN_ENTROPY_LEFT, "it was 0 from the first step on")
+        return _not_computed("entropy_collapse", MIN_ENTROPY_LEFT, "it was 0 from the first step on")
     left = last / first
     text = f"token entropy went from {first:.3g} to {last:.3g} nats, {format_percent(left)} of its start"
     return Flag("entropy_collapse", left < MIN_ENTROPY_LEFT, left, MIN_ENTROPY_LEFT, text)
@@ -133,14 +133,14 @@ def _entropy(steps: Steps) -> Flag:
 
 def _spike(steps: Steps, name: Name, metric: str, words: str) -> Flag:
     """The largest distance above the median, in median absolute deviations."""
-    told = [(step, metrics[metric]) for step, metrics in steps if metric in metrics]
-    if len(told) < _LEAST_FOR_A_SPIKE:
-        return _untold(name, MAX_MADS, f"fewer than {_LEAST_FOR_A_SPIKE} steps told it")
-    middle = median(value for _, value in told)
-    spread = median(abs(value - middle) for _, value in told)
+    points = [(step, metrics[metric]) for step, metrics in steps if metric in metrics]
+    if len(points) < _LEAST_FOR_A_SPIKE:
+        return _not_computed(name, MAX_MADS, f"fewer than {_LEAST_FOR_A_SPIKE} steps told it")
+    middle = median(value for _, value in points)
+    spread = median(abs(value - middle) for _, value in points)
     if spread == 0:
-        return _untold(name, MAX_MADS, "over half of the steps had the same value")
-    at, largest = max(told, key=lambda one: one[1])
+        return _not_computed(name, MAX_MADS, "over half of the steps had the same value")
+    at, largest = max(points, key=lambda point: point[1])
     far = (largest - middle) / spread
     text = f"largest {words} {largest:.3g} at step {at}, {far:.1f} median absolute deviations above the median"
     return Flag(name, far > MAX_MADS, far, MAX_MADS, text)
@@ -191,7 +191,7 @@ class _Seen:
 def _length_bias(seen: _Seen) -> Flag:
     if not seen.ranked:
         why = f"no kept group has {_LEAST_FOR_RANKS} completions that differ in reward and in length"
-        return _untold("length_bias", MAX_RHO, why)
+        return _not_computed("length_bias", MAX_RHO, why)
     rho = seen.rho / seen.ranked
     text = f"Spearman's ρ of reward and length {_signed(rho, 2)}, mean within kept groups ({seen.ranked:,} completions)"
     return Flag("length_bias", abs(rho) > MAX_RHO, rho, MAX_RHO, text)
@@ -199,7 +199,7 @@ def _length_bias(seen: _Seen) -> Flag:
 
 def _duplicates(seen: _Seen) -> Flag:
     if not seen.late:
-        return _untold("duplicates", MAX_DUPLICATES, "no completion of the last fifth of the steps was kept")
+        return _not_computed("duplicates", MAX_DUPLICATES, "no completion of the last fifth of the steps was kept")
     share = seen.repeated / seen.late
     text = f"{format_percent(share)} of {seen.late:,} completions kept in the last fifth equal another of their group"
     return Flag("duplicates", share > MAX_DUPLICATES, share, MAX_DUPLICATES, text)
@@ -215,11 +215,11 @@ def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest; equal values share the mean of their places."""
-    places: dict[float, list[int]] = {}
-    for place, value in enumerate(sorted(values), start=1):
-        places.setdefault(value, []).append(place)
-    return [fmean(places[value]) for value in values]
+    """1 for the smallest; equal values share the mean of their ranks."""
+    ranks: dict[float, list[int]] = {}
+    for rank, value in enumerate(sorted(values), start=1):
+        ranks.setdefault(value, []).append(rank)
+    return [fmean(ranks[value]) for value in values]
 
 
 # ---------------------------------------------------------------------- small things
@@ -238,5 +238,5 @@ def _signed(value: float, places: int) -> str:
     return f"{value:+.{places}f}".replace("-", "\u2212")
 
 
-def _untold(name: Name, threshold: float, why: str) -> Flag:
+def _not_computed(name: Name, threshold: float, why: str) -> Flag:
     return Flag(name, None, None, threshold, f"not computed: {why}")

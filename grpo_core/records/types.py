@@ -104,7 +104,7 @@ ErrorClass = Literal[
 value: what it gave is no finite number. sample: the problem lacks what it needs. parse: a judge's answer holds no
 score. refused: a judge declined to judge. budget: a judge's budget is spent. infra: sandbox, worker or judge's server
 failed, which is not the sample's doing."""
-NOT_ITS_OWN: frozenset[ErrorClass] = frozenset({"budget", "infra"})
+INFRASTRUCTURE_ERRORS: frozenset[ErrorClass] = frozenset({"budget", "infra"})
 """Trouble for which a sample is never paid 0."""
 
 

@@ -36,7 +36,7 @@ class Params(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Unscored:
+class ScoreRequest:
     """A completion of a problem, before a reward has looked at it."""
 
     problem: Problem
@@ -57,15 +57,15 @@ class Unscored:
 class Scorer(Protocol):
     """One component that holds something open (processes, a model, a server) while a run scores with it."""
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
-        """One word on each, in order. `check` is called between samples and while waiting, and may raise to stop.
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
+        """One score each, in order. `check` is called between samples and while waiting, and may raise to stop.
 
-        Trouble with a sample is told in its ComponentScore (error, error_class), never raised; what makes all further
-        scoring pointless raises a GrpoError."""
+        An error of a sample is returned in its ComponentScore (error, error_class), never raised; what makes all
+        further scoring pointless raises a GrpoError."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says of it: versions, hashes, level of the sandbox, calls so far. JSON values."""
+        """For the manifest: versions, hashes, level of the sandbox, calls so far. JSON values."""
         ...
 
     def close(self) -> None:
@@ -86,10 +86,10 @@ class Context:
     """Folder for what a judge answered, so that a resumed run does not ask again; None: memory alone."""
 
 
-Place = Literal["here", "aside", "sandbox", "model", "judge"]
-"""here: a rule of our own that takes time linear in the text, so it needs no deadline and may run in any process.
-aside: ours too, but a text can make it slow: in a process that is killed at its deadline. sandbox: code that a person
-or a model wrote runs, in the sandbox only. model: weights in the trainer's process. judge: asks a server."""
+ExecutionMode = Literal["inline", "subprocess", "sandbox", "model", "judge"]
+"""inline: a rule of our own that takes time linear in the text, so it needs no deadline and may run in any process.
+subprocess: ours too, but a text can make it slow: in a process that is killed at its deadline. sandbox: code that a
+person or a model wrote runs, in the sandbox only. model: weights in the trainer's process. judge: asks a server."""
 
 
 def own_column(params: Any) -> frozenset[str]:
@@ -103,9 +103,9 @@ class Kind:
 
     name: str
     params: type[Params]
-    place: Place
+    mode: ExecutionMode
     module: str
-    """Has `score(sample, params)` where place is here or aside, else `open_scorer(params, context)`."""
+    """Has `score(sample, params)` where mode is inline or subprocess, else `open_scorer(params, context)`."""
     summary: str
     """What it pays for, in one line, for forms and lists."""
     steps: bool = False
@@ -117,9 +117,9 @@ class Kind:
     version: int = 1
     """Counted up when the same completion may get another score; part of the digest of a suite's scorer."""
 
-    def rule(self) -> Callable[[Unscored, Any], ComponentScore]:
-        """The function of a kind that runs here or aside."""
-        score: Callable[[Unscored, Any], ComponentScore] = self._module().score
+    def rule(self) -> Callable[[ScoreRequest, Any], ComponentScore]:
+        """The function of a kind with mode inline or subprocess."""
+        score: Callable[[ScoreRequest, Any], ComponentScore] = self._module().score
         return score
 
     def open(self, params: Params, context: Context) -> Scorer:
@@ -182,8 +182,8 @@ def missing_answer(how: Extract) -> str:
 def reference_texts(problem: Problem, column: str) -> list[str]:
     """The texts in the problem's field `column`, or its answer where that is empty. Raises RewardError where the field
     holds none."""
-    found: Any = problem.meta.get(column) if column else problem.answer
-    texts: list[str] = found if isinstance(found, list) else [found]
+    reference: Any = problem.meta.get(column) if column else problem.answer
+    texts: list[str] = reference if isinstance(reference, list) else [reference]
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         where = repr(column) if column else "the reference answer"
         raise RewardError(f"problem {problem.id}: {where} must be a text, or a list of texts, none of them empty")
@@ -207,8 +207,8 @@ def _boxed(completion: str) -> str | None:
         return None
     start += len("\\boxed{")
     depth = 1
-    for place in range(start, len(completion)):
-        depth += {"{": 1, "}": -1}.get(completion[place], 0)
+    for index in range(start, len(completion)):
+        depth += {"{": 1, "}": -1}.get(completion[index], 0)
         if depth == 0:
-            return completion[start:place].strip()
+            return completion[start:index].strip()
     return None

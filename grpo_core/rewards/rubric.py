@@ -17,7 +17,7 @@ from grpo_core.config.messages import field_problems
 from grpo_core.config.reward import RewardComponent, RewardConfig
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError, FieldProblem, RewardError
-from grpo_core.records.types import NOT_ITS_OWN, ComponentScore
+from grpo_core.records.types import INFRASTRUCTURE_ERRORS, ComponentScore
 from grpo_core.rewards.base import Kind, Params
 from grpo_core.rewards.registry import KINDS
 
@@ -49,8 +49,8 @@ class Rubric:
         self.config = config
         problems: list[FieldProblem] = []
         parts: list[RubricPart] = []
-        for place, component in enumerate(config.components):
-            kind, path = KINDS[component.kind], f"reward.components.{place}.params"
+        for index, component in enumerate(config.components):
+            kind, path = KINDS[component.kind], f"reward.components.{index}.params"
             try:
                 part = RubricPart(component, kind, kind.params.model_validate(component.params))
             except ValidationError as error:
@@ -71,12 +71,12 @@ class Rubric:
 
     @property
     def needs_sandbox(self) -> bool:
-        return any(part.kind.place == "sandbox" for part in self.parts)
+        return any(part.kind.mode == "sandbox" for part in self.parts)
 
     @property
     def rules_alone(self) -> bool:
         """Every component is a rule of our own in time linear in the text: any process may score with it."""
-        return all(part.kind.place == "here" for part in self.parts)
+        return all(part.kind.mode == "inline" for part in self.parts)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -85,28 +85,28 @@ class Rubric:
 
     def check_problems(self, problems: Sequence[Problem]) -> None:
         """Raises DataError naming the first problem that lacks what a component reads."""
-        wanted = self.columns
-        for problem in problems if wanted else ():
-            for column in sorted(wanted.keys() - problem.meta.keys()):
+        required = self.columns
+        for problem in problems if required else ():
+            for column in sorted(required.keys() - problem.meta.keys()):
                 there = ", ".join(["prompt", "answer", *problem.meta])
                 raise DataError(
-                    f"problem {problem.id} has no {column!r}, which the reward component {wanted[column]!r} reads; it "
-                    f"has {there}. Add the field to every line of the dataset, or choose another reward"
+                    f"problem {problem.id} has no {column!r}, which the reward component {required[column]!r} reads; "
+                    f"it has {there}. Add the field to every line of the dataset, or choose another reward"
                 )
 
     def combine(self, components: Mapping[str, ComponentScore], *, of: str) -> Scored:
         """The reward of one sample, of the problem with the id `of`. Raises RewardError where a component could not
         score it and `on_error` is fail."""
-        told = {part.component.name: _bounded(components[part.component.name], part) for part in self.parts}
-        failed = {name: one for name, one in told.items() if one.error is not None}
+        scores = {part.component.name: _bounded(components[part.component.name], part) for part in self.parts}
+        failed = {name: score for name, score in scores.items() if score.error is not None}
         if failed:
             if self.config.on_error == "fail":
-                name, one = next(iter(failed.items()))
-                raise RewardError(f"reward component {name!r} failed on problem {of}: {one.error}")
-            own = all(one.error_class not in NOT_ITS_OWN for one in failed.values())
-            return Scored(0.0 if self.config.on_error == "zero" and own else None, told)
-        values = [part.component.weight * cast("float", told[part.component.name].value) for part in self.parts]
-        return Scored(math.fsum(values), told)
+                name, failure = next(iter(failed.items()))
+                raise RewardError(f"reward component {name!r} failed on problem {of}: {failure.error}")
+            own = all(score.error_class not in INFRASTRUCTURE_ERRORS for score in failed.values())
+            return Scored(0.0 if self.config.on_error == "zero" and own else None, scores)
+        values = [part.component.weight * cast("float", scores[part.component.name].value) for part in self.parts]
+        return Scored(math.fsum(values), scores)
 
 
 def _bounded(score: ComponentScore, part: RubricPart) -> ComponentScore:

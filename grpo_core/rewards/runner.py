@@ -1,7 +1,7 @@
 """Scores completions with a rubric: every component over every sample, in order, errors kept with their sample.
 
 What a component raises while scoring never escapes unseen: the config's `on_error` decides what the sample gets. Where
-a kind runs is told by its place: rules here, slow rules in subprocesses (`subprocess_pool.py`), the rest in a scorer
+a kind runs is its mode: rules inline, slow rules in subprocesses (`subprocess_pool.py`), the rest in a scorer
 that the kind opens. Trouble of the infrastructure is tried again.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from grpo_core.data.problem import Problem
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Scorer, Unscored
+from grpo_core.rewards.base import Context, Scorer, ScoreRequest
 from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
@@ -30,11 +30,11 @@ class Runner:
         self._context = context or Context(limits=self._limits)
         self._scorers: dict[str, Scorer] = {}
         with ExitStack() as opened:
-            aside = [part.component.kind for part in rubric.parts if part.kind.place == "aside"]
-            self._pool = Pool(aside, workers=self._limits.workers, deadline=self._limits.deadline_seconds)
+            subprocess_kinds = [part.component.kind for part in rubric.parts if part.kind.mode == "subprocess"]
+            self._pool = Pool(subprocess_kinds, workers=self._limits.workers, deadline=self._limits.deadline_seconds)
             opened.callback(self._pool.close)
             for part in rubric.parts:
-                if part.kind.place not in ("here", "aside"):
+                if part.kind.mode not in ("inline", "subprocess"):
                     scorer = part.kind.open(part.params, self._context)
                     opened.callback(scorer.close)
                     self._scorers[part.component.name] = scorer
@@ -51,14 +51,14 @@ class Runner:
         self._opened.close()
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says of each component that holds something open, by its name."""
+        """For the manifest, of each component that holds something open, by its name."""
         return {name: scorer.facts() for name, scorer in self._scorers.items()}
 
     def sandbox(self) -> dict[str, Any] | None:
         """The sandbox's report as the manifest holds it; None where no component needs one."""
         return shared_sandbox().report.to_json() if self.rubric.needs_sandbox else None
 
-    def score(self, samples: Sequence[Unscored], *, check: Callable[[], None] = lambda: None) -> list[Scored]:
+    def score(self, samples: Sequence[ScoreRequest], *, check: Callable[[], None] = lambda: None) -> list[Scored]:
         """Score each, in order; `check` is called often and may raise to stop. Raises RewardError only where a
         component failed and `on_error` is fail."""
         names = [part.component.name for part in self.rubric.parts]
@@ -66,27 +66,27 @@ class Runner:
         rows = zip(samples, zip(*columns, strict=True), strict=True)
         return [self.rubric.combine(dict(zip(names, row, strict=True)), of=sample.problem.id) for sample, row in rows]
 
-    def one(self, problem: Problem, completion: str, *, tokens: int | None = None) -> Scored:
-        return self.score([Unscored(problem, completion, tokens)])[0]
+    def score_one(self, problem: Problem, completion: str, *, tokens: int | None = None) -> Scored:
+        return self.score([ScoreRequest(problem, completion, tokens)])[0]
 
     def _component(
-        self, part: RubricPart, samples: Sequence[Unscored], check: Callable[[], None]
+        self, part: RubricPart, samples: Sequence[ScoreRequest], check: Callable[[], None]
     ) -> list[ComponentScore]:
         what = f"reward {part.component.name}"
         doing(what, f"{len(samples)} samples")
-        if part.kind.place == "here":
-            told = []
+        if part.kind.mode == "inline":
+            scores = []
             for number, sample in enumerate(samples, start=1):
                 check()
                 doing(what, f"sample {number} of {len(samples)}")
-                told.append(ruled(part.kind, part.params, sample))
-            return told
+                scores.append(ruled(part.kind, part.params, sample))
+            return scores
 
-        def attempt(some: Sequence[Unscored]) -> list[ComponentScore]:
-            if part.kind.place == "aside":
-                return self._pool.score(part, some, check)
-            return self._scorers[part.component.name].score(some, check)
+        def attempt(subset: Sequence[ScoreRequest]) -> list[ComponentScore]:
+            if part.kind.mode == "subprocess":
+                return self._pool.score(part, subset, check)
+            return self._scorers[part.component.name].score(subset, check)
 
         # A judge and a model know themselves what is worth another try, and when.
-        retries = self._limits.retries if part.kind.place in ("aside", "sandbox") else 0
+        retries = self._limits.retries if part.kind.mode in ("subprocess", "sandbox") else 0
         return with_retries(samples, attempt, retries=retries, check=check)

@@ -1,4 +1,4 @@
-"""Asks a rule about one sample and turns whatever it raises into an error of that sample, in any process."""
+"""Runs a rule on one sample and turns whatever it raises into an error of that sample, in any process."""
 
 import time
 import traceback
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore, ErrorClass
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 from grpo_core.text import UNSTORABLE
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -14,18 +14,18 @@ _FRAMES = 8
 """Innermost places that a trace keeps."""
 
 
-def ruled(kind: Kind, params: Params, sample: Unscored) -> ComponentScore:
-    """The rule's word on the sample, or the error that it raised. Raises nothing itself."""
+def ruled(kind: Kind, params: Params, sample: ScoreRequest) -> ComponentScore:
+    """The rule's score of the sample, or the error that it raised. Raises nothing itself."""
     began = time.perf_counter()
     try:
-        found = kind.rule()(sample, params)
+        score = kind.rule()(sample, params)
     except RewardError as error:
-        found = failed("sample", f"{type(error).__name__}: {error}")
+        score = failed("sample", f"{type(error).__name__}: {error}")
     except MemoryError:
-        found = failed("memory", "MemoryError: took more memory than scoring one sample may take")
+        score = failed("memory", "MemoryError: took more memory than scoring one sample may take")
     except Exception as error:  # noqa: BLE001 - a rule may raise anything; the error policy answers it
-        found = failed("verifier", f"{type(error).__name__}: {error}", trace=_trace(error))
-    return found.model_copy(update={"seconds": time.perf_counter() - began})
+        score = failed("verifier", f"{type(error).__name__}: {error}", trace=_trace(error))
+    return score.model_copy(update={"seconds": time.perf_counter() - began})
 
 
 def failed(kind: ErrorClass, error: str, *, trace: str = "", seconds: float = 0.0) -> ComponentScore:

@@ -19,7 +19,7 @@ def completion_step_rewards(
     tokenizer: Any,
     eos_ids: frozenset[int],
 ) -> list[tuple[int, float]]:
-    """(place of a token, reward) of one scored completion, in order of place.
+    """(index of a token, reward) of one scored completion, in order of index.
 
     A component with steps gives weight · value at the last token of each; one without gives weight · value at the
     completion's last token, the end token included. What falls on one token is added up. Components of weight 0 give
@@ -32,21 +32,21 @@ def completion_step_rewards(
     given: dict[int, float] = {}
     for name, component in weighed.items():
         if component.steps is None:
-            found = [(last, component.value or 0.0)]
+            rewards = [(last, component.value or 0.0)]
         else:
-            places = step_ends(
+            positions = step_ends(
                 tokens,
                 [step.end for step in component.steps],
                 lambda prefix: completion_text(tokenizer, prefix, eos_ids),
             )
-            found = list(zip(places, (step.value for step in component.steps), strict=True))
-        for place, value in found:
-            given[place] = given.get(place, 0.0) + weights[name] * value
+            rewards = list(zip(positions, (step.value for step in component.steps), strict=True))
+        for position, value in rewards:
+            given[position] = given.get(position, 0.0) + weights[name] * value
     return sorted(given.items())
 
 
 def step_ends(tokens: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """Place of each step's last token: the first at which the text so far covers the step.
+    """Index of each step's last token: the first at which the text so far covers the step.
 
     `ends`: characters of `decode(tokens)` up to and including each step. A token that continues past the end of a step
     belongs to it. A character whose bytes are spread over several tokens is covered by the last of them. Raises
@@ -59,8 +59,8 @@ def step_ends(tokens: Sequence[int], ends: Sequence[int], decode: Callable[[Sequ
         raise ValueError(f"steps end at characters {min(ends)} to {max(ends)} of a text of {length}")
 
     @cache
-    def covered(place: int) -> int:
-        return len(decode(tokens[: place + 1]).rstrip(_UNFINISHED))
+    def covered(position: int) -> int:
+        return len(decode(tokens[: position + 1]).rstrip(_UNFINISHED))
 
     last = len(tokens) - 1
     return [bisect_left(range(last), end, key=covered) for end in ends]

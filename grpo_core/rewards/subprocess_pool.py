@@ -1,6 +1,6 @@
 """Processes that score with rules which a text can make slow, each killed at its deadline and then replaced.
 
-For kinds whose place is aside. A process is a fresh interpreter with `rewards.subprocess_worker`, never a fork: the
+For kinds with mode subprocess. A process is a fresh interpreter with `rewards.subprocess_worker`, never a fork: the
 trainer has threads and a device. It is started when first needed and kept, because loading a library takes longer than
 most samples. One caller at a time.
 """
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.rubric import RubricPart
 from grpo_core.rewards.scoring import failed
 from grpo_core.runtime.watchdog import doing
@@ -46,20 +46,22 @@ class Pool:
         self._deadline = deadline
         self._children: list[_Child] = []
 
-    def score(self, part: RubricPart, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
-        """The part's word on each, in order. What `check` raises ends the work under way and is raised on."""
-        told: dict[int, ComponentScore] = {}
+    def score(
+        self, part: RubricPart, samples: Sequence[ScoreRequest], check: Callable[[], None]
+    ) -> list[ComponentScore]:
+        """The part's score of each, in order. What `check` raises stops the pending work and propagates."""
+        scores: dict[int, ComponentScore] = {}
         waiting = deque(range(len(samples)))
         try:
-            while len(told) < len(samples):
+            while len(scores) < len(samples):
                 check()
-                doing(f"reward {part.component.name}", f"{len(told)} of {len(samples)} samples scored")
+                doing(f"reward {part.component.name}", f"{len(scores)} of {len(samples)} samples scored")
                 self._hand_out(part, samples, waiting)
-                self._listen(part, samples, told)
+                self._listen(part, samples, scores)
         finally:
-            for child in [one for one in self._children if one.place is not None]:
+            for child in [worker for worker in self._children if worker.place is not None]:
                 self._end(child)
-        return [told[place] for place in range(len(samples))]
+        return [scores[index] for index in range(len(samples))]
 
     def close(self) -> None:
         for child in list(self._children):
@@ -71,7 +73,7 @@ class Pool:
 
     # ------------------------------------------------------------------ one round
 
-    def _hand_out(self, part: RubricPart, samples: Sequence[Unscored], waiting: deque[int]) -> None:
+    def _hand_out(self, part: RubricPart, samples: Sequence[ScoreRequest], waiting: deque[int]) -> None:
         """A sample for every process that is free, and for as many new processes as there may be."""
         free = [child for child in self._children if child.place is None]
         while waiting and (free or len(self._children) < self._workers):
@@ -80,29 +82,29 @@ class Pool:
             if child.ready:
                 child.ask(part, samples, self._deadline)
 
-    def _listen(self, part: RubricPart, samples: Sequence[Unscored], told: dict[int, ComponentScore]) -> None:
-        """Wait for the next words, or the next deadline, or a moment."""
+    def _listen(self, part: RubricPart, samples: Sequence[ScoreRequest], scores: dict[int, ComponentScore]) -> None:
+        """Wait for the next replies, the next deadline, or one tick."""
         busy = [child for child in self._children if child.place is not None]
         with selectors.DefaultSelector() as selector:
             for child in busy:
                 selector.register(child.replies, selectors.EVENT_READ, child)
             wait = min(child.until for child in busy) - time.monotonic()
-            heard = {cast("_Child", key.data) for key, _ in selector.select(max(0.0, min(wait, _TICK)))}
+            readable = {cast("_Child", key.data) for key, _ in selector.select(max(0.0, min(wait, _TICK)))}
         for child in busy:
-            place = cast("int", child.place)
-            reply = child.hear() if child in heard else None
+            index = cast("int", child.place)
+            reply = child.hear() if child in readable else None
             if reply is not None and not child.ready:
                 child.ready = True
                 child.ask(part, samples, self._deadline)
             elif reply is not None:
-                told[place] = ComponentScore.model_validate(reply).model_copy(update={"seconds": child.seconds()})
+                scores[index] = ComponentScore.model_validate(reply).model_copy(update={"seconds": child.seconds()})
                 child.place = None
             elif child.ended:
                 self._end(child)
-                told[place] = _died(child)
+                scores[index] = _died(child)
             elif time.monotonic() >= child.until:
                 self._end(child)
-                told[place] = _late(child, self._deadline)
+                scores[index] = _late(child, self._deadline)
 
     def _start(self) -> "_Child":
         child = _Child(self._words)
@@ -137,10 +139,10 @@ class _Child:
         self.until = self.began + START_SECONDS
         self._held = bytearray()
 
-    def take(self, place: int) -> None:
-        self.place = place
+    def take(self, index: int) -> None:
+        self.place = index
 
-    def ask(self, part: RubricPart, samples: Sequence[Unscored], deadline: float) -> None:
+    def ask(self, part: RubricPart, samples: Sequence[ScoreRequest], deadline: float) -> None:
         sample = samples[cast("int", self.place)]
         request = {
             "kind": part.component.kind,
@@ -196,8 +198,8 @@ def _died(child: _Child) -> ComponentScore:
     status = child.process.returncode
     seconds = child.seconds()
     if not child.ready:
-        told = f"the process that scores ended with status {status} before it was ready; what it said is in the log"
-        return failed("infra", told, seconds=seconds)
+        message = f"the process that scores ended with status {status} before it was ready; what it said is in the log"
+        return failed("infra", message, seconds=seconds)
     if status == -signal.SIGKILL:
         return failed("infra", "the process that scores was killed, perhaps for want of memory", seconds=seconds)
     name = signal.Signals(-status).name if status < 0 else f"status {status}"
@@ -206,6 +208,6 @@ def _died(child: _Child) -> ComponentScore:
 
 def _late(child: _Child, deadline: float) -> ComponentScore:
     if not child.ready:
-        told = f"the process that scores was not ready within {START_SECONDS:g} s"
-        return failed("infra", told, seconds=child.seconds())
+        message = f"the process that scores was not ready within {START_SECONDS:g} s"
+        return failed("infra", message, seconds=child.seconds())
     return failed("timeout", f"Timeout: took over {deadline:g} s and was killed", seconds=child.seconds())

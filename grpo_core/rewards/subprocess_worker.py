@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 from grpo_core.data.problem import Problem
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 from grpo_core.rewards.registry import KINDS
 from grpo_core.rewards.scoring import ruled
 from grpo_core.rewards.subprocess_pool import LENGTH
@@ -25,7 +25,7 @@ MEMORY_BYTES = 2 * 2**30
 
 def main() -> None:
     """Score until the input ends."""
-    told = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not stand between replies
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; this process ends with its parent
         signal.signal(number, signal.SIG_IGN)
@@ -33,15 +33,15 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind in json.loads(sys.argv[1]):
         prepare(KINDS[kind])
-    _tell(told, {"ready": True})
-    while (asked := _heard(sys.stdin.buffer)) is not None:
+    _write_reply(output, {"ready": True})
+    while (request := _read_request(sys.stdin.buffer)) is not None:
         # A parent that was killed kills nobody: then the kernel does, whatever this process is busy with.
-        signal.setitimer(signal.ITIMER_REAL, asked["alarm"])
-        kind = KINDS[asked["kind"]]
-        sample = Unscored(Problem(**asked["problem"]), asked["completion"], asked["tokens"])
-        score = ruled(kind, _params(asked["kind"], json.dumps(asked["params"], sort_keys=True)), sample)
+        signal.setitimer(signal.ITIMER_REAL, request["alarm"])
+        kind = KINDS[request["kind"]]
+        sample = ScoreRequest(Problem(**request["problem"]), request["completion"], request["tokens"])
+        score = ruled(kind, _params(request["kind"], json.dumps(request["params"], sort_keys=True)), sample)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _tell(told, score.model_dump(mode="json"))
+        _write_reply(output, score.model_dump(mode="json"))
 
 
 def prepare(kind: Kind) -> None:
@@ -55,13 +55,13 @@ def _params(kind: str, given: str) -> Params:
     return KINDS[kind].params.model_validate(json.loads(given))
 
 
-def _heard(stream: BinaryIO) -> Any:
+def _read_request(stream: BinaryIO) -> Any:
     """The next request; None at the end of the input."""
     head = stream.read(LENGTH.size)
     return json.loads(stream.read(*LENGTH.unpack(head))) if len(head) == LENGTH.size else None
 
 
-def _tell(stream: BinaryIO, reply: dict[str, Any]) -> None:
+def _write_reply(stream: BinaryIO, reply: dict[str, Any]) -> None:
     body = json.dumps(reply).encode()
     stream.write(LENGTH.pack(len(body)) + body)
     stream.flush()

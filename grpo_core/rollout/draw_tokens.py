@@ -2,7 +2,7 @@
 
 The logits of a portion of rows at a time exist, in buffers that are used again. A draw inverts the cumulative
 distribution in two steps, first among the sums of blocks of 256 tokens, then within the block, so that the vocabulary
-is passed over a few times, never sorted and never accumulated (top-k and top-p, where asked for, order it). Sums over
+is passed over a few times, never sorted and never accumulated (top-k and top-p, where set, order it). Sums over
 blocks are fp32, sums of them fp64.
 
 Before exponentials are taken one number is subtracted from all logits, 0 at first; in fp32 the output layer's bias does

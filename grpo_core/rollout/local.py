@@ -123,8 +123,8 @@ class LocalRollout:
         """Complete all of `texts` side by side. Equal ones must be neighbours."""
         policy, device = self._policy, self._policy.device
         distinct = list(dict.fromkeys(map(tuple, texts)))
-        place = {prompt: number for number, prompt in enumerate(distinct)}
-        share_B = torch.tensor([place[tuple(text)] for text in texts])
+        index_of = {prompt: number for number, prompt in enumerate(distinct)}
+        share_B = torch.tensor([index_of[tuple(text)] for text in texts])
         starts_B = torch.tensor([len(text) for text in texts], device=device)
         hidden_BD = stepper.begin(distinct, share_B, most=most - 1)[share_B.to(device)]
         output = OutputBuffer(len(texts), most, device)
@@ -152,15 +152,15 @@ class LocalRollout:
 
 
 class Uniforms:
-    """The random numbers of a batch's rows, each from a stream of its own."""
+    """The random numbers of a batch's rows, each from a separate stream."""
 
     def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
         self._streams = [np.random.default_rng(list(seed)) for seed in seeds]
         self._block = np.empty((len(seeds), _STREAM_BLOCK))
 
     def take(self, rows_B: Tensor, number: int) -> Tensor:
-        """The numbers at place `number` in the streams of these rows, fp64. Places are asked for one after the other,
-        and a row that was left out once is not asked for again."""
+        """The numbers at place `number` in the streams of these rows, fp64. Places are taken one after the other,
+        and a row that was left out once is not taken again."""
         if number % _STREAM_BLOCK == 0:
             for row in rows_B.tolist():
                 self._block[row] = self._streams[row].random(_STREAM_BLOCK)
@@ -195,7 +195,7 @@ class OutputBuffer:
 
     def completions(self) -> list[Completion]:
         """Of all rows, in order."""
-        told = zip(
+        rows = zip(
             self._tokens.cpu(), self._logprobs.cpu(), self._entropy.tolist(), self._lengths.tolist(),
             self._ended.tolist(), strict=True,
         )  # fmt: skip
@@ -206,5 +206,5 @@ class OutputBuffer:
                 finish="eos" if ended else "length",
                 entropy=entropy / length,
             )
-            for tokens, logprobs, entropy, length, ended in told
+            for tokens, logprobs, entropy, length, ended in rows
         ]

@@ -23,15 +23,15 @@ def make_rollout(
     folder: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Rollout:
-    """What samples for all ranks together. Whoever made it closes it. `snapshot`: the copy of the policy to draw from
+    """The rollout of all ranks together. The caller closes it. `snapshot`: the copy of the policy to draw from
     where `snapshot_for` made one. `check` may raise Interrupted; it is called only where a rank may stop alone. vLLM is
     made for sequences of `positions` tokens, else of the model's context; a server's log lies in `folder`; `tell` is
-    given what a person should know. Raises RolloutError."""
+    given messages for the user. Raises RolloutError."""
     if config.engine.rollout == "vllm":
         from grpo_core.rollout.vllm.make import make_vllm
 
-        wanted = positions or policy.context or config.data.max_prompt_tokens + config.sampling.max_completion_tokens
-        return make_vllm(config, policy, ranks=ranks, check=check, positions=wanted, folder=folder, tell=tell)
+        context = positions or policy.context or config.data.max_prompt_tokens + config.sampling.max_completion_tokens
+        return make_vllm(config, policy, ranks=ranks, check=check, positions=context, folder=folder, tell=tell)
     engine = config.engine
     own: Rollout = LocalRollout(
         snapshot or policy, max_rows=engine.rollout_batch, max_tokens=engine.rollout_tokens, check=check, tell=tell

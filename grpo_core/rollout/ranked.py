@@ -41,10 +41,18 @@ class RankedRollout:
                 else []
             )
         )
-        told = self._ranks.spread([[asdict(one) for one in group] for group in groups], len(prompts))
+        gathered = self._ranks.spread([[asdict(completion) for completion in group] for group in groups], len(prompts))
         return [
-            [Completion(tuple(one["tokens"]), tuple(one["logprobs"]), one["finish"], one["entropy"]) for one in group]
-            for group in told
+            [
+                Completion(
+                    tuple(completion["tokens"]),
+                    tuple(completion["logprobs"]),
+                    completion["finish"],
+                    completion["entropy"],
+                )
+                for completion in group
+            ]
+            for group in gathered
         ]
 
     def follow(self, step: int) -> dict[str, float]:

@@ -92,13 +92,13 @@ class Replay:
     def packed_weights(self) -> Iterator["Replay"]:
         """Within it the weights are as they were when it was entered."""
         try:
-            for one in self._joined:
-                setattr(self._list, one.name, one.weight())
-                setattr(self._list, f"{one.name}_bias", one.bias())
+            for layer in self._joined:
+                setattr(self._list, layer.name, layer.weight())
+                setattr(self._list, f"{layer.name}_bias", layer.bias())
             yield self
         finally:
-            for one in self._joined:
-                setattr(self._list, one.name, None)
+            for layer in self._joined:
+                setattr(self._list, layer.name, None)
 
     @torch.no_grad()
     def _check(self, policy: LoadedModel) -> None:
@@ -171,9 +171,9 @@ def _traced(model: Any) -> GraphModule:
         with attending(attend):
             return hidden_states(model, tokens_B[:, None], positions_B[:, None], cache)[:, -1]
 
-    some = torch.arange(5), torch.arange(5)  # 0 rows or 1 would be taken for what they are, 5 stand for any number
+    example = torch.arange(5), torch.arange(5)  # 0 or 1 rows would be specialised, 5 stand for any number
     with _unlogged():
-        traced: GraphModule = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*some)
+        traced: GraphModule = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
     return traced
 
 
@@ -211,7 +211,7 @@ def _joined(traced: GraphModule) -> tuple[GraphModule, list[Joined]]:
 
 def _products(graph: Graph, traced: GraphModule) -> dict[Any, list[Any]]:
     """Linear layers' products, each with its weight and bias, by what they multiply."""
-    found: dict[Any, list[Any]] = {}
+    products: dict[Any, list[Any]] = {}
     for node in graph.nodes:
         constants = _constants(node, traced) if node.target in _PRODUCTS else None
         if constants is not None:
@@ -219,8 +219,8 @@ def _products(graph: Graph, traced: GraphModule) -> dict[Any, list[Any]]:
             shape = str(given.meta["val"].shape)
             while given.target in _VIEWS:
                 given = given.args[0]
-            found.setdefault((given, shape), []).append((node, constants))
-    return found
+            products.setdefault((given, shape), []).append((node, constants))
+    return products
 
 
 def _constants(product: Any, traced: GraphModule) -> tuple[Tensor, Tensor | None] | None:

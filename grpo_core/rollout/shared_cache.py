@@ -123,9 +123,9 @@ class SharedCache(Cache):
     def keep(self, keep_B: Tensor) -> None:
         """Row b is from now on what row `keep_B[b]` was. Those that stay have kept their places (`compact_rows`)."""
         share_B = self._share_B[keep_B]
-        wanted = torch.zeros(self.prompts, dtype=torch.bool)
-        wanted[share_B] = True
-        keep_P = compact_rows(wanted)
+        used_P = torch.zeros(self.prompts, dtype=torch.bool)
+        used_P[share_B] = True
+        keep_P = compact_rows(used_P)
         here_B, here_P = torch.arange(len(keep_B)), torch.arange(len(keep_P))
         pairs = [
             (keep[keep != here].to(self._device), here[keep != here].to(self._device))

@@ -119,14 +119,14 @@ class RepeatedStepper:
 
 def portions(lengths: Sequence[int], most: int) -> list[slice]:
     """Neighbours whose padded tokens are at most `most` together; one that is longer stands alone."""
-    found: list[slice] = []
+    slices: list[slice] = []
     start = width = 0
     for end, length in enumerate(lengths):
         width = max(width, length)
         if end > start and width * (end + 1 - start) > most:
-            found.append(slice(start, end))
+            slices.append(slice(start, end))
             start, width = end, length
-    return [*found, slice(start, len(lengths))]
+    return [*slices, slice(start, len(lengths))]
 
 
 def hidden_states(

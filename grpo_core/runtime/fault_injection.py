@@ -7,31 +7,31 @@ outside the tests. Each point stands in the code as `fault("…")`.
 import os
 import signal
 
-_wanted, _, _nth = os.environ.get("GRPO_FAULT", "").partition("@")
+_point, _, _nth = os.environ.get("GRPO_FAULT", "").partition("@")
 _left = int(_nth or 1)
 
 
 def fault(point: str) -> None:
-    """Die here if this is the point asked for."""
+    """Die here if this is the named point."""
     global _left
-    if point != _wanted:
+    if point != _point:
         return
     _left -= 1
     if _left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def asked(point: str) -> bool:
-    """Whether this is the point asked for, at the passing asked for; nothing dies here: the code continues wrongly."""
+def triggered(point: str) -> bool:
+    """Whether this is the named point at its named passing; nothing dies here: the code continues wrongly."""
     global _left
-    if point != _wanted:
+    if point != _point:
         return False
     _left -= 1
     return _left == 0
 
 
 def arm(spec: str) -> None:
-    """Ask for another point; for a test's forked children, which share what the variable said at the import."""
-    global _wanted, _left
-    _wanted, _, nth = spec.partition("@")
+    """Name another point; for a test's forked children, which share the variable's value at the import."""
+    global _point, _left
+    _point, _, nth = spec.partition("@")
     _left = int(nth or 1)

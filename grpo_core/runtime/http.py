@@ -198,16 +198,16 @@ class HttpClient:
 
 def non_public(address: str) -> str | None:
     """Which kind of address it is that the public internet does not have; None for one that it has."""
-    found: Any = ipaddress.ip_address(address.partition("%")[0])
-    if found.version == 6:
-        if found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        elif found in _NAT64:
-            found = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    ip: Any = ipaddress.ip_address(address.partition("%")[0])
+    if ip.version == 6:
+        if ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        elif ip in _NAT64:
+            ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
     for network, kind in _NON_PUBLIC:
-        if found.version == network.version and found in network:
+        if ip.version == network.version and ip in network:
             return kind
-    return "reserved" if found.version == 6 and found not in _PUBLIC_6 else None
+    return "reserved" if ip.version == 6 and ip not in _PUBLIC_6 else None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

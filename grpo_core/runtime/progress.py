@@ -59,8 +59,8 @@ class Progress:
         self._clear()
         print(text, file=self._out, flush=True)
 
-    def aside(self, text: str) -> None:
-        """For the log alone; printed where there is none, for then what is printed goes there."""
+    def log_only(self, text: str) -> None:
+        """For the log alone; printed where there is no log."""
         if self._log is not None:
             self._to_log(text)
         else:

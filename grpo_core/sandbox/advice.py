@@ -1,4 +1,4 @@
-"""What to do where no box can be made, told by what really failed here. Text only; it changes nothing."""
+"""What to do where no box can be made, from what really failed here. Text only; it changes nothing."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,11 @@ _CLONE = Path("/proc/sys/kernel/unprivileged_userns_clone")
 _MOST = Path("/proc/sys/user/max_user_namespaces")
 
 
-def for_bubblewrap(said: str) -> str:
-    """`said`: the reason that a box could not be made."""
-    if "not installed" in said:
+def for_bubblewrap(reason: str) -> str:
+    """`reason`: why a box could not be made."""
+    if "not installed" in reason:
         return "Install it: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora, RHEL)"
-    if "Unknown option" in said:
+    if "Unknown option" in reason:
         return "This bubblewrap is too old: version 0.8 or newer is needed (Debian 12, Ubuntu 24.04)"
     if _number(_MOST) == 0:
         return "User namespaces are switched off: sysctl -w user.max_user_namespaces=10000"
@@ -31,7 +31,7 @@ def for_bubblewrap(said: str) -> str:
             "container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "
             "systempaths=unconfined, or with a profile that allows clone, unshare, mount, umount2 and pivot_root"
         )
-    if "amespace" in said or "uid map" in said:
+    if "amespace" in reason or "uid map" in reason:
         return "This machine lets this user make no namespaces; ask whoever runs it, or run the worker elsewhere"
     return "Run `bwrap --unshare-all --unshare-user --ro-bind / / true` as the worker's user to see what fails"
 

@@ -71,7 +71,7 @@ class Watch:
         self.stopped: End | None = None
         """Why we killed it, if we did."""
         self.trouble = ""
-        """What the reaper said when it could start nothing."""
+        """The reaper's message when it could start nothing."""
         self._begun = begun
 
     def run(self) -> Ran:
@@ -82,10 +82,10 @@ class Watch:
         for descriptor in (*streams, box.life.fileno()):
             poll.register(descriptor, select.POLLIN)
         deadline = self._begun + limits.wall_seconds
-        told: bytes | None = None
+        report: bytes | None = None
         over = 0.0
         try:
-            while told is None or streams:
+            while report is None or streams:
                 left = None
                 if self.stopped is None and not math.isinf(deadline):
                     left = max(0.0, deadline - time.monotonic())
@@ -94,10 +94,10 @@ class Watch:
                         left = None
                 for descriptor, _ in poll.poll(None if left is None else math.ceil(left * 1000)):
                     if descriptor == box.life.fileno():
-                        told = box.life.recv(4096)
+                        report = box.life.recv(4096)
                         over = over or time.monotonic()
-                        if told == _CLEANING:
-                            told, deadline = None, math.inf
+                        if report == _CLEANING:
+                            report, deadline = None, math.inf
                         else:
                             poll.unregister(descriptor)
                         continue
@@ -106,11 +106,11 @@ class Watch:
                     kept.add(part)
                     if too_much := kept.length > OUTPUT_FACTOR * max(1, limits.output_bytes):
                         self.stop("output")
-                    # Nobody reads on where it was too much: its next words hold it until the kill has come.
+                    # After too much output nothing more is read: its next write blocks it until the kill.
                     if not part or too_much:
                         poll.unregister(descriptor)
                         del streams[descriptor]
-            return self._ran(told, over - self._begun)
+            return self._ran(report, over - self._begun)
         finally:
             box.kill()
             box.life.close()
@@ -124,10 +124,10 @@ class Watch:
             self.stopped = why
             self.launched.kill()
 
-    def _ran(self, told: bytes, seconds: float) -> Ran:
-        if not told:
+    def _ran(self, report: bytes, seconds: float) -> Ran:
+        if not report:
             raise SandboxError("the sandbox's reaper ended while a box was running")
-        status, cpu = marshal.loads(told)
+        status, cpu = marshal.loads(report)
         if isinstance(status, str):
             self.trouble = status
             raise SandboxError(f"a box could not be started: {status}")

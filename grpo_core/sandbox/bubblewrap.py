@@ -38,8 +38,8 @@ class Bubblewrap:
 
     def recipe(self, spec: BoxSpec) -> Recipe:
         words = list(self._fixed)
-        for here, place in package_files(spec.packages):
-            words += ["--ro-bind", seen(here, self._moved), place]
+        for here, target in package_files(spec.packages):
+            words += ["--ro-bind", seen(here, self._moved), target]
         data = [self._filter, spec.program.encode("utf-8", "surrogatepass")]
         words += ["--dir", "/box", "--file", str(FIRST_FILE), PROGRAM]
         files = {f"/box/{path}": content for path, content in spec.files.items()}
@@ -71,10 +71,10 @@ def _fixed(bwrap: str, python: PythonFiles, moved: Mapping[Path, str]) -> list[s
         bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent",
         "--cap-drop", "ALL", "--clearenv", "--hostname", "box", "--info-fd", str(INFO), "--seccomp", str(SECCOMP),
     ]  # fmt: skip
-    for place in python.shown:
-        words += ["--ro-bind", seen(place, moved), str(place)]
-    for place in python.hidden:
-        words += ["--tmpfs", str(place)]
+    for shown in python.shown:
+        words += ["--ro-bind", seen(shown, moved), str(shown)]
+    for hidden in python.hidden:
+        words += ["--tmpfs", str(hidden)]
     for path, target in python.links:
         words += ["--symlink", target, path]
     for device in ("/dev/null", "/dev/zero", "/dev/urandom"):
@@ -87,8 +87,8 @@ def _fixed(bwrap: str, python: PythonFiles, moved: Mapping[Path, str]) -> list[s
     return words
 
 
-def seen(place: Path, moved: Mapping[Path, str]) -> str:
+def seen(path: Path, moved: Mapping[Path, str]) -> str:
     for root, elsewhere in moved.items():
-        if place.is_relative_to(root):
-            return str(Path(elsewhere) / place.relative_to(root))
-    return str(place)
+        if path.is_relative_to(root):
+            return str(Path(elsewhere) / path.relative_to(root))
+    return str(path)

@@ -31,15 +31,17 @@ def self_test() -> Report:
         if not levels:
             return _none(f"{CHOICE}={forced} names no sandbox: set it to bubblewrap or landlock, or unset it", (), now)
     checks: list[Check] = []
-    said: list[str] = []
+    reasons: list[str] = []
     for level in levels:
         try:
-            return _tried(level, now, said)
+            return _tried(level, now, reasons)
         except SandboxError as error:
             checks.append(Check(level, False, str(error)))
             advised = advice.for_bubblewrap(str(error)) if level == "bubblewrap" else ""
-            said.append(f"{level}: {error}. {advised}".strip())
-    return _none("No sandbox works here, so code that nobody vouches for is not run. " + "\n".join(said), checks, now)
+            reasons.append(f"{level}: {error}. {advised}".strip())
+    return _none(
+        "No sandbox works here, so code that nobody vouches for is not run. " + "\n".join(reasons), checks, now
+    )
 
 
 def find_sandbox(report: Report | None = None) -> Sandbox:

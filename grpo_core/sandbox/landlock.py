@@ -1,5 +1,5 @@
 """The weaker box, for machines that let nobody make namespaces: Landlock for files, network and signals, the filter of
-system calls, limits, and one process group that nothing in the box can leave. What it does not keep apart is told in
+system calls, limits, and one process group that nothing in the box can leave. What it does not keep apart is listed in
 `WEAKER` and travels in every report."""
 
 import ctypes
@@ -30,8 +30,8 @@ class Landlock:
         self.dropped: Dropped = drop([*python.roots, *package_roots()])
         self._moved = self.dropped.moved
         readable, listed = _without_hidden(python)
-        self._readable = [seen(place, self._moved) for place in readable]
-        self._listed = [seen(place, self._moved) for place in listed]
+        self._readable = [seen(path, self._moved) for path in readable]
+        self._listed = [seen(path, self._moved) for path in listed]
         self._words = (seen(python.executable, self._moved), *FLAGS)
         self._environment = {"LANG": "C.UTF-8", "PATH": "/nonexistent", HASHES[0]: HASHES[1]}
         if python.libraries:
@@ -51,7 +51,7 @@ class Landlock:
             "landlock_child": LANDLOCK_CHILD,
             "files": {"program.py": spec.program.encode("utf-8", "surrogatepass"), **spec.files},
             # Links, because a folder on Python's path must be listed, and a rule on it would open all that is in it.
-            "packages": {place.removeprefix(f"{PACKAGES}/"): seen(here, self._moved) for here, place in packages},
+            "packages": {target.removeprefix(f"{PACKAGES}/"): seen(here, self._moved) for here, target in packages},
             "readable": self._readable,
             "listed": self._listed,
             "abi": self.abi,
@@ -87,16 +87,16 @@ def landlock_abi() -> int:
 def _without_hidden(python: PythonFiles) -> tuple[list[Path], list[Path]]:
     """(what may be read, folders of which only the names may be), as Landlock's rules only ever add: what is hidden
     lies in a folder that Python has to list."""
-    found: list[Path] = []
+    readable: list[Path] = []
     listed: list[Path] = []
     todo = list(python.shown)
     while todo:
-        place = todo.pop()
-        if place in python.hidden:
+        path = todo.pop()
+        if path in python.hidden:
             continue
-        if any(hidden.is_relative_to(place) for hidden in python.hidden):
-            listed.append(place)
-            todo += place.iterdir()
+        if any(hidden.is_relative_to(path) for hidden in python.hidden):
+            listed.append(path)
+            todo += path.iterdir()
         else:
-            found.append(place)
-    return found, listed
+            readable.append(path)
+    return readable, listed

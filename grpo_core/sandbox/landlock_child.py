@@ -27,16 +27,16 @@ def confine_self(setup: dict[str, Any], folder: str) -> None:
     os.mkdir(scratch, 0o700)
     os.mkdir(folder, 0o700)
     for path, content in setup["files"].items():
-        place = os.path.join(folder, path)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with open(place, "wb") as file:
+        target = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "wb") as file:
             file.write(content)
     packages = os.path.join(os.path.dirname(folder), "packages")
     os.mkdir(packages, 0o700)
     for name, target in setup["packages"].items():
-        place = os.path.join(packages, name)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        os.symlink(target, place)
+        link = os.path.join(packages, name)
+        os.makedirs(os.path.dirname(link), exist_ok=True)
+        os.symlink(target, link)
     setup["path"] = [packages]
     os.chdir(folder)
     os.environ.update(HOME=scratch, TMPDIR=scratch)
@@ -56,17 +56,17 @@ def confine_self(setup: dict[str, Any], folder: str) -> None:
 
     abi = setup["abi"]
     rights = (1 << 13) - 1 | (abi >= 2) << 13 | (abi >= 3) << 14 | (abi >= 5) << 15
-    wanted = struct.pack("=QQQ", rights, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    attributes = struct.pack("=QQQ", rights, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    rules = checked(libc.syscall(CREATE_RULESET, wanted, size, 0), "Landlock's rules")
+    rules = checked(libc.syscall(CREATE_RULESET, attributes, size, 0), "Landlock's rules")
 
     def allow(path: str, access: int) -> None:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not os.path.isdir(path):
             access &= FILE_RIGHTS
-        rule = struct.pack("=Qi", access & rights, place)
+        rule = struct.pack("=Qi", access & rights, descriptor)
         checked(libc.syscall(ADD_RULE, rules, 1, rule, 0), f"a rule for {path}")
-        os.close(place)
+        os.close(descriptor)
 
     for path in [*setup["readable"], *setup["packages"].values(), packages, folder]:
         allow(path, READ)

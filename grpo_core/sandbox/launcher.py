@@ -78,8 +78,8 @@ def prepare() -> tuple[bytes, types.ModuleType]:
     return source, main
 
 
-def told(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """As Python prints it, without the frames of this file."""
+def print_error(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """Print it as Python does, without the frames of this file."""
     while trace is not None and trace.tb_frame.f_code.co_filename in ("<string>", "<launcher>"):
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)
@@ -90,5 +90,5 @@ try:
 except (OSError, ValueError, KeyError) as error:
     os.write(CHANNEL, f"E{type(error).__name__}: {error}".encode())
     os._exit(1)
-sys.excepthook = told
+sys.excepthook = print_error
 exec(compile(source, sys.argv[0], "exec", dont_inherit=True), main.__dict__)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 End = Literal["exited", "signal", "wall", "cpu", "memory", "output", "processes"]
-"""How a boxed program ended, as told by what was done to it or seen from outside:
+"""How a boxed program ended, by what was done to it or seen from outside:
 exited     it left by itself; `Ran.status` is its exit status
 signal     a signal ended it, or `Box.kill`; `Ran.status` is minus the signal's number
 wall       killed: `wall_seconds` were over
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a program in a box did, from its start to its end. Trouble of ours is never told by one of these."""
+    """What a program in a box did, from its start to its end. Our own failures are never reported as one of these."""
 
     end: End
     status: int | None
@@ -67,7 +67,7 @@ class Ran:
 
 
 class BoxTimeout(Exception):
-    """No frame came within the time asked for. The box lives on: kill it or ask again."""
+    """No frame came within the requested time. The box lives on: kill it or ask again."""
 
 
 class BoxEnded(Exception):

@@ -34,7 +34,7 @@ class PythonFiles:
     def roots(self) -> tuple[Path, ...]:
         """The interpreter's own folder, and those of the system."""
         base = Path(sys.base_prefix)
-        return tuple(sorted({base if place.is_relative_to(base) else place for place in self.shown}))
+        return tuple(sorted({base if path.is_relative_to(base) else path for path in self.shown}))
 
 
 @cache
@@ -57,25 +57,25 @@ def python_files() -> PythonFiles:
     folders, links = _system_libraries()
     shown = _outermost([*shown, *folders])
     hidden = sorted({
-        found
-        for place in shown
-        if place.is_dir()
+        folder
+        for path in shown
+        if path.is_dir()
         for pattern in ("site-packages", "dist-packages", "python*/site-packages", "python*/dist-packages")
-        for found in place.glob(pattern)
-        if found.is_dir() and not found.is_symlink()
+        for folder in path.glob(pattern)
+        if folder.is_dir() and not folder.is_symlink()
     })  # fmt: skip
     return PythonFiles(executable, tuple(shown), tuple(hidden), links, shared)
 
 
 def _system_libraries() -> tuple[list[Path], tuple[tuple[str, str], ...]]:
-    """Folders with the C library and what lies beside it, and the links of a merged /usr."""
+    """Folders with the C library and what lies next to it, and the links of a merged /usr."""
     triplet = sysconfig.get_config_var("MULTIARCH") or ""
     folders: list[Path] = []
     links: list[tuple[str, str]] = []
     for name in ("/lib", "/lib64"):
-        place = Path(name)
-        if place.is_symlink():
-            links.append((name, os.readlink(place)))
+        path = Path(name)
+        if path.is_symlink():
+            links.append((name, os.readlink(path)))
     for name in (f"/lib/{triplet}" if triplet else "", f"/usr/lib/{triplet}" if triplet else "", "/lib64"):
         if name and Path(name).is_dir():
             folders.append(Path(name).resolve())
@@ -86,19 +86,19 @@ def _system_libraries() -> tuple[list[Path], tuple[tuple[str, str], ...]]:
     return _outermost(folders), tuple(links)
 
 
-def _outermost(places: Iterable[Path]) -> list[Path]:
-    """Without doubles and without what lies below another."""
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    """Without duplicates and paths below another."""
     kept: list[Path] = []
-    for place in sorted(set(places)):
-        if not any(place.is_relative_to(other) for other in kept):
-            kept.append(place)
+    for path in sorted(set(paths)):
+        if not any(path.is_relative_to(other) for other in kept):
+            kept.append(path)
     return kept
 
 
 def package_roots() -> tuple[Path, ...]:
     """Folders in which distributions may lie."""
-    places = (Path(place) for place in sys.path if place.endswith(("site-packages", "dist-packages")))
-    return tuple(_outermost(place.resolve() for place in places if place.is_dir()))
+    paths = (Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages")))
+    return tuple(_outermost(path.resolve() for path in paths if path.is_dir()))
 
 
 def package_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
@@ -140,31 +140,31 @@ _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
 def _closure(names: Iterable[str]) -> list[metadata.Distribution]:
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     seen: set[tuple[str, str]] = set()
     todo = [(name, True) for name in names]
     while todo:
-        requirement, asked = todo.pop()
+        requirement, required = todo.pop()
         match = _REQUIREMENT.match(requirement)
         if match is None:
             raise SandboxError(f"packages: {requirement!r} is no name of a distribution")
-        name, extras = _plain(match[1]), {_plain(one) for one in (match[2] or "").split(",") if one.strip()}
+        name, extras = _plain(match[1]), {_plain(extra) for extra in (match[2] or "").split(",") if extra.strip()}
         try:
             distribution = metadata.distribution(match[1])
         except metadata.PackageNotFoundError:
-            if asked:
+            if required:
                 raise SandboxError(f"packages: {match[1]} is not installed here") from None
             continue  # for another platform or Python; if not, the import inside the box names it
-        found[name] = distribution
+        distributions[name] = distribution
         for extra in extras | {""}:
             if (name, extra) in seen:
                 continue
             seen.add((name, extra))
             for line in distribution.requires or []:
-                wanted = _EXTRA.search(line)
-                if (_plain(wanted[1]) if wanted else "") == extra:
+                marker = _EXTRA.search(line)
+                if (_plain(marker[1]) if marker else "") == extra:
                     todo.append((line, False))
-    return [found[name] for name in sorted(found)]
+    return [distributions[name] for name in sorted(distributions)]
 
 
 def _plain(name: str) -> str:

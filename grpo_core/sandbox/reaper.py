@@ -29,7 +29,7 @@ MOST_FILES = 250
 
 
 class Started:
-    """A box: its first process (`pid`), the socket that tells about it, and the first process inside (`inner`)."""
+    """A box: its first process (`pid`), the socket that reports on it, and the first process inside (`inner`)."""
 
     def __init__(self, pid: int, life: socket.socket, info: int | None, folder: str | None) -> None:
         self.pid = pid
@@ -41,20 +41,20 @@ class Started:
         self.inner_pid: int | None = None
         self.inner_reaped = False
         self.cleaner: int | None = None
-        self.told = b""
+        self.info_read = b""
         self.status: int | None = None
         self.cpu = 0.0
 
     def learn(self) -> bool:
-        """Read the pid of the process inside, which is still blocked while it is told. True when all was read."""
+        """Read the pid of the process inside, which stays blocked until then. True when all was read."""
         assert self.info is not None
         part = os.read(self.info, 4096)
-        self.told += part
-        if part and b"}" not in self.told:
+        self.info_read += part
+        if part and b"}" not in self.info_read:
             return False
         self.info = None
-        _, found, rest = self.told.partition(b'"child-pid":')
-        if not found:
+        _, separator, rest = self.info_read.partition(b'"child-pid":')
+        if not separator:
             return True
         pid = int(rest.split(b",")[0].strip(b" \n}"))
         try:
@@ -134,9 +134,9 @@ class Reaper:
         folder = new_folder() if spec["folder"] else None
         if folder is not None:
             environment["BOX"] = folder
-        info, told = (None, None) if info_at is None else os.pipe()
-        if told is not None:
-            given.insert(info_at, told)
+        info, write_end = (None, None) if info_at is None else os.pipe()
+        if write_end is not None:
+            given.insert(info_at, write_end)
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(given)]
         try:
             pid = os.posix_spawn(words[0], words, environment, file_actions=actions, setsid=True, setsigdef=_SIGNALS)
@@ -277,10 +277,10 @@ def remove(top: str) -> None:
 
 
 def emptied(folder: str) -> list[str]:
-    """Removes what is no folder in it; the folders that it holds."""
+    """Removes all but the folders in it; returns those."""
     os.chmod(folder, 0o700)
-    with os.scandir(folder) as found:
-        entries = list(found)
+    with os.scandir(folder) as scan:
+        entries = list(scan)
     below = []
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
@@ -307,9 +307,9 @@ def children() -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent_of(int(name)) == own]
 
 
-def answer(life: socket.socket, told: tuple[int | str | None, float] | None) -> None:
+def answer(life: socket.socket, report: tuple[int | str | None, float] | None) -> None:
     try:
-        life.sendall(marshal.dumps(told))
+        life.sendall(marshal.dumps(report))
     except (BrokenPipeError, ConnectionResetError):  # nobody waits for it
         return
 
@@ -323,15 +323,16 @@ def checked(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def show(libc: ctypes.CDLL, place: str, roots: list[str]) -> None:
-    """Folders that only root can reach, shown at `place`/0, `place`/1, … to this process and its children alone."""
+def show(libc: ctypes.CDLL, mount_point: str, roots: list[str]) -> None:
+    """Folders that only root can reach, shown at `mount_point`/0, /1, … to this process and its children alone."""
     checked(libc.unshare(CLONE_NEWNS), "a mount namespace for the sandbox's reaper")
     checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "making mounts private")
-    checked(libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, b"mode=0755,size=64k"), f"a tmpfs on {place}")
+    checked(libc.mount(b"tmpfs", mount_point.encode(), b"tmpfs", 0, b"mode=0755,size=64k"), f"a tmpfs on {mount_point}")
     for number, root in enumerate(roots):
-        os.mkdir(f"{place}/{number}")
+        os.mkdir(f"{mount_point}/{number}")
         checked(
-            libc.mount(root.encode(), f"{place}/{number}".encode(), None, MS_BIND | MS_REC, None), f"showing {root}"
+            libc.mount(root.encode(), f"{mount_point}/{number}".encode(), None, MS_BIND | MS_REC, None),
+            f"showing {root}",
         )
 
 

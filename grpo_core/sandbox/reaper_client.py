@@ -25,12 +25,12 @@ class Dropped:
     """Whom the reaper becomes, and the folders it must be shown because that user cannot reach them."""
 
     user: int | None
-    place: str
+    mount_point: str
     roots: tuple[Path, ...]
 
     @property
     def moved(self) -> dict[Path, str]:
-        return {root: f"{self.place}/{number}" for number, root in enumerate(self.roots)}
+        return {root: f"{self.mount_point}/{number}" for number, root in enumerate(self.roots)}
 
 
 def drop(needed: Sequence[Path]) -> Dropped:
@@ -39,10 +39,10 @@ def drop(needed: Sequence[Path]) -> Dropped:
     if os.geteuid() != 0:
         return Dropped(None, "", ())
     closed = tuple(root for root in needed if root.exists() and not reachable(root))
-    for place in _PLACES:
-        free = os.path.isdir(place) and not any(root.is_relative_to(place) for root in needed)
-        if free and reachable(Path(place)):
-            return Dropped(NOBODY, place, closed)
+    for folder in _PLACES:
+        free = os.path.isdir(folder) and not any(root.is_relative_to(folder) for root in needed)
+        if free and reachable(Path(folder)):
+            return Dropped(NOBODY, folder, closed)
     if closed:
         raise SandboxError(
             f"{closed[0]} can be read by root only, and none of {', '.join(_PLACES)} is free to show it to the "
@@ -134,7 +134,7 @@ def _started(dropped: Dropped) -> tuple[socket.socket, "subprocess.Popen[bytes]"
     settings = {
         "parent": os.getpid(),
         "user": dropped.user,
-        "place": dropped.place,
+        "place": dropped.mount_point,
         "roots": [str(root) for root in dropped.roots],
     }
     assert process.stderr is not None
@@ -143,7 +143,7 @@ def _started(dropped: Dropped) -> tuple[socket.socket, "subprocess.Popen[bytes]"
         if ours.recv(16) == b"ready":
             return ours, process
     ours.close()
-    said = process.stderr.read().decode("utf-8", "replace").strip()
+    stderr = process.stderr.read().decode("utf-8", "replace").strip()
     process.stderr.close()
     process.wait()
-    raise SandboxError(f"the sandbox's reaper did not start: {said or f'status {process.returncode}'}")
+    raise SandboxError(f"the sandbox's reaper did not start: {stderr or f'status {process.returncode}'}")

@@ -50,19 +50,19 @@ class Report:
         }
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Self:
+    def from_json(cls, payload: dict[str, Any]) -> Self:
         """Raises ValueError on anything that `to_json` does not write."""
         try:
-            level, checks, weaker = told["level"], told["checks"], told["weaker"]
+            level, checks, weaker = payload["level"], payload["checks"], payload["weaker"]
             if level not in LEVELS:
                 raise ValueError(f"a sandbox report tells the level {level!r}, which is none of {', '.join(LEVELS)}")
             made = cls(
                 level=level,
-                version=_text(told["version"]),
+                version=_text(payload["version"]),
                 checks=tuple(Check(_text(c["name"]), _truth(c["passed"]), _text(c["detail"])) for c in checks),
                 weaker=tuple(_text(line) for line in weaker),
-                fix=_text(told["fix"]),
-                tested_at=_text(told["tested_at"]),
+                fix=_text(payload["fix"]),
+                tested_at=_text(payload["tested_at"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a sandbox report: {type(error).__name__} {error}") from None

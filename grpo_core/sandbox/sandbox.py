@@ -138,9 +138,9 @@ def _expect(channel: socket.socket, word: bytes, deadline: float) -> int:
     poll.register(channel, select.POLLIN)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise _Unexpected(f"it did not stand within {LAUNCH_SECONDS:g} s")
-    said, extra, _, _ = channel.recvmsg(1, _CREDENTIALS)  # what follows may be a frame already
-    if said != word:
-        raise _Unexpected(channel.recv(4096).decode("utf-8", "replace") if said else "")
+    received, extra, _, _ = channel.recvmsg(1, _CREDENTIALS)  # what follows may be a frame already
+    if received != word:
+        raise _Unexpected(channel.recv(4096).decode("utf-8", "replace") if received else "")
     return next((struct.unpack("iii", data[:12])[0] for _, kind, data in extra if kind == socket.SCM_CREDENTIALS), 0)
 
 
@@ -150,8 +150,8 @@ def _what_went_wrong(launched: Launched, error: Exception) -> str:
     watch = Watch(launched, time.monotonic())
     with suppress(SandboxError):
         watch.run()
-    said = bytes(watch.err.data).decode("utf-8", "replace").strip()
-    reasons = [line for line in (str(error), watch.trouble, said) if line]
+    stderr = bytes(watch.err.data).decode("utf-8", "replace").strip()
+    reasons = [line for line in (str(error), watch.trouble, stderr) if line]
     return f"a box could not be made: {'; '.join(reasons) or 'it ended at once'}"
 
 

@@ -177,19 +177,19 @@ def tried(sandbox: Sandbox) -> tuple[Check, ...]:
                 arguments = [str(port), str(canary), str(os.getpid())]
                 ran = sandbox.run(trial.program, arguments=arguments, limits=trial.limits)
                 kept = trial.kept(ran) and not reached()
-                checks.append(Check(trial.name, kept, trial.held if kept else _told(ran)))
+                checks.append(Check(trial.name, kept, trial.held if kept else _described(ran)))
     return tuple(checks)
 
 
 def failed(checks: tuple[Check, ...]) -> None:
     """Raises SandboxError when a trial found the box open."""
-    if found := [f"{check.name}: {check.detail}" for check in checks if not check.passed]:
-        raise SandboxError(f"the self-test found the box open ({'; '.join(found)})")
+    if failures := [f"{check.name}: {check.detail}" for check in checks if not check.passed]:
+        raise SandboxError(f"the self-test found the box open ({'; '.join(failures)})")
 
 
-def _told(ran: Ran) -> str:
-    said = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()
-    return f"ended {ran.end}, status {ran.status}, and said {said[-300:]!r}"
+def _described(ran: Ran) -> str:
+    output = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()
+    return f"ended {ran.end}, status {ran.status}, and said {output[-300:]!r}"
 
 
 @contextmanager

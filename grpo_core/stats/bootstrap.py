@@ -54,13 +54,13 @@ def bootstrap(
     if resamples < 1 or (resamples + 1) % 40:
         raise ValueError(f"resamples must be one less than a multiple of 40, such as {RESAMPLES}, not {resamples}")
     exact, sizes = by_cluster(differences, clusters)
-    sums = [round(one * _SCALE) for one in exact]
+    sums = [round(total * _SCALE) for total in exact]
     if len(sums) > MOST_UNITS:
         sums, sizes = _dealt(sums, sizes, seed)
         draws = len(sums)
     elif padded:
         count, n = len(sums), sum(sizes)  # times 2 and times count, so that half a unit of mean size is whole
-        sums = [one * count for one in sums for _ in range(2)] + [n * _SCALE, -n * _SCALE, 0, 0]
+        sums = [total * count for total in sums for _ in range(2)] + [n * _SCALE, -n * _SCALE, 0, 0]
         sizes, draws = [size * count for size in sizes for _ in range(2)] + [n] * 4, count + 2
     else:
         draws = len(sums)
@@ -74,12 +74,12 @@ def _means(sums: list[int], sizes: list[int], draws: int, resamples: int, seed: 
     below = _WORDS - _WORDS % units
     sum_of, size_of = (sums * (below // units)).__getitem__, (sizes * (below // units)).__getitem__
     even = sizes[0] * draws if len(set(sizes)) == 1 else None
-    found = []
+    means = []
     for resample in range(resamples):
         picks = _below(below, f"{seed}:{resample}", draws)
         n = even if even is not None else sum(map(size_of, picks))
-        found.append(sum(map(sum_of, picks)) / (n * _SCALE))
-    return found
+        means.append(sum(map(sum_of, picks)) / (n * _SCALE))
+    return means
 
 
 def _below(limit: int, name: str, count: int) -> list[int]:
@@ -87,15 +87,15 @@ def _below(limit: int, name: str, count: int) -> list[int]:
     words = count + count // 8 + 64
     while True:
         read = struct.unpack(f"<{words}H", _stream(name, 2 * words))
-        if len(found := [word for word in read if word < limit]) >= count:
-            return found[:count]
+        if len(accepted := [word for word in read if word < limit]) >= count:
+            return accepted[:count]
         words *= 2
 
 
 def _dealt(sums: list[int], sizes: list[int], seed: int) -> tuple[list[int], list[int]]:
     """The units in MOST_UNITS groups, their numbers equal to within one, by a shuffle from the seed."""
     words = struct.unpack(f"<{len(sums)}Q", _stream(f"{seed}:deal", 8 * len(sums)))
-    order = sorted(range(len(sums)), key=lambda place: (words[place], place))
+    order = sorted(range(len(sums)), key=lambda index: (words[index], index))
     groups = [order[start::MOST_UNITS] for start in range(MOST_UNITS)]
     return [sum(sums[i] for i in group) for group in groups], [sum(sizes[i] for i in group) for group in groups]
 

@@ -44,7 +44,7 @@ def by_cluster(differences: Sequence[float], clusters: Sequence[Hashable] | None
             together[cluster].append(difference)
         else:
             together[cluster] = [difference]
-    return [math.fsum(some) for some in together.values()], [len(some) for some in together.values()]
+    return [math.fsum(group) for group in together.values()], [len(group) for group in together.values()]
 
 
 def clustered_error(differences: Sequence[float], clusters: Sequence[Hashable]) -> float:
@@ -87,7 +87,7 @@ def clustered(differences: Sequence[float], clusters: Sequence[Hashable] | None)
 
 
 def effective_n(scores: Sequence[float], clusters: Sequence[Hashable]) -> float:
-    """How many independent problems say as much of the mean score as these: n over the design effect, the clustered
+    """How many independent problems estimate the mean score as precisely: n over the design effect, the clustered
     variance over the plain one (Korn and Graubard 1998, Survey Methodology 24; Kish 1965). Never more than n, nor
     fewer than 1; the number of clusters where all scores are equal and the design effect is unknown."""
     sums, sizes = by_cluster(scores, clusters)

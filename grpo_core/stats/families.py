@@ -8,9 +8,9 @@ def holm(p: Sequence[float]) -> list[float]:
     adjusted values above α keeps the chance of any false finding in the family at α or less."""
     adjusted = [0.0] * len(p)
     highest = 0.0
-    for rank, place in enumerate(_ascending(p)):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
-        adjusted[place] = highest
+    for rank, index in enumerate(_ascending(p)):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[index]))
+        adjusted[index] = highest
     return adjusted
 
 
@@ -19,13 +19,13 @@ def benjamini_hochberg(p: Sequence[float]) -> list[float]:
     to q keeps the expected share of false findings among those taken at q or less, for independent tests."""
     adjusted = [0.0] * len(p)
     lowest = 1.0
-    for rank, place in reversed([*enumerate(_ascending(p), start=1)]):
-        lowest = min(lowest, len(p) / rank * p[place])
-        adjusted[place] = lowest
+    for rank, index in reversed([*enumerate(_ascending(p), start=1)]):
+        lowest = min(lowest, len(p) / rank * p[index])
+        adjusted[index] = lowest
     return adjusted
 
 
 def _ascending(p: Sequence[float]) -> list[int]:
-    if not all(0 <= one <= 1 for one in p):
+    if not all(0 <= p_value <= 1 for p_value in p):
         raise ValueError("p-values lie between 0 and 1")
-    return sorted(range(len(p)), key=lambda place: p[place])
+    return sorted(range(len(p)), key=lambda index: p[index])

@@ -8,7 +8,7 @@ _LEVEL = 0.05
 
 
 class Evidence(Protocol):
-    """What a comparison says of a difference after − before; `Paired` and `Clustered` do."""
+    """The result of comparing after − before; `Paired` and `Clustered` conform."""
 
     @property
     def low(self) -> float:
@@ -30,31 +30,31 @@ class Evidence(Protocol):
 
     @property
     def p(self) -> float | None:
-        """Two-sided p of no difference; None where there is no test beside the interval."""
+        """Two-sided p of no difference; None where there is no test, only the interval."""
 
 
 def non_inferiority(
-    found: Evidence, margin: float, higher_is: HigherIs = "better", *, before: float | None = None
+    evidence: Evidence, margin: float, higher_is: HigherIs = "better", *, before: float | None = None
 ) -> NonInferiority | None:
     """regressed, not_worse or undecided; None for a neutral score, which cannot get worse.
 
     Harm is a fall where higher is better and a rise where it is worse. not_worse: harm of `margin` or more is excluded
     by the one-sided 95 % bound (Piaggio et al. 2012, JAMA 308; of 0/1 scores Tango's), and harm of `margin` would be
     one problem (or cluster) at least and was possible from the mean score `before` (a score of 0 cannot fall; None: not
-    asked), so that the test could have seen it; or a gain is shown. regressed: harm is
+    checked), so that the test could have seen it; or a gain is shown. regressed: harm is
     shown, by the one-sided bound and the one-sided exact test, and `margin` is not excluded. undecided: the data show
     neither; more problems are needed.
     """
     if higher_is == "neutral":
         return None
-    _, gained, lower, upper = _towards_good(found, higher_is)
+    _, gained, lower, upper = _towards_good(evidence, higher_is)
     room = before is None or margin <= (before if higher_is == "better" else 1 - before) + 1e-9
-    if gained or (lower > -margin and found.units * margin >= 1 and room):
+    if gained or (lower > -margin and evidence.units * margin >= 1 and room):
         return "not_worse"
-    return "regressed" if upper < 0 and _p(found) <= 2 * _LEVEL else "undecided"
+    return "regressed" if upper < 0 and _p(evidence) <= 2 * _LEVEL else "undecided"
 
 
-def verdict(found: Evidence, margin: float, higher_is: HigherIs = "better", *, before: float | None = None) -> str:
+def verdict(evidence: Evidence, margin: float, higher_is: HigherIs = "better", *, before: float | None = None) -> str:
     """The comparison in words: better, regressed, worse within margin …, no change seen, undecided at margin …; of a
     neutral score: higher, lower, no difference shown.
 
@@ -62,8 +62,8 @@ def verdict(found: Evidence, margin: float, higher_is: HigherIs = "better", *, b
     that harm by the margin is excluded and was possible from `before`, so that neither few problems nor a score at the
     end of its scale read as safety.
     """
-    lost, gained, _, _ = _towards_good(found, higher_is)
-    outcome = non_inferiority(found, margin, higher_is, before=before)
+    lost, gained, _, _ = _towards_good(evidence, higher_is)
+    outcome = non_inferiority(evidence, margin, higher_is, before=before)
     points = f"{100 * margin:g}"
     if outcome is None:
         return "higher" if gained else "lower" if lost else "no difference shown"
@@ -78,14 +78,14 @@ def verdict(found: Evidence, margin: float, higher_is: HigherIs = "better", *, b
             return f"undecided at margin {points}"
 
 
-def _towards_good(found: Evidence, higher_is: HigherIs) -> tuple[bool, bool, float, float]:
+def _towards_good(evidence: Evidence, higher_is: HigherIs) -> tuple[bool, bool, float, float]:
     """(a loss is shown, a gain is shown, one-sided lower bound, upper bound), counted so that up is good."""
-    shown = _p(found) <= _LEVEL
-    rise, fall = shown and found.low > 0, shown and found.high < 0
+    shown = _p(evidence) <= _LEVEL
+    rise, fall = shown and evidence.low > 0, shown and evidence.high < 0
     if higher_is == "worse":
-        return rise, fall, -found.upper, -found.lower
-    return fall, rise, found.lower, found.upper
+        return rise, fall, -evidence.upper, -evidence.lower
+    return fall, rise, evidence.lower, evidence.upper
 
 
-def _p(found: Evidence) -> float:
-    return 0.0 if found.p is None else found.p
+def _p(evidence: Evidence) -> float:
+    return 0.0 if evidence.p is None else evidence.p

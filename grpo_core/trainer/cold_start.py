@@ -52,7 +52,7 @@ def cold_start(
 ) -> bool:
     """Make the model in `folder`. Returns False when the same recipe lies there already and was left alone.
 
-    `progress` is told each step and its loss (nats per token). Raises ModelError when the folder holds something else.
+    `progress` gets each step and its loss (nats per token). Raises ModelError when the folder holds something else.
     """
     try:
         put_back(folder)
@@ -147,12 +147,12 @@ def _existing(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        provenance = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        provenance = None
+    if not isinstance(provenance, dict):
         raise ModelError(f"{path} is not a JSON object; use --force to build the model again")
-    return found
+    return provenance
 
 
 def _intact(folder: Path, provenance: dict[str, Any]) -> bool:

@@ -77,16 +77,16 @@ def evaluate(
     prompts = task.prompts.prompts
     items: list[EvalItem] = []
     for start in range(0, len(prompts), PROBLEMS_AT_ONCE):
-        places = range(start, min(start + PROBLEMS_AT_ONCE, len(prompts)))
+        indices = range(start, min(start + PROBLEMS_AT_ONCE, len(prompts)))
         groups = rollout.generate(
-            [prompts[place].tokens for place in places],
+            [prompts[index].tokens for index in indices],
             samples=manner.samples,
             decoding=decoding,
             key=(*task.stream, start),
         )
         judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, check))
         if ranks.world > 1:
-            payloads = ranks.spread([item.model_dump(mode="json") for item in judged], len(places))
+            payloads = ranks.spread([item.model_dump(mode="json") for item in judged], len(indices))
             judged = [EvalItem.model_validate(item) for item in payloads]
         items += judged
         progress(len(items))
@@ -116,9 +116,11 @@ def _judged(
     """This rank's share of the items whose first is number `start`."""
     mine = ranks.share(len(groups))
     answered = [
-        Answered(start + i, completion_text(policy.tokenizer, one.tokens, policy.eos_ids), len(one.tokens))
+        Answered(
+            start + i, completion_text(policy.tokenizer, completion.tokens, policy.eos_ids), len(completion.tokens)
+        )
         for i in mine
-        for one in groups[i]
+        for completion in groups[i]
     ]
     verdicts = zip(answered, task.judge(answered, check), strict=True)
     return [_item(phase, task, groups[i], list(islice(verdicts, len(groups[i])))) for i in mine]
@@ -129,8 +131,8 @@ def _item(
 ) -> EvalItem:
     """One problem's item. `tokens` is the mean over its completions, rounded; `detail` the first one's."""
     answered, scores = zip(*judged, strict=True)
-    place = answered[0].place
-    prompted, (part, cluster) = task.prompts.prompts[place], task.parts[place]
+    index = answered[0].place
+    prompted, (part, cluster) = task.prompts.prompts[index], task.parts[index]
     errors = [score.error for score in scores if score.error is not None]
     return EvalItem(
         phase=phase,
@@ -142,7 +144,7 @@ def _item(
         score=sum(score.value or 0.0 for score in scores) / len(scores),
         truncated=any(completion.finish == "length" for completion in group),
         error=errors[0] if errors else None,
-        tokens=round(sum(one.tokens for one in answered) / len(answered)),
+        tokens=round(sum(answer.tokens for answer in answered) / len(answered)),
         detail=scores[0].detail,
         slice=part,
         cluster=cluster,

@@ -65,7 +65,7 @@ def _scores(batch: Sequence[SampledGroup]) -> StepScores:
     return StepScores(
         rewards_PG=torch.tensor([[0.0 if r is None else r for r in group] for group in rewards], dtype=torch.float64),
         scored_PG=torch.tensor([[r is not None for r in group] for group in rewards]),
-        lengths_PG=torch.tensor([[len(one.tokens) for one in group.completions] for group in batch]),
+        lengths_PG=torch.tensor([[len(completion.tokens) for completion in group.completions] for group in batch]),
     )
 
 
@@ -140,12 +140,12 @@ def step_groups(
     reasons = [reason for _, reason in batch.discarded]
     gone = [group for group, _ in batch.discarded]
     discarded = records_of(gone, None, config, step=step, first=len(trained), reasons=reasons)
-    known = {id(one): group for one, group in zip(batch.kept, trained, strict=True)}
-    known |= {id(one): group for one, group in zip(gone, discarded, strict=True)}
-    rest = [one for one in batch.fresh if id(one) not in known]
+    known = {id(sampled): group for sampled, group in zip(batch.kept, trained, strict=True)}
+    known |= {id(sampled): group for sampled, group in zip(gone, discarded, strict=True)}
+    rest = [sampled for sampled in batch.fresh if id(sampled) not in known]
     left = records_of(rest, None, config, step=step, first=len(trained) + len(discarded))
-    known |= {id(one): group for one, group in zip(rest, left, strict=True)}
-    return StepGroups(trained, discarded, left, [known[id(one)] for one in batch.fresh])
+    known |= {id(sampled): group for sampled, group in zip(rest, left, strict=True)}
+    return StepGroups(trained, discarded, left, [known[id(sampled)] for sampled in batch.fresh])
 
 
 def records_of(
@@ -159,16 +159,16 @@ def records_of(
     masked: dict[int, str] | None = None,
 ) -> list[Group]:
     """The groups as records, numbered from `first`. Without advantages (a discarded group, one left over) they are 0.
-    `masked`: rows that the update left out, by their place in the step."""
+    `masked`: rows that the update left out, by their index in the step."""
     if not batch:
         return []
-    groups, place = [], 0
+    groups, row = [], 0
     scores = advantages if advantages is not None else _unlearned(batch, config)
     for p, group in enumerate(batch):
         samples = []
         for g, (completion, text, score) in enumerate(zip(group.completions, group.texts, group.scores, strict=True)):
             shaped = float(scores.rewards_PG[p, g])
-            cause = mask_cause(completion.finish, score.reward, config) or (masked or {}).get(place)
+            cause = mask_cause(completion.finish, score.reward, config) or (masked or {}).get(row)
             samples.append(
                 Sample.model_validate(
                     {
@@ -185,7 +185,7 @@ def records_of(
                     }
                 )
             )
-            place += 1
+            row += 1
         groups.append(
             Group(
                 step=step,

@@ -1,5 +1,5 @@
 """Everything a run reads before it starts: model, reference, problems, reward. All of it is checked here, so that a
-fault is told in the first seconds and not after an hour of sampling."""
+fault is reported in the first seconds and not after an hour of sampling."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -42,7 +42,7 @@ class Inputs:
     """Loaded only with advantage: gae."""
     rubric: Rubric
     runner: Runner
-    """Scores with the rubric; whoever loaded the inputs closes it."""
+    """Scores with the rubric; closed by the caller that loaded the inputs."""
     train: Encoded
     heldout: Encoded | None
     train_facts: dict[str, Any]
@@ -55,9 +55,9 @@ class Inputs:
 
     def positions(self, config: RunConfig) -> int:
         """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
-        wanted = [(self.train, config.sampling.max_completion_tokens)]
-        wanted += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
-        return max(int(encoded.token_stats()["max"]) + completion for encoded, completion in wanted)
+        limits = [(self.train, config.sampling.max_completion_tokens)]
+        limits += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
+        return max(int(encoded.token_stats()["max"]) + completion for encoded, completion in limits)
 
     def overlap(self) -> dict[str, dict[str, Any]]:
         """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
@@ -94,7 +94,7 @@ def load_inputs(
     rubric.check_problems(heldout_problems)
 
     device = device or pick_device(config.engine.device)
-    # Opened first: that there is no sandbox, or no judge, is told before a model is loaded.
+    # Opened first: a missing sandbox or judge is reported before a model is loaded.
     context = Context(limits=config.reward.limits, base=base, device=str(device), cache=cache)
     with ExitStack() as opened:
         runner = opened.enter_context(Runner(rubric, context))
@@ -125,7 +125,7 @@ def _load(
     device: torch.device,
     learning: bool,
 ) -> Inputs:
-    """All that is made of models. `paths`: the files of the training and the held-out problems."""
+    """All that is built from models. `paths`: the files of the training and the held-out problems."""
     data_path, heldout_path = paths
     if learning:
         policy = load_policy(source, config.model, device=device, seed=config.seed)
@@ -140,8 +140,8 @@ def _load(
         heldout = _encode(config, policy, heldout_problems, shown=shown)
         heldout_facts = data_facts(heldout_path, shown, heldout)
     _fits_context(config, policy, train, heldout)
-    asked = suite_tasks(suites, policy, manner_of(config))
-    tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + asked
+    from_suites = suite_tasks(suites, policy, manner_of(config))
+    tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
 
     reference = critic = None
     if learning and config.algorithm.needs_reference and not config.model.lora.rank:
@@ -161,7 +161,7 @@ def _load(
         train_facts,
         heldout_facts,
         suites,
-        {suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, asked, strict=True)},
+        {suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, from_suites, strict=True)},
         tuple(tasks),
     )
 
@@ -200,13 +200,13 @@ def _encode(config: RunConfig, policy: LoadedModel, problems: list[Problem], *, 
 
 
 def _fits_context(config: RunConfig, policy: LoadedModel, train: Encoded, heldout: Encoded | None) -> None:
-    """A model asked past its positions answers noise without an error, so this is refused beforehand."""
+    """A model run past its positions outputs noise without an error, so this is refused beforehand."""
     if policy.context is None:
         return
-    wanted = [(train, config.sampling.max_completion_tokens, "sampling.max_completion_tokens")]
+    limits = [(train, config.sampling.max_completion_tokens, "sampling.max_completion_tokens")]
     if heldout is not None:
-        wanted.append((heldout, config.eval_max_completion_tokens, "the evaluation's completion limit"))
-    for encoded, completion, name in wanted:
+        limits.append((heldout, config.eval_max_completion_tokens, "the evaluation's completion limit"))
+    for encoded, completion, name in limits:
         longest = int(encoded.token_stats()["max"])
         if longest + completion > policy.context:
             raise ConfigError(
@@ -235,7 +235,7 @@ def loaded(inputs: Inputs) -> list[Event]:
 
 
 def answer_cache(ranks: Ranks, run_folder: Path | None) -> Path | None:
-    """Folder for what a judge answered: beside the run's records, for all ranks that can reach those."""
+    """Folder for the judge's answers: next to the run's records, for all ranks that can reach those."""
     (folder, *_) = ranks.gather(str(run_folder) if run_folder is not None else None)
     return Path(folder, "reward-cache") if folder is not None and Path(folder).is_dir() else None
 

@@ -54,13 +54,13 @@ def learn(
     rows = train_rows(kept, advantages, config, step)
     returns = None
     if advantages is not None and advantages.returns is not None:
-        returns = [one.tolist() for group in advantages.returns for one in group]
+        returns = [returns_T.tolist() for group in advantages.returns for returns_T in group]
     result = training.update(rows, step=step, returns=returns)
     metrics = before.metrics | result.metrics
     if returns is not None and before.values is not None:
-        said = [one for group in before.values for one in group]
-        used = [place for place, row in enumerate(rows) if row.used]
-        metrics |= value_metrics([said[place] for place in used], [returns[place] for place in used])
+        values = [values_T for group in before.values for values_T in group]
+        used = [index for index, row in enumerate(rows) if row.used]
+        metrics |= value_metrics([values[index] for index in used], [returns[index] for index in used])
     if algorithm.kl.controller == "adaptive":
         metrics["kl_coef"] = coef
         if "kl_per_completion" in metrics:
@@ -74,17 +74,17 @@ def before_advantages(
     """KL penalties to take off rewards and the critic's values, from what was measured row by row; `coef` is β now."""
     penalties = values = None
     metrics: dict[str, float] = {}
-    places = _places(batch)
+    rows = _row_indices(batch)
     if algorithm.kl.coef > 0 and algorithm.kl.place == "reward":
         kl = {
-            place: kl_estimate(old.double(), measured.reference[place].double(), algorithm.kl.estimator)
-            for place, old in measured.old.items()
+            row: kl_estimate(old.double(), measured.reference[row].double(), algorithm.kl.estimator)
+            for row, old in measured.old.items()
         }
-        penalties = [[coef * kl[place] for place in group] for group in places]
-        total = sum(float(one.sum()) for one in kl.values())
-        metrics = {"kl": total / sum(len(one) for one in kl.values()), "kl_per_completion": total / len(kl)}
+        penalties = [[coef * kl[row] for row in group] for group in rows]
+        total = sum(float(kl_T.sum()) for kl_T in kl.values())
+        metrics = {"kl": total / sum(len(kl_T) for kl_T in kl.values()), "kl_per_completion": total / len(kl)}
     if measured.values:
-        values = [[measured.values[place].double() for place in group] for group in places]
+        values = [[measured.values[row].double() for row in group] for group in rows]
     return BeforeAdvantages(penalties, values, metrics)
 
 
@@ -93,21 +93,21 @@ def value_metrics(values: Sequence[Tensor], returns: Sequence[Sequence[float]]) 
     vary."""
     if not values:
         return {}
-    said_N = torch.cat(list(values))
-    true_N = torch.cat([torch.tensor(one, dtype=torch.float64) for one in returns])
+    predicted_N = torch.cat(list(values))
+    true_N = torch.cat([torch.tensor(row, dtype=torch.float64) for row in returns])
     spread = true_N.var(correction=0).item()
     if spread == 0:
         return {}
-    return {"explained_variance": 1 - (true_N - said_N).var(correction=0).item() / spread}
+    return {"explained_variance": 1 - (true_N - predicted_N).var(correction=0).item() / spread}
 
 
-def _places(batch: Sequence[SampledGroup]) -> list[list[int]]:
-    """Place in the step of every completion, group by group."""
-    places, start = [], 0
+def _row_indices(batch: Sequence[SampledGroup]) -> list[list[int]]:
+    """Row in the step of every completion, group by group."""
+    rows, start = [], 0
     for group in batch:
-        places.append(list(range(start, start + len(group.completions))))
+        rows.append(list(range(start, start + len(group.completions))))
         start += len(group.completions)
-    return places
+    return rows
 
 
 def count_step(

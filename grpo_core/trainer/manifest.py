@@ -56,19 +56,19 @@ def build_manifest(
 
 
 def inputs_of(manifest: Manifest) -> dict[str, str | None]:
-    """SHA-256 of each thing that a run stands on and that must not change when it continues."""
+    """SHA-256 of each input of a run that must not change when it continues."""
     heldout = manifest.data["eval"]
     suites = manifest.data["suites"].items()
     return {
         **_model_inputs(manifest.model),
         "the training problems": manifest.data["train"]["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
-        **{f"the problems of the suite {name}": told["items_digest"] for name, told in suites},
+        **{f"the problems of the suite {name}": facts["items_digest"] for name, facts in suites},
         **{
-            f"the {what} of the reward component {name}": told[f"{part}_sha256"]
-            for name, told in manifest.reward.items()
+            f"the {what} of the reward component {name}": facts[f"{part}_sha256"]
+            for name, facts in manifest.reward.items()
             for part, what in (("weights", "weights"), ("settings", "settings"), ("tokenizer", "tokenizer's files"))
-            if f"{part}_sha256" in told
+            if f"{part}_sha256" in facts
         },
     }
 
@@ -116,13 +116,13 @@ def code_state(root: Path = _ROOT) -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -142,14 +142,14 @@ def meter(device: torch.device, ranks: int) -> Meter | None:
     if device.type == "cuda":
         first = device.index or 0 if ranks == 1 else 0
         every = range(first, torch.cuda.device_count())
-        uuids = [f"GPU-{torch.cuda.get_device_properties(one).uuid}" for one in every]
+        uuids = [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in every]
     gpus = own_gpus(uuids, world=ranks)
     return None if gpus is None else open_meter(gpus)
 
 
 def _meter_words(device: torch.device, ranks: int) -> str | None:
-    found = meter(device, ranks)
-    return None if found is None else found.words
+    power_meter = meter(device, ranks)
+    return None if power_meter is None else power_meter.words
 
 
 def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:

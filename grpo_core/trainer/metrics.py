@@ -14,7 +14,7 @@ from grpo_core.records.types import Discard, ErrorClass, MaskCause, Sample, Sign
 
 ENERGY = "energy_joules"
 ALARM = 0.005
-"""Share of a step's completions that may fail to be scored for trouble of the machine before a person is told."""
+"""Share of a step's completions that may fail to be scored for trouble of the machine before a warning is given."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Totals:
             self.sums["samples"] += len(group.samples)
             self.sums["completion_tokens"] += sum(sample.tokens for sample in group.samples)
             for cause in (sample.mask_cause for sample in group.samples):
-                if cause is not None and cause != "importance":  # told apart, after the update
+                if cause is not None and cause != "importance":  # counted separately, after the update
                     self.sums["masked"] += 1
                     self.sums[f"masked_{cause}"] += 1
             self.sums["truncated"] += sum(sample.finish_reason == "length" for sample in group.samples)
@@ -119,7 +119,7 @@ def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> 
     metrics["frac_reward_zero_std"] = len(dead) / len(groups)
     for kind in ("all_right", "all_wrong"):
         metrics[f"frac_reward_zero_std/{kind}"] = dead.count(kind) / len(groups)
-    metrics["frac_reward_zero_std/other"] = sum(one in ("mixed", None) for one in dead) / len(groups)
+    metrics["frac_reward_zero_std/other"] = sum(verdict in ("mixed", None) for verdict in dead) / len(groups)
     shares = Counter(verdict for group in groups if (verdict := _verdict(group, success)) is not None)
     for verdict in ("all_right", "all_wrong", "mixed"):
         metrics[f"groups/{verdict}"] = shares[verdict] / len(groups)
@@ -137,9 +137,14 @@ def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> 
 
 
 def trouble(step: int, groups: Sequence[ScoredGroup]) -> str | None:
-    """What to tell when more of a step's completions than ALARM could not be scored for trouble that is not theirs."""
+    """A warning when more of a step's completions than ALARM could not be scored for trouble that is not theirs."""
     samples = [sample for group in groups for sample in group.samples]
-    errors = [one.error for sample in samples for one in sample.components.values() if one.error_class == "infra"]
+    errors = [
+        component.error
+        for sample in samples
+        for component in sample.components.values()
+        if component.error_class == "infra"
+    ]
     count = _by_class(samples)["infra"]
     if count <= ALARM * len(samples):
         return None
@@ -170,9 +175,9 @@ def _failed(sample: Sample) -> bool:
 
 
 def _by_class(samples: Sequence[Sample]) -> Counter[str]:
-    """Of each class of errors, in how many samples it is. Old records have none."""
-    found = ({one.error_class for one in sample.components.values()} - {None} for sample in samples)
-    return Counter(kind for kinds in found for kind in sorted(map(str, kinds)))
+    """How many samples have each class of error. Old records have no class."""
+    classes = ({component.error_class for component in sample.components.values()} - {None} for sample in samples)
+    return Counter(kind for kinds in classes for kind in sorted(map(str, kinds)))
 
 
 def _std(values: Sequence[float], ddof: int) -> float:

@@ -64,12 +64,12 @@ class StepBatch:
         counts = {"batches": self.batches, "discarded_groups": len(self.discarded), "surplus_groups": self.surplus}
         return {f"dynamic_sampling/{name}": float(number) for name, number in counts.items()}
 
-    def shortage(self, step: int, wanted: int) -> str | None:
-        """A warning where fewer groups than `wanted` are trained on."""
-        if len(self.kept) >= wanted:
+    def shortage(self, step: int, expected: int) -> str | None:
+        """A warning where fewer groups than `expected` are trained on."""
+        if len(self.kept) >= expected:
             return None
         return (
-            f"step {step}: {len(self.kept)} of {wanted} groups carry a signal after {self.batches} batches "
+            f"step {step}: {len(self.kept)} of {expected} groups carry a signal after {self.batches} batches "
             "(dynamic_sampling.max_batches); the step was trained on those"
         )
 

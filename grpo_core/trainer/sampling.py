@@ -19,7 +19,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RewardError
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import ComponentScore, Discard
-from grpo_core.rewards import Runner, Scored, Unscored
+from grpo_core.rewards import Runner, Scored, ScoreRequest
 from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.runtime import watchdog
@@ -81,11 +81,11 @@ class GroupSampler:
     def _draw(self, step: int, *, policy_of: int) -> StepBatch:
         """Sample, score, refill. `policy_of`: step whose policy samples."""
         watchdog.at(f"step {step}", "sampling")
-        wanted, dynamic = self._config.sampling.prompts_per_step, self._config.algorithm.dynamic_sampling
-        kept, self._surplus = self._surplus[:wanted], self._surplus[wanted:]
+        needed, dynamic = self._config.sampling.prompts_per_step, self._config.algorithm.dynamic_sampling
+        kept, self._surplus = self._surplus[:needed], self._surplus[needed:]
         fresh: list[SampledGroup] = []
         discarded: list[tuple[SampledGroup, Discard]] = []
-        count, batches = wanted - len(kept), 0  # fewer are left over than a step holds
+        count, batches = needed - len(kept), 0  # fewer are left over than a step holds
         while True:
             drawn = self._sample(step, count, first=len(fresh), policy_of=policy_of)
             fresh += drawn
@@ -94,18 +94,20 @@ class GroupSampler:
                 why = self._why_discarded(group) if dynamic.enabled else None
                 if why is not None:
                     discarded.append((group, why))
-                elif len(kept) < wanted:
+                elif len(kept) < needed:
                     kept.append(group)
                 else:
                     self._surplus.append(group)
-            if len(kept) >= wanted or batches >= dynamic.max_batches or not dynamic.enabled:
+            if len(kept) >= needed or batches >= dynamic.max_batches or not dynamic.enabled:
                 break
             # Enough to fill the step if groups continue as they did in it; never more than one full batch.
             share = 1 - len(discarded) / len(fresh)
-            missing = wanted - len(kept)
-            count = wanted if share == 0 else min(wanted, math.ceil(missing / share))
+            missing = needed - len(kept)
+            count = needed if share == 0 else min(needed, math.ceil(missing / share))
         if all(score.reward is None for group in fresh for score in group.scores):
-            errors = (one.error for one in fresh[0].scores[0].components.values() if one.error is not None)
+            errors = (
+                component.error for component in fresh[0].scores[0].components.values() if component.error is not None
+            )
             raise RewardError(f"step {step}: no completion could be scored; the first failed with {next(errors)}")
         return StepBatch(kept, discarded, fresh, batches, len(self._surplus))
 
@@ -149,7 +151,10 @@ class GroupSampler:
             )
         with timed("reward"):
             texts = [
-                [completion_text(self._policy.tokenizer, one.tokens, self._policy.eos_ids) for one in group]
+                [
+                    completion_text(self._policy.tokenizer, completion.tokens, self._policy.eos_ids)
+                    for completion in group
+                ]
                 for group in completions
             ]
             scores = self._score(problems, completions, texts)
@@ -173,7 +178,7 @@ class GroupSampler:
     def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
         """All groups together, so that a kind that scores in parallel has enough to do."""
         samples = [
-            Unscored(prompted.problem, text, len(completion.tokens))
+            ScoreRequest(prompted.problem, text, len(completion.tokens))
             for prompted, texts, completions in groups
             for text, completion in zip(texts, completions, strict=True)
         ]
@@ -212,7 +217,7 @@ class GroupSampler:
         else:
             columns = [[self._before_length(score) for score in scored]]
         if self._config.algorithm.supervision == "process":
-            steps = [one.value for score in scored for part in score.components.values() for one in part.steps or ()]
+            steps = [step.value for score in scored for part in score.components.values() for step in part.steps or ()]
             columns += [steps] if steps else []
         if not all(nearly_equal(column) for column in columns):
             return None
@@ -231,12 +236,12 @@ def prompt_order(count: int, seed: int, *, start: int = 0) -> Iterator[int]:
 
 
 def _serialize_score(score: Scored) -> dict[str, object]:
-    components = {name: one.model_dump(mode="json") for name, one in score.components.items()}
+    components = {name: component.model_dump(mode="json") for name, component in score.components.items()}
     return {"reward": score.reward, "components": components}
 
 
 def _deserialize_score(payload: dict[str, dict[str, object]]) -> Scored:
-    components = {name: ComponentScore.model_validate(one) for name, one in payload["components"].items()}
+    components = {name: ComponentScore.model_validate(component) for name, component in payload["components"].items()}
     reward = payload["reward"]
     assert reward is None or isinstance(reward, float)
     return Scored(reward, components)

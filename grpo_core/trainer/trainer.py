@@ -115,7 +115,7 @@ class Trainer:
         """Of this rank; the first one's words are recorded, the others' printed, where torchrun's log has them."""
         seconds, status = self.config.engine.watchdog_seconds, self._ranks.status()
         if self._ranks.main:
-            return Watchdog(seconds, warn=self._recorder.stalled, log=self._progress.aside, status=status)
+            return Watchdog(seconds, warn=self._recorder.stalled, log=self._progress.log_only, status=status)
 
         name = self._ranks.name(self._ranks.rank)
 
@@ -334,13 +334,13 @@ class Trainer:
 
     def _stop_if_asked(self) -> None:
         """Raise Interrupted where a stop was requested; with several ranks all stop when one was."""
-        asked: Interrupted | None = None
+        interrupted: Interrupted | None = None
         try:
             self._check()
         except Interrupted as error:
-            asked = error
-        if self._ranks.any(asked is not None):
-            raise asked or Interrupted("another rank was asked to stop")
+            interrupted = error
+        if self._ranks.any(interrupted is not None):
+            raise interrupted or Interrupted("another rank was asked to stop")
 
     def _check_inside(self) -> None:
         """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step

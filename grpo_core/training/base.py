@@ -68,7 +68,7 @@ class Training(Protocol):
     def update(
         self, rows: Sequence[TrainRow], *, step: int, returns: Sequence[Sequence[float]] | None = None
     ) -> UpdateResult:
-        """μ × mini-batches optimiser updates on `rows`. `returns`: what the critic should have said at each token.
+        """μ × mini-batches optimiser updates on `rows`. `returns`: what the critic should have predicted at each token.
         Raises TrainingError on a number that is none."""
         ...
 

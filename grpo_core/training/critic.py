@@ -1,4 +1,4 @@
-"""PPO's critic: a model of its own that says, before each token of a completion, what reward is to be expected.
+"""PPO's critic: a separate model that predicts, before each token of a completion, what reward is to be expected.
 
 The baseline that GRPO is compared with needs it (Schulman et al. 2017, section 5). Its backbone starts as the base
 model and is trained whole, whether the policy has adapters or not; its head starts at 0, and with it every value. How

@@ -173,21 +173,21 @@ class DeepSpeedWeights:
         if self._steps == 0:
             return {}
         parts = [part for part in MOMENTS if part != _STEP]
-        found = self._collected({f"{name}.{part}": (p, part) for name, p in self._named.items() for part in parts})
+        moments = self._collected({f"{name}.{part}": (p, part) for name, p in self._named.items() for part in parts})
         steps = {f"{name}.{_STEP}": torch.tensor(float(self._steps)) for name in self._named}
-        return found | steps if self._ranks.main else {}
+        return moments | steps if self._ranks.main else {}
 
-    def _collected(self, wanted: Mapping[str, tuple[Tensor, str | None]]) -> dict[str, Tensor]:
+    def _collected(self, weights: Mapping[str, tuple[Tensor, str | None]]) -> dict[str, Tensor]:
         """Each weight, or this of its moments, put together one after the other."""
-        found = {}
-        for name, (weight, part) in wanted.items():
+        collected = {}
+        for name, (weight, part) in weights.items():
             if part is None:
                 whole = self._utils.safe_get_full_fp32_param(weight)
             else:
                 whole = self._utils.safe_get_full_optimizer_state(weight, part)
             if self._ranks.main:
-                found[name] = whole.to("cpu", copy=True)
-        return found
+                collected[name] = whole.to("cpu", copy=True)
+        return collected
 
     @torch.no_grad()
     def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
@@ -262,7 +262,7 @@ def hooks_off(module: nn.Module) -> Iterator[None]:
 def load_deepspeed(device: torch.device) -> ModuleType:
     """The package, for this device. Raises ConfigError where it is not installed, or has taken another device."""
     os.environ["DS_ACCELERATOR"] = device.type
-    os.environ.setdefault("LOCAL_RANK", "0")  # asked for now and then; torchrun sets it
+    os.environ.setdefault("LOCAL_RANK", "0")  # read now and then; torchrun sets it
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     try:
         import deepspeed

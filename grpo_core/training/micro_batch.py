@@ -76,17 +76,21 @@ class MicroBatch:
         def spread(values: list[float]) -> Tensor:
             return torch.tensor(values).repeat_interleave(lengths).to(device)
 
-        def stored(found: dict[int, Tensor]) -> _Partly:
-            return _Partly.of([found.get(index) for index in indices], self._sizes, device)
+        def stored(by_row: dict[int, Tensor]) -> _Partly:
+            return _Partly.of([by_row.get(index) for index in indices], self._sizes, device)
 
         self._rows_N = torch.arange(len(indices)).repeat_interleave(lengths).to(device)
         self._advantages_N = torch.cat([per_token(rows[index]) for index in indices]).to(device)
         self._policy_weights_N = spread([batch.policy_weights[index] for index in indices])
         self._penalty_weights_N = spread([batch.penalty_weights[index] for index in indices])
         self._old = stored(measured.old)
-        sampled = {index: torch.tensor(told) for index in indices if (told := rows[index].sampler_logprobs) is not None}
+        sampled = {
+            index: torch.tensor(logprobs) for index in indices if (logprobs := rows[index].sampler_logprobs) is not None
+        }
         self._sampler = stored(sampled)
-        self._compared = stored({index: told for index, told in sampled.items() if mismatch.compares(rows[index])})
+        self._compared = stored(
+            {index: logprobs for index, logprobs in sampled.items() if mismatch.compares(rows[index])}
+        )
         self._corrections = stored(mismatch.known)
         self._reference = stored(measured.reference)
         self._entropy = stored(measured.entropy)

@@ -31,12 +31,12 @@ class Mismatch:
             self.known[index] = torch.ones(len(row.completion))
             return True
         sampler_T = torch.tensor(row.sampler_logprobs, dtype=torch.float64)
-        found = sampler_correction(
+        correction = sampler_correction(
             old_T, sampler_T, torch.zeros(len(sampler_T), dtype=torch.long), rows=1, config=self.config
         )
-        self.known[index] = found.weights_N
-        self._facts.append(found.facts)
-        return bool(found.keep_R[0])
+        self.known[index] = correction.weights_N
+        self._facts.append(correction.facts)
+        return bool(correction.keep_R[0])
 
     def compares(self, row: TrainRow) -> bool:
         """Whether the row's sampler is another than the policy before the update."""

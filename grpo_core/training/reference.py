@@ -1,4 +1,4 @@
-"""The reference policy of the KL penalty: a frozen model beside the policy, or the policy itself with its LoRA
+"""The reference policy of the KL penalty: a frozen model next to the policy, or the policy itself with its LoRA
 adapters off, which costs no memory."""
 
 from collections.abc import Mapping, Sequence

@@ -70,7 +70,7 @@ class SingleTraining:
         critic: Critic | None = None,
         weights: TrainableWeights | None = None,
     ) -> None:
-        """`reference` stands frozen beside the policy; None where the policy has adapters or none is needed. `check`
+        """`reference` is frozen, next to the policy; None where the policy has adapters or none is needed. `check`
         is called before every micro-batch and may raise to stop. `weights`: the policy's, with their optimiser; made
         here when not given."""
         algorithm = config.algorithm
@@ -126,8 +126,8 @@ class SingleTraining:
         if self._reference is not None and self._reference.moves:
             needed.append("reference")
         if parts.keys() != set(needed):
-            wanted, found = (", ".join(sorted(names)) for names in (needed, parts))
-            raise CheckpointError(f"the checkpoint holds {found}; this run needs {wanted}")
+            expected, present = (", ".join(sorted(names)) for names in (needed, parts))
+            raise CheckpointError(f"the checkpoint holds {present}; this run needs {expected}")
         self._trained.restore(parts["policy"], parts["policy-optimizer"])
         if self._critic is not None:
             self._critic.trained.restore(parts["critic"], parts["critic-optimizer"])
@@ -160,7 +160,7 @@ class SingleTraining:
     def update(
         self, rows: Sequence[TrainRow], *, step: int, returns: Sequence[Sequence[float]] | None = None
     ) -> UpdateResult:
-        """See `base.Training`. `returns`: what the critic should have said at each token, row by row."""
+        """See `base.Training`. `returns`: what the critic should have predicted at each token, row by row."""
         algorithm, ranks = self._config.algorithm, self._ranks
         skip = self._config.engine.skip_zero_advantage and algorithm.zero_advantage_is_inert
         cut = mini_batches(rows, algorithm.mini_batches)

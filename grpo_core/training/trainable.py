@@ -175,9 +175,9 @@ class LocalWeights:
                 held.copy_(weight)
 
 
-def fit(found: Mapping[str, Tensor], wanted: Mapping[str, torch.Size]) -> None:
+def fit(tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
     """Raise CheckpointError unless the tensors have exactly these names and shapes."""
-    shapes = {name: tensor.shape for name, tensor in found.items()}
-    if shapes != dict(wanted):
-        other = sorted(name for name in shapes.keys() | wanted.keys() if shapes.get(name) != wanted.get(name))
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    if shapes != dict(expected):
+        other = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
         raise CheckpointError(f"the checkpoint's weights belong to another model: {other[0]} differs in name or shape")

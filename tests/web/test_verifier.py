@@ -89,7 +89,7 @@ def test_an_example_opens_in_the_form_and_comes_back_as_it_was(operator: Client,
 
 def test_examples_name_every_kind_that_needs_no_server_or_weights() -> None:
     shown = {component["kind"] for example in EXAMPLES for component in example.components}
-    assert {name for name, kind in KINDS.items() if kind.place not in ("model", "judge")} <= shown
+    assert {name for name, kind in KINDS.items() if kind.mode not in ("model", "judge")} <= shown
 
 
 def test_a_parameter_that_was_written_out_stays_so_and_another_at_its_default_is_left_out() -> None:

@@ -1,6 +1,6 @@
 """Removes the checkpoints of a run's earlier attempts that, as the platform says, nobody needs any more.
 
-Each attempt keeps checkpoints of its own, and each set of them may be as large as the model and its optimiser: without
+Each attempt keeps its own checkpoints, and each set of them may be as large as the model and its optimiser: without
 this a run that moved or failed a few times would hold several.
 """
 

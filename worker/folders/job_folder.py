@@ -32,12 +32,12 @@ class JobFolder:
     def __init__(self, runs: Path, given: JobGiven) -> None:
         """Raises OSError, as when the disk is full."""
         name = f"{given.job_id}-{given.fence}-{secrets.token_hex(4)}"
-        aside = runs / "lab" / f"new-{name}"  # it gets its name, which sweeps look for, once it is held
-        aside.mkdir(parents=True)
-        lock = try_lock(aside / _LOCK)
+        temporary = runs / "lab" / f"new-{name}"  # it gets its name, which sweeps look for, once it is held
+        temporary.mkdir(parents=True)
+        lock = try_lock(temporary / _LOCK)
         assert lock is not None  # nobody else knows this name
         self._lock = lock
-        self.path = aside.rename(runs / "lab" / f"job-{name}")
+        self.path = temporary.rename(runs / "lab" / f"job-{name}")
 
     def __enter__(self) -> Self:
         return self

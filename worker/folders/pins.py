@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class PruningNow(Exception):
-    """The trainer removes checkpoints at this moment, so which stay cannot be said."""
+    """The trainer removes checkpoints at this moment, so which stay is not known."""
 
 
 class Pins:
@@ -66,7 +66,7 @@ def write_pinned(folder: Path, steps: list[int], known: Sequence[int] = ()) -> i
         if not may:
             raise PruningNow
         kept = next((step for step in known if (checkpoints / step_folder(step)).is_dir()), None)
-        aside = checkpoints / f".{PINNED}.part"
-        aside.write_text(json.dumps(sorted({*steps, *([] if kept is None else [kept])})) + "\n", encoding="utf-8")
-        aside.replace(checkpoints / PINNED)
+        temporary = checkpoints / f".{PINNED}.part"
+        temporary.write_text(json.dumps(sorted({*steps, *([] if kept is None else [kept])})) + "\n", encoding="utf-8")
+        temporary.replace(checkpoints / PINNED)
     return kept

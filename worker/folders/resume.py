@@ -111,8 +111,8 @@ def _fetch(offer: CheckpointOffer, target: Path, link: AttemptLink, *, meanwhile
     target.mkdir(parents=True, exist_ok=True)
     need_room(target, size, f"fetching the checkpoint of step {offer.step}")
     for name, entry in offer.files.items():
-        wanted = InputFile(path=name, sha256=entry.sha256, size=entry.size)
-        link.fetch(wanted, _inside(target, name), meanwhile=meanwhile, patience=patience)
+        file = InputFile(path=name, sha256=entry.sha256, size=entry.size)
+        link.fetch(file, _inside(target, name), meanwhile=meanwhile, patience=patience)
     write_manifest(target, CheckpointManifest(step=offer.step, path=offer.path, files=offer.files))
     try:
         _verify(target, meanwhile)

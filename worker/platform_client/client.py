@@ -79,7 +79,7 @@ class Unreachable(PlatformError):
 
 
 class Refused(PlatformError):
-    """The platform said no; trying again would not help."""
+    """The platform refused; trying again would not help."""
 
     def __init__(self, status: int, refusal: Refusal) -> None:
         self.status, self.code = status, refusal.code
@@ -145,8 +145,8 @@ class Platform:
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
         return AttemptLink(self._http, claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
-    def attempt_aside(self, claimed: ClaimReply) -> "AttemptLink":
-        """The same on connections of its own, for another thread; the caller closes it."""
+    def upload_link(self, claimed: ClaimReply) -> "AttemptLink":
+        """The same on separate connections, for another thread; the caller closes it."""
         return AttemptLink(_client(self._url), claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
 
@@ -172,32 +172,32 @@ class _Link:
         if target.is_file() and _sha256(target) == file.sha256:
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(target.name + ".part")
+        temporary = target.with_name(target.name + ".part")
         try:
-            self._fetch_right(file, aside, meanwhile, patience)
-            aside.replace(target)
+            self._fetch_right(file, temporary, meanwhile, patience)
+            temporary.replace(target)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
-    def _fetch_right(self, file: InputFile, aside: Path, meanwhile: Meanwhile, patience: float) -> None:
+    def _fetch_right(self, file: InputFile, temporary: Path, meanwhile: Meanwhile, patience: float) -> None:
         for pause in _ANEW_AFTER:
             try:
-                return _retry(lambda: self._fetch_once(file, aside, meanwhile), patience, meanwhile)
+                return _retry(lambda: self._fetch_once(file, temporary, meanwhile), patience, meanwhile)
             except BadFile as error:
                 log.warning("%s. It is fetched again in %.0f s", error, pause)
             _pause(pause, meanwhile)
         try:
-            _retry(lambda: self._fetch_once(file, aside, meanwhile), patience, meanwhile)
+            _retry(lambda: self._fetch_once(file, temporary, meanwhile), patience, meanwhile)
         except BadFile as error:
             raise BadFile(
                 f"{error}. It was fetched {len(_ANEW_AFTER) + 1} times: either the platform's copy is damaged, or "
                 "something between it and this worker answers in its place"
             ) from None
 
-    def _fetch_once(self, file: InputFile, aside: Path, meanwhile: Meanwhile) -> None:
+    def _fetch_once(self, file: InputFile, temporary: Path, meanwhile: Meanwhile) -> None:
         digest, size = hashlib.sha256(), 0
         headers = {"Authorization": f"Bearer {self._token}"}
-        with aside.open("wb") as handle:
+        with temporary.open("wb") as handle:
 
             def write(chunk: bytes) -> None:
                 nonlocal size
@@ -251,7 +251,7 @@ class AttemptLink(_Link):
         raises ends the call."""
         headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
         path = f"{self._at}/records"
-        return _parse(IngestReply, _call(self._http, path, self._token, compressed, aside=meanwhile, headers=headers))
+        return _parse(IngestReply, _call(self._http, path, self._token, compressed, during=meanwhile, headers=headers))
 
     def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
         """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
@@ -294,11 +294,11 @@ def _call(
     patience: float = 0.0,
     meanwhile: Meanwhile = _nothing,
     *,
-    aside: Meanwhile = _nothing,
+    during: Meanwhile = _nothing,
     check: float = 0.0,
     headers: Mapping[str, str] = _JSON,
 ) -> Reply:
-    """`meanwhile` is called between tries, `aside` while one is made, which may take `check` seconds longer."""
+    """`meanwhile` is called between tries, `during` while one is made, which may take `check` seconds longer."""
     headers = {**headers, "Authorization": f"Bearer {token}"}
     content = body if isinstance(body, bytes) else body.model_dump_json().encode()
     seconds = _SECONDS + check + len(content) / _SLOWEST_LINE
@@ -306,7 +306,7 @@ def _call(
     def once() -> Reply:
         try:
             limits = {"seconds": seconds, "idle": _IDLE_SECONDS + check, "max_bytes": _MAX_REPLY_BYTES}
-            reply = http.call("POST", path, headers=headers, body=content, check=aside, **limits)
+            reply = http.call("POST", path, headers=headers, body=content, check=during, **limits)
         except HttpError as error:
             raise Unreachable(f"{path}: {error}") from None
         if not reply.is_success:

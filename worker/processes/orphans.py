@@ -126,14 +126,14 @@ class HeldRecord:
         self.release()
 
     def survived(self, left: GroupSurvives) -> None:
-        """Not all of the attempt could be ended: whoever sweeps next tries again."""
+        """Not all of the attempt could be ended: the next sweep tries again."""
         known = tuple((row.pid, row.ticks) for row in left.left)
         self.record = self.record.model_copy(update={"survives": True, "left": known, "holders": left.holders})
         _rewrite(self._folder, self.record)
         self.release()
 
     def release(self) -> None:
-        """Leave the record to whoever sweeps next."""
+        """Leave the record to the next sweep."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -62,8 +62,8 @@ class _Attempt:
         self._made = False
         """Whether the folder is this attempt's."""
         self._shipper = Shipper(self._link, self._files.spool_folder)
-        aside = supervisor.platform.attempt_aside(claimed)
-        self._uploader = Uploader(aside, self._folder, every=self._settings.upload_seconds, run_id=claimed.run_id)
+        upload_link = supervisor.platform.upload_link(claimed)
+        self._uploader = Uploader(upload_link, self._folder, every=self._settings.upload_seconds, run_id=claimed.run_id)
         self._pins = Pins(self._folder)
         self._cleanup = Cleanup(self._folder.parent)
         self._next_try = 0.0

@@ -30,14 +30,14 @@ def items_path(name: str) -> Path:
 
 def definition(name: str) -> dict[str, Any]:
     """Fields of its SuiteConfig, with path and sha256. Raises ConfigError for a name that is none."""
-    told = {field: value for field, value in about(name).items() if field not in ("limits", "licence", "source")}
-    return {"name": name, **told, "path": PREFIX + name, "sha256": _sha256(name)}
+    fields = {field: value for field, value in about(name).items() if field not in ("limits", "licence", "source")}
+    return {"name": name, **fields, "path": PREFIX + name, "sha256": _sha256(name)}
 
 
 def about(name: str) -> dict[str, Any]:
     """All of its suite.json."""
-    told: dict[str, Any] = json.loads((_folder(name) / "suite.json").read_text(encoding="utf-8"))
-    return told
+    fields: dict[str, Any] = json.loads((_folder(name) / "suite.json").read_text(encoding="utf-8"))
+    return fields
 
 
 @cache

@@ -134,14 +134,14 @@ def _walk(settings: Any, path: str) -> Iterator[Any]:
 
 
 def _given(settings: Any, path: str) -> bool:
-    """Whether the field, or something that is no mapping in the place of its part, stands in `settings`."""
-    found = list(_walk(settings, path))
-    return bool(found) and (len(found) == path.count(".") + 1 or not isinstance(found[-1], Mapping))
+    """Whether the field, or a non-mapping in place of its part, is in `settings`."""
+    values = list(_walk(settings, path))
+    return bool(values) and (len(values) == path.count(".") + 1 or not isinstance(values[-1], Mapping))
 
 
 def value_at(settings: Any, path: str, default: Any = None) -> Any:
-    found = list(_walk(settings, path))
-    return found[-1] if len(found) == path.count(".") + 1 else default
+    values = list(_walk(settings, path))
+    return values[-1] if len(values) == path.count(".") + 1 else default
 
 
 def _drop(settings: dict[str, Any], path: str) -> None:

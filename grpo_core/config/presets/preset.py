@@ -42,8 +42,8 @@ class Preset:
 
 def leaves(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """(dotted path, value) of every innermost field."""
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     for name, value in settings.items():
         path = f"{prefix}{name}"
-        found += leaves(value, f"{path}.") if isinstance(value, Mapping) else [(path, value)]
-    return found
+        pairs += leaves(value, f"{path}.") if isinstance(value, Mapping) else [(path, value)]
+    return pairs

@@ -16,7 +16,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 
 def read(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
-    """`files` are one or more of questions and, except for irrelevance, their possible answers, told apart by their
+    """`files` are one or more of questions and, except for irrelevance, their possible answers, distinguished by their
     fields. The slice is the category, which the id begins with."""
     questions: dict[str, tuple[Line, dict[str, Any]]] = {}
     answers: dict[str, list[Any]] = {}
@@ -42,7 +42,7 @@ def read(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
         yield SuiteItem(
             id=key,
             prompt=_prompt(line, fields["question"]),
-            target=[_call(line, one) for one in answers.get(key, [])],
+            target=[_call(line, call) for call in answers.get(key, [])],
             functions=_functions(line, fields.get("function")),
             slice=category,
         )
@@ -57,7 +57,7 @@ def _prompt(line: Line, question: Any) -> str:
     turns = question if isinstance(question[0], list) else [question]
     if len(turns) != 1:
         line.fail(f"has {len(turns)} turns; only single-turn questions are taken")
-    texts = [one.get("content") if isinstance(one, dict) else None for one in turns[0]]
+    texts = [message.get("content") if isinstance(message, dict) else None for message in turns[0]]
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         line.fail("'question' holds a message without content")
     return "\n\n".join(str(text) for text in texts)
@@ -65,18 +65,18 @@ def _prompt(line: Line, question: Any) -> str:
 
 def _functions(line: Line, given: Any) -> tuple[dict[str, Any], ...]:
     listed = [given] if isinstance(given, dict) else given
-    if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+    if not isinstance(listed, list) or not listed or not all(isinstance(function, dict) for function in listed):
         line.fail("has no 'function' that describes what can be called")
-    return tuple(_schema(one) for one in listed)
+    return tuple(_schema(function) for function in listed)
 
 
 def _schema(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            name: _TYPES.get(one, one) if name == "type" and isinstance(one, str) else _schema(one)
-            for name, one in value.items()
+            name: _TYPES.get(child, child) if name == "type" and isinstance(child, str) else _schema(child)
+            for name, child in value.items()
         }
-    return [_schema(one) for one in value] if isinstance(value, list) else value
+    return [_schema(child) for child in value] if isinstance(value, list) else value
 
 
 def _call(line: Line, given: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def wmdp(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
         stem = PurePath(name).stem
         for number, (line, fields) in enumerate(json_rows(name, content), start=1):
             choices, answer = fields.get("choices"), fields.get("answer")
-            if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+            if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
                 line.fail("has no 'choices' that are a list of texts")
             if type(answer) is not int or not 0 <= answer < len(choices):
                 line.fail(f"'answer' is {answer!r}; expected the number of a choice, 0 to {len(choices) - 1}")
@@ -53,7 +53,7 @@ def wmdp(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
 def _from_csv(name: str, content: bytes) -> Iterator[tuple[Line, str, dict[str, bool], str]]:
     needed = ("Question", "Best Answer", "Incorrect Answers")
     for line, row in csv_rows(name, content, needed=needed):
-        wrong = [one.strip() for one in row["Incorrect Answers"].split(";") if one.strip()]
+        wrong = [answer.strip() for answer in row["Incorrect Answers"].split(";") if answer.strip()]
         if not row["Question"].strip() or not row["Best Answer"].strip():
             line.fail("has no question or no best answer")
         yield (
@@ -82,6 +82,6 @@ def _mc1(line: Line, targets: Any) -> dict[str, bool]:
             line.fail("'mc1_targets' has not as many labels as choices")
         targets = dict(zip(targets["choices"], labels, strict=True))
     options = targets if isinstance(targets, dict) else {}
-    if not options or not all(isinstance(text, str) and one in (0, 1) for text, one in options.items()):
+    if not options or not all(isinstance(text, str) and label in (0, 1) for text, label in options.items()):
         line.fail("has no 'mc1_targets' of options with 1 or 0")
-    return {text: one == 1 for text, one in options.items()}
+    return {text: label == 1 for text, label in options.items()}

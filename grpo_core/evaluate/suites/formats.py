@@ -47,14 +47,14 @@ def convert(
     clusters. With `attacks`, each item once under each of them, as one cluster. Raises DataError naming file and line,
     and where there are more than `most` items in the files or in what is made of them, before they fill the memory;
     ConfigError for an unknown format or attack."""
-    found = _format(format)
-    if not files or (len(files) > 1 and not found.several):
-        raise ConfigError(f"the format {format} takes {'one file or more' if found.several else 'one file'}")
+    spec = _format(format)
+    if not files or (len(files) > 1 and not spec.several):
+        raise ConfigError(f"the format {format} takes {'one file or more' if spec.several else 'one file'}")
     if unknown := [name for name in attacks if name not in ATTACKS]:
         raise ConfigError(f"there is no attack {unknown[0]!r}; there are {', '.join(ATTACKS)}")
     named = ", ".join(name for name, _ in files)
     try:
-        items = list(islice(found.read(files), None if most is None else most + 1))
+        items = list(islice(spec.read(files), None if most is None else most + 1))
         _refuse_more(len(items), most, named)
         if limit is not None:
             items = _first(items, limit)
@@ -68,15 +68,15 @@ def convert(
         raise DataError(f"{named}: holds a value that is nested too deep to be kept") from None
     except UnicodeEncodeError:
         raise DataError(f"{named}: holds half a surrogate pair, which is not text that can be stored") from None
-    judge = scorer(found.scorer.kind, found.scorer.params) if found.scorer is not None else None
+    judge = scorer(spec.scorer.kind, spec.scorer.params) if spec.scorer is not None else None
     list(scan_items(lines_of(io.BytesIO(content)), scorer=judge, source=f"the items of {files[0][0]}"))
     return content
 
 
 def default_scorer(format: str) -> Scorer | None:
-    """What the format's items are judged by, ready to score."""
-    told = _format(format).scorer
-    return None if told is None else scorer(told.kind, told.params)
+    """The format's scorer, ready to score."""
+    config = _format(format).scorer
+    return None if config is None else scorer(config.kind, config.params)
 
 
 def _format(name: str) -> Format:

@@ -36,18 +36,18 @@ class Suite:
 
 
 def load_suites(configs: Sequence[SuiteConfig], *, base: Path) -> tuple[Suite, ...]:
-    """Raises ConfigError for wrong settings of a scorer, by their place in the config, and DataError for a file that is
+    """Raises ConfigError for wrong settings of a scorer, by their path in the config, and DataError for a file that is
     not there, not the one meant, or not right."""
-    return tuple(load_suite(config, base=base, place=f"eval.suites.{number}") for number, config in enumerate(configs))
+    return tuple(load_suite(config, base=base, field=f"eval.suites.{number}") for number, config in enumerate(configs))
 
 
-def load_suite(config: SuiteConfig, *, base: Path, place: str = "") -> Suite:
-    """See `load_suites`; a relative path is taken from `base`. `place` is how messages call the suite's part of the
-    config."""
+def load_suite(config: SuiteConfig, *, base: Path, field: str = "") -> Suite:
+    """See `load_suites`; a relative path is taken from `base`. `field` is the suite's path in the config, for
+    messages."""
     try:
         judge = scorer(config.scorer.kind, config.scorer.params)
     except ConfigError as error:
-        raise ConfigError(f"suite {config.name}: {place}{'.' if place else ''}scorer: {error}") from None
+        raise ConfigError(f"suite {config.name}: {field}{'.' if field else ''}scorer: {error}") from None
     if config.path.startswith(starter.PREFIX):
         path = starter.items_path(config.path.removeprefix(starter.PREFIX))
     else:
@@ -67,33 +67,33 @@ def load_suite(config: SuiteConfig, *, base: Path, place: str = "") -> Suite:
     return Suite(config, judge, items, digest)
 
 
-def suite_at(place: str) -> SuiteConfig:
-    """The suite that a person names on the command line: `builtin:<name>`, or a file of items `x.jsonl` beside which
-    `x.suite.json` says the rest. Paths come out absolute. Raises ConfigError."""
-    if place.startswith(starter.PREFIX):
-        return SuiteConfig.model_validate(starter.definition(place.removeprefix(starter.PREFIX)))
-    path = Path(place)
-    beside = settings_file(path)
+def suite_at(location: str) -> SuiteConfig:
+    """The suite that a person names on the command line: `builtin:<name>`, or a file of items `x.jsonl` with its
+    settings in `x.suite.json`. Paths come out absolute. Raises ConfigError."""
+    if location.startswith(starter.PREFIX):
+        return SuiteConfig.model_validate(starter.definition(location.removeprefix(starter.PREFIX)))
+    path = Path(location)
+    sidecar = settings_file(path)
     try:
-        told = json.loads(beside.read_text(encoding="utf-8"))
+        settings = json.loads(sidecar.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if not path.is_file():
-            raise ConfigError(f"no such suite: {place}; starter suites are {', '.join(_builtin())}") from None
+            raise ConfigError(f"no such suite: {location}; starter suites are {', '.join(_builtin())}") from None
         raise ConfigError(
-            f"{beside} is not there, which says what {path.name} is scored by. `grpo suite convert` writes it; or "
+            f"{sidecar} is not there, which says what {path.name} is scored by. `grpo suite convert` writes it; or "
             'write it yourself: {"name": "…", "category": "performance", "scorer": {"kind": "exact"}}'
         ) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {beside}: {error}") from None
-    return described(told, source=str(beside), path=str(path.resolve()))
+        raise ConfigError(f"cannot read {sidecar}: {error}") from None
+    return described(settings, source=str(sidecar), path=str(path.resolve()))
 
 
-def described(told: Any, *, source: str, path: str) -> SuiteConfig:
-    """The suite with its items at `path` that `told`, out of `source`, describes. Raises ConfigError."""
-    if not isinstance(told, dict):
+def described(settings: Any, *, source: str, path: str) -> SuiteConfig:
+    """The suite with its items at `path` and these settings, read from `source`. Raises ConfigError."""
+    if not isinstance(settings, dict):
         raise ConfigError(f"{source} must hold an object with name, category and scorer")
     try:
-        return SuiteConfig.model_validate({**told, "path": path})
+        return SuiteConfig.model_validate({**settings, "path": path})
     except ValidationError as error:
         problems = field_problems(error, model=SuiteConfig)
         listed = "\n".join(f"  {problem}" for problem in problems)
@@ -101,7 +101,7 @@ def described(told: Any, *, source: str, path: str) -> SuiteConfig:
 
 
 def settings_file(items: Path) -> Path:
-    """Where the rest of a suite stands, beside its items."""
+    """The suite's settings, in the folder of its items."""
     return items.with_name(f"{items.name.removesuffix('.jsonl')}.suite.json")
 
 

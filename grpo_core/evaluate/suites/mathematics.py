@@ -55,18 +55,18 @@ def mgsm(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
                 f"{language} has {len(rows)} problems and {first} {len(tables[first])}; all languages must have the "
                 "same problems in the same order"
             )
-    for place in range(len(tables[first])):
+    for index in range(len(tables[first])):
         for language, rows in tables.items():
-            question, answer = rows[place]
-            if parse_number(answer) != parse_number(tables[first][place][1]):
+            question, answer = rows[index]
+            if parse_number(answer) != parse_number(tables[first][index][1]):
                 raise DataError(
-                    f"line {place + 1}: the answer is {answer} in {language} and {tables[first][place][1]} in {first}; "
+                    f"line {index + 1}: the answer is {answer} in {language} and {tables[first][index][1]} in {first}; "
                     "all languages must have the same problems in the same order"
                 )
             yield SuiteItem(
-                id=f"mgsm-{language}-{place + 1}",
+                id=f"mgsm-{language}-{index + 1}",
                 prompt=question,
                 target=answer,
-                cluster=f"mgsm-{place + 1}",
+                cluster=f"mgsm-{index + 1}",
                 slice=language,
             )

@@ -44,7 +44,7 @@ def scan_items(lines: Iterable[bytes], *, scorer: Scorer | None, source: str) ->
     first_line: dict[str, int] = {}
     for number, raw in enumerate(lines, start=1):
         line = Line(source, number)
-        fields = line.parse(raw, expected=_EXPECTED, one="item")
+        fields = line.parse(raw, expected=_EXPECTED, noun="item")
         if fields is None:
             continue
         item = _item(line, fields)
@@ -122,11 +122,11 @@ def _choices(line: Line, fields: dict[str, Any]) -> tuple[str, ...]:
     if "choices" not in fields:
         return ()
     given = fields["choices"]
-    if not isinstance(given, list) or not all(isinstance(one, str) and one.strip() for one in given):
+    if not isinstance(given, list) or not all(isinstance(text, str) and text.strip() for text in given):
         line.fail(f"'choices' is {kind_of(given)}; expected a list of texts, none of them empty")
     if not 2 <= len(given) <= len(LETTERS):
         line.fail(f"'choices' has {len(given)} options; expected 2 to {len(LETTERS)}")
-    texts = [" ".join(one.split()) for one in given]
+    texts = [" ".join(text.split()) for text in given]
     if twice := next((text for text in texts if texts.count(text) > 1), None):
         line.fail(f"'choices' holds {shown(twice)} twice; options must differ")
     return tuple(given)
@@ -135,19 +135,19 @@ def _choices(line: Line, fields: dict[str, Any]) -> tuple[str, ...]:
 def _chosen(line: Line, target: Any, choices: tuple[str, ...]) -> int:
     """Number of the right option, from 0."""
     letters = LETTERS[: len(choices)]
-    places: dict[Any, int] = {letter: place for place, letter in enumerate(letters)}
-    places |= {text: place for place, text in enumerate(choices)}
+    indices: dict[Any, int] = {letter: index for index, letter in enumerate(letters)}
+    indices |= {text: index for index, text in enumerate(choices)}
     if isinstance(target, str):
-        place = places.get(target)
+        index = indices.get(target)
     else:
-        place = target if type(target) is int and 0 <= target < len(choices) else None
-    if place is None:
-        found = shown(target) if isinstance(target, str) else json.dumps(target, ensure_ascii=False)
+        index = target if type(target) is int and 0 <= target < len(choices) else None
+    if index is None:
+        given = shown(target) if isinstance(target, str) else json.dumps(target, ensure_ascii=False)
         line.fail(
-            f"'target' is {found}, which is none of the {len(choices)} choices; expected a letter {letters[0]} to "
+            f"'target' is {given}, which is none of the {len(choices)} choices; expected a letter {letters[0]} to "
             f"{letters[-1]}, a number 0 to {len(choices) - 1}, or the text of one"
         )
-    return place
+    return index
 
 
 def _functions(line: Line, fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -156,9 +156,9 @@ def _functions(line: Line, fields: dict[str, Any]) -> tuple[dict[str, Any], ...]
     given = fields["functions"]
     if not isinstance(given, list) or not given:
         line.fail(f"'functions' is {kind_of(given)}; expected a list of at least one function")
-    for one in given:
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one["name"]:
+    for function in given:
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
             line.fail("'functions' holds something without a 'name'; expected objects with name and parameters")
-        if not isinstance(one.get("parameters", {}), dict):
-            line.fail(f"the function {one['name']!r} has 'parameters' that are no object; expected a JSON Schema")
+        if not isinstance(function.get("parameters", {}), dict):
+            line.fail(f"the function {function['name']!r} has 'parameters' that are no object; expected a JSON Schema")
     return tuple(given)

@@ -27,13 +27,15 @@ def csv_rows(name: str, content: bytes, *, needed: Sequence[str]) -> Iterator[tu
     try:
         rows = csv.DictReader(io.StringIO(text_of(name, content), newline=""), strict=True)
         try:
-            found = rows.fieldnames or []
-            if missing := [column for column in needed if column not in found]:
-                raise DataError(f"{name}, line 1: has no column {missing[0]!r}; found {', '.join(found) or 'nothing'}")
+            columns = rows.fieldnames or []
+            if missing := [column for column in needed if column not in columns]:
+                raise DataError(
+                    f"{name}, line 1: has no column {missing[0]!r}; found {', '.join(columns) or 'nothing'}"
+                )
             for row in rows:
                 line = Line(name, rows.line_num)
                 if None in row or any(value is None for value in row.values()):
-                    line.fail(f"does not have the {len(found)} columns of the head line")
+                    line.fail(f"does not have the {len(columns)} columns of the head line")
                 yield line, row
         except csv.Error as error:
             raise DataError(f"{name}, line {rows.line_num + 1}: is not CSV: {error}") from None
@@ -54,12 +56,12 @@ def tsv_rows(name: str, content: bytes, *, columns: int) -> Iterator[tuple[Line,
 
 
 def json_rows(name: str, content: bytes) -> Iterator[tuple[Line, dict[str, Any]]]:
-    """Objects of a JSON list (told by their number in it), or of JSON lines."""
+    """Objects of a JSON list (named by their number in it), or of JSON lines."""
     text = text_of(name, content)
     if not text.lstrip().startswith("["):
         for number, raw in enumerate(text.encode().split(b"\n"), start=1):
             line = Line(name, number)
-            if (fields := line.parse(raw, expected="{…}", one="item")) is not None:
+            if (fields := line.parse(raw, expected="{…}", noun="item")) is not None:
                 yield line, fields
         return
     try:

@@ -81,7 +81,7 @@ class Case:
         return self.form.write(self.problem, answer, thought) or answer
 
     def random(self, name: str) -> random.Random:
-        """Repeatable, of its own for each class and problem."""
+        """A generator seeded by class and problem."""
         return random.Random(f"{self.seed}:{self.problem.id}:{name}")
 
     def turn(self, options: tuple[str, ...]) -> str:
@@ -101,7 +101,7 @@ class Case:
             return re.search(rf"\b{self.letter}\b", text) is not None
         number = self.number
         if number is not None:
-            return any(Fraction(found) == abs(number) for found in NUMBERS.findall(text))
+            return any(Fraction(numeral) == abs(number) for numeral in NUMBERS.findall(text))
         return bool(self.gold) and _folded(self.gold) in _folded(text)
 
     @property

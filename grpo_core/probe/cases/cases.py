@@ -57,43 +57,43 @@ def chosen(problems: Sequence[Problem], *, limit: int, seed: int) -> list[Proble
     """At most `limit` of them, picked by seed, in their own order."""
     if len(problems) <= limit:
         return list(problems)
-    return [problems[place] for place in sorted(random.Random(seed).sample(range(len(problems)), limit))]
+    return [problems[index] for index in sorted(random.Random(seed).sample(range(len(problems)), limit))]
 
 
-def asked(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
+def read_questions(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
     code = next((part.params for part in rubric.parts if isinstance(part.params, CodeParams)), None)
     schemas = next((part.params for part in rubric.parts if isinstance(part.params, JsonSchemaParams)), None)
     choices = next((part.params for part in rubric.parts if isinstance(part.params, ChoiceParams)), None)
     letters = all(_LETTER.fullmatch(problem.answer.strip()) for problem in problems)
-    found = []
+    questions = []
     for problem in problems:
         if code is not None:
-            found.append(Asked(problem, "code", _solution(problem), target=_target(problem, code)))
+            questions.append(Asked(problem, "code", _solution(problem), target=_target(problem, code)))
         elif choices is not None or letters:
-            found.append(_choice(problem, choices or ChoiceParams()))
+            questions.append(_choice(problem, choices or ChoiceParams()))
         else:
             subject = _subject(problem.answer, schemas is not None)
             gold = problem.answer
             if schemas is not None and subject != "json":
                 subject, gold = "json", schema_example(problem, schemas) or ""
-            found.append(Asked(problem, subject, gold))
-    return found
+            questions.append(Asked(problem, subject, gold))
+    return questions
 
 
-def cases(found: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
+def cases(questions: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
     made = []
-    for index, one in enumerate(found):
-        after = [*found[index + 1 :], *found[:index]]
-        others = [other.gold for other in after if other.subject == one.subject and other.gold]
-        nth = sum(before.target is not None and before.target.form == _form(one) for before in found[:index])
-        alone = one.case(index, form, (), seed=seed, of_target=nth)
+    for index, question in enumerate(questions):
+        after = [*questions[index + 1 :], *questions[:index]]
+        others = [other.gold for other in after if other.subject == question.subject and other.gold]
+        nth = sum(before.target is not None and before.target.form == _form(question) for before in questions[:index])
+        alone = question.case(index, form, (), seed=seed, of_target=nth)
         differ = tuple(dict.fromkeys(other for other in others if not alone.is_right(other)))
-        made.append(one.case(index, form, differ, seed=seed, of_target=nth))
+        made.append(question.case(index, form, differ, seed=seed, of_target=nth))
     return made
 
 
-def _form(one: Asked) -> str:
-    return one.target.form if one.target is not None else ""
+def _form(question: Asked) -> str:
+    return question.target.form if question.target is not None else ""
 
 
 def _subject(answer: str, is_json: bool) -> Subject:
@@ -113,20 +113,20 @@ def _choice(problem: Problem, params: ChoiceParams) -> Asked:
     """The right option's letter, however the problem's answer names it."""
     column = problem.meta.get(params.column) if params.column else None
     if isinstance(column, list):
-        options = {LETTERS[place]: str(text) for place, text in enumerate(column[: len(LETTERS)])}
+        options = {LETTERS[index]: str(text) for index, text in enumerate(column[: len(LETTERS)])}
     else:
         options = {letter: text.strip() for letter, text in _OPTION.findall(problem.prompt)}
         options = options if len(options) > 1 else dict.fromkeys(LETTERS[: params.options], "")
     answer = problem.answer.strip()
     letter = ""
     if params.reference == "text":
-        letter = next((one for one, text in options.items() if text.strip() == answer), "")
+        letter = next((label for label, text in options.items() if text.strip() == answer), "")
     elif params.reference == "letter":
         match = _LETTER.fullmatch(answer.upper())
         letter = match[1] if match else ""
     elif answer.isdecimal():
-        place = int(answer) - (params.reference == "from_1")
-        letter = LETTERS[place] if 0 <= place < len(LETTERS) else ""
+        index = int(answer) - (params.reference == "from_1")
+        letter = LETTERS[index] if 0 <= index < len(LETTERS) else ""
     gold = letter if params.reference.startswith("from") else answer
     return Asked(problem, "choice" if letter else "words", gold, letter, options if letter else {})
 
@@ -135,7 +135,7 @@ def _target(problem: Problem, params: CodeParams) -> Target | None:
     try:
         return target_of(problem, tests=params.tests, entry_point=params.entry_point)
     except RewardError:
-        return None  # scoring tells it, with every completion of the problem
+        return None  # scoring reports the error, with every completion of the problem
 
 
 def _solution(problem: Problem) -> str:

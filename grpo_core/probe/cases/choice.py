@@ -27,8 +27,8 @@ def _wrong(name: str, title: str, make: Callable[[Case, str], Iterable[str]]) ->
 
 
 def _text(case: Case, letter: str) -> list[str]:
-    found = case.options.get(letter)
-    return [found] if found else []
+    text = case.options.get(letter)
+    return [text] if text else []
 
 
 def _letter_and_text(case: Case, letter: str) -> list[str]:

@@ -115,15 +115,15 @@ def forms_for(rubric: Rubric, subjects: Iterable[Subject]) -> list[Form]:
 
 def _tagged(rubric: Rubric) -> list[Form]:
     """A form of the tags that a component's parameters list: the answer in the last, a thought in the others."""
-    found = []
-    for place, part in enumerate(rubric.parts):
+    forms = []
+    for index, part in enumerate(rubric.parts):
         if not isinstance(part.params, TagsParams):
             continue
         names = [name for entry in part.params.sequence for name in _as_often_as_needed(entry)]
         text = "".join(f"<{name}>{THINK}</{name}>" for name in names[:-1])
         text += f"<{names[-1]}>{ANSWER}</{names[-1]}>"
-        found.append(Form(f"tags_{place}", f"the tags {', '.join(names)}", partial(_same, text)))
-    return found
+        forms.append(Form(f"tags_{index}", f"the tags {', '.join(names)}", partial(_same, text)))
+    return forms
 
 
 def _same(text: str, problem: Problem) -> str:

@@ -154,16 +154,16 @@ def mutants(source: str, mutation: Mutation) -> Iterator[str]:
     if tree is None:
         return
     before = ast.unparse(tree)
-    for place, _ in enumerate(ast.walk(tree)):
-        changed = _changed(tree, place, mutation.change)
+    for index, _ in enumerate(ast.walk(tree)):
+        changed = _changed(tree, index, mutation.change)
         if changed is not None and changed != before:
             yield changed
 
 
-def _changed(tree: ast.Module, place: int, change: Change) -> str | None:
+def _changed(tree: ast.Module, index: int, change: Change) -> str | None:
     whole: ast.AST = copy.deepcopy(tree)
     nodes = list(ast.walk(whole))
-    node = nodes[place]
+    node = nodes[index]
     if isinstance(node, ast.Constant) and _is_docstring(node, nodes):
         return None
     other = change(node)
@@ -175,7 +175,7 @@ def _changed(tree: ast.Module, place: int, change: Change) -> str | None:
 
 
 def _is_docstring(node: ast.Constant, nodes: list[ast.AST]) -> bool:
-    return any(isinstance(one, ast.Expr) and one.value is node for one in nodes)
+    return any(isinstance(parent, ast.Expr) and parent.value is node for parent in nodes)
 
 
 class _Put(ast.NodeTransformer):
@@ -210,7 +210,7 @@ def renamed(source: str) -> str | None:
     for statement in tree.body:
         if not isinstance(statement, ast.FunctionDef):
             kept |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    new = {name: f"value_{place}" for place, name in enumerate(sorted(stored - kept))}
+    new = {name: f"value_{index}" for index, name in enumerate(sorted(stored - kept))}
     if not new:
         return None
     for node in ast.walk(tree):

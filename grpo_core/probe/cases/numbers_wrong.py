@@ -33,10 +33,10 @@ def _digits(change: Callable[[str], str | None]) -> Callable[[Fraction, Case], s
 
 
 def _swapped(digits: str) -> str | None:
-    for place in range(len(digits) - 1):
-        one, other = digits[place], digits[place + 1]
-        if one.isdigit() and other.isdigit() and one != other and (place or other != "0"):
-            return digits[:place] + other + one + digits[place + 2 :]
+    for index in range(len(digits) - 1):
+        first, second = digits[index], digits[index + 1]
+        if first.isdigit() and second.isdigit() and first != second and (index or second != "0"):
+            return digits[:index] + second + first + digits[index + 2 :]
     return None
 
 
@@ -61,12 +61,12 @@ def _rounded(number: Fraction, case: Case) -> Fraction | None:
 
 
 def _from_prompt(last: bool) -> Callable[[Fraction, Case], Fraction | None]:
-    def found(number: Fraction, case: Case) -> Fraction | None:
+    def pick(number: Fraction, case: Case) -> Fraction | None:
         numbers = [Fraction(text) for text in NUMBERS.findall(case.problem.prompt)]
-        others = [one for one in numbers if one != number]
+        others = [other for other in numbers if other != number]
         return None if not others else others[-1] if last else others[0]
 
-    return found
+    return pick
 
 
 def _sum_of_prompt(number: Fraction, case: Case) -> Fraction | None:

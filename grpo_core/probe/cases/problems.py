@@ -148,25 +148,25 @@ _CODE: tuple[tuple[str, str, str, list[Any]], ...] = (
 
 
 def _plain(name: str, rows: tuple[tuple[str, str], ...]) -> list[Problem]:
-    return [Problem(f"{name}-{place}", prompt, answer) for place, (prompt, answer) in enumerate(rows, start=1)]
+    return [Problem(f"{name}-{index}", prompt, answer) for index, (prompt, answer) in enumerate(rows, start=1)]
 
 
 def _choices(params: ChoiceParams) -> list[Problem]:
     made = []
-    for place, (prompt, options, answer) in enumerate(_CHOICES, start=1):
+    for index, (prompt, options, answer) in enumerate(_CHOICES, start=1):
         listed = "\n".join(f"{letter}. {text}" for letter, text in zip("ABCD", options, strict=True))
         number = "ABCD".index(answer)
-        told = {"text": options[number], "from_0": str(number), "from_1": str(number + 1)}
+        answers = {"text": options[number], "from_0": str(number), "from_1": str(number + 1)}
         meta = {params.column or "choices": list(options)}
-        made.append(Problem(f"choice-{place}", f"{prompt}\n{listed}", told.get(params.reference, answer), meta))
+        made.append(Problem(f"choice-{index}", f"{prompt}\n{listed}", answers.get(params.reference, answer), meta))
     return made
 
 
 def _code(column: str) -> list[Problem]:
     made = []
-    for place, (prompt, entry, solution, tests) in enumerate(_CODE, start=1):
+    for index, (prompt, entry, solution, tests) in enumerate(_CODE, start=1):
         meta: dict[str, Any] = {column: tests, "solution": solution}
-        made.append(Problem(f"code-{place}", prompt, solution, meta | ({"entry_point": entry} if entry else {})))
+        made.append(Problem(f"code-{index}", prompt, solution, meta | ({"entry_point": entry} if entry else {})))
     return made
 
 
@@ -185,19 +185,19 @@ def problems_builtin(rubric: Rubric) -> list[Problem]:
     code = next((part.params for part in rubric.parts if isinstance(part.params, CodeParams)), None)
     choice = next((part.params for part in rubric.parts if isinstance(part.params, ChoiceParams)), None)
     if code is not None:
-        found = _code(code.tests)
+        problems = _code(code.tests)
     elif choice is not None:
-        found = _choices(choice)
+        problems = _choices(choice)
     elif "json_schema" in kinds:
-        found = _plain("json", _JSON)
+        problems = _plain("json", _JSON)
     elif kinds & _MATHS or any(_by_numbers(part.params) for part in rubric.parts):
-        found = [*_plain("number", _NUMBERS), *_plain("expression", _EXPRESSIONS)]
+        problems = [*_plain("number", _NUMBERS), *_plain("expression", _EXPRESSIONS)]
     else:
-        found = [*_plain("number", _NUMBERS), *_plain("words", _WORDS)]
-    wanted = rubric.columns
-    if missing := sorted(wanted.keys() - found[0].meta.keys()):
+        problems = [*_plain("number", _NUMBERS), *_plain("words", _WORDS)]
+    columns = rubric.columns
+    if missing := sorted(columns.keys() - problems[0].meta.keys()):
         raise DataError(
-            f"the reward component {wanted[missing[0]]!r} reads the field {missing[0]!r}, which the built-in "
+            f"the reward component {columns[missing[0]]!r} reads the field {missing[0]!r}, which the built-in "
             "problems do not have; probe it on a dataset that has it"
         )
-    return found
+    return problems

@@ -88,9 +88,9 @@ def _another_name(case: Case) -> str | None:
 
 def _mutated(mutation: Mutation) -> ProbeClass:
     def make(case: Case) -> Iterator[str]:
-        found = list(dict.fromkeys(mutants(case.gold, mutation))) if case.gold else []
+        sources = list(dict.fromkeys(mutants(case.gold, mutation))) if case.gold else []
         rng = case.random(mutation.name)
-        for source in found if len(found) <= MUTANTS_EACH else rng.sample(found, MUTANTS_EACH):
+        for source in sources if len(sources) <= MUTANTS_EACH else rng.sample(sources, MUTANTS_EACH):
             yield case.write(source)
 
     rule: Rule = "many" if mutation.often_equal else "some"

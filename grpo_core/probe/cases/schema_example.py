@@ -55,8 +55,8 @@ def _of_type(schema: dict[str, Any], whole: dict[str, Any], depth: int) -> Any:
         case "null":
             return None
         case "array":
-            one = _example(schema.get("items", {}), whole, depth + 1)
-            return [one] * max(int(schema.get("minItems", 1)), 1)
+            element = _example(schema.get("items", {}), whole, depth + 1)
+            return [element] * max(int(schema.get("minItems", 1)), 1)
     fields = schema.get("properties", {})
     needed = schema.get("required", list(fields))
     return {name: _example(fields.get(name, {"type": "string"}), whole, depth + 1) for name in needed}
@@ -68,13 +68,13 @@ def _number(schema: dict[str, Any], *, whole: bool) -> float:
         return float(schema["exclusiveMinimum"]) + step if not whole else int(schema["exclusiveMinimum"]) + 1
     for word in ("minimum", "maximum"):
         if word in schema:
-            found: float = schema[word]
-            return found
+            bound: float = schema[word]
+            return bound
     return int(schema["exclusiveMaximum"]) - 1 if "exclusiveMaximum" in schema else int(schema.get("multipleOf", 1))
 
 
 def _at(whole: dict[str, Any], reference: str) -> Any:
-    found: Any = whole
+    node: Any = whole
     for part in reference[2:].split("/"):
-        found = found.get(part, {}) if isinstance(found, dict) else {}
-    return found
+        node = node.get(part, {}) if isinstance(node, dict) else {}
+    return node

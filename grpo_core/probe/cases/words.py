@@ -30,10 +30,10 @@ def _wrong(name: str, title: str, change: Callable[[str], str | None]) -> ProbeC
 
 
 def _swapped(text: str) -> str | None:
-    for place in range(len(text) - 1):
-        one, other = text[place], text[place + 1]
-        if one.isalpha() and other.isalpha() and one.casefold() != other.casefold():
-            return text[:place] + other + one + text[place + 2 :]
+    for index in range(len(text) - 1):
+        first, second = text[index], text[index + 1]
+        if first.isalpha() and second.isalpha() and first.casefold() != second.casefold():
+            return text[:index] + second + first + text[index + 2 :]
     return None
 
 

@@ -43,12 +43,12 @@ def _class(
 
 def _bare(options: tuple[str, ...]) -> Callable[[Case], Iterable[str | None]]:
     """One of several texts, alone."""
-    return lambda case: [] if case.mentions(one := case.turn(options)) else [one]
+    return lambda case: [] if case.mentions(text := case.turn(options)) else [text]
 
 
 def _in_form(options: tuple[str, ...]) -> Callable[[Case], Iterable[str | None]]:
-    """One of several texts where the answer should stand."""
-    return lambda case: [case.write(one)] if case.has_marks and not case.mentions(one := case.turn(options)) else []
+    """One of several texts in place of the answer."""
+    return lambda case: [case.write(text)] if case.has_marks and not case.mentions(text := case.turn(options)) else []
 
 
 def _claims(case: Case) -> str:
@@ -67,8 +67,8 @@ def _characters(case: Case) -> str:
 def _cut(case: Case) -> str | None:
     """The form, broken off in the middle of a wrong answer."""
     whole, wrong = case.write(case.wrong), case.wrong
-    place = whole.rfind(wrong)
-    cut = whole[: place + len(wrong)]
+    start = whole.rfind(wrong)
+    cut = whole[: start + len(wrong)]
     return cut if case.has_marks and cut != whole else None
 
 

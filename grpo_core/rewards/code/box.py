@@ -58,10 +58,10 @@ class CodeBox:
         self.box: Box = sandbox.open(_START, files={"inside.bin": program()}, limits=limits, packages=tuple(packages))
         named = set(_IMPORT.findall(source))
         modules = sorted(named & _WARM if not packages else named - {"solution", "antigravity", "this"})
-        said = self._exchange(marshal.dumps({"do": "prepare", "modules": modules}))
-        if said != b"R":
+        reply = self._exchange(marshal.dumps({"do": "prepare", "modules": modules}))
+        if reply != b"R":
             self.close()
-            why = said.error if isinstance(said, Ended) else "it said something else than expected"
+            why = reply.error if isinstance(reply, Ended) else "it said something else than expected"
             raise SandboxError(f"a box for code ended before anything ran in it: {why}")
 
     def __enter__(self) -> Self:
@@ -90,18 +90,18 @@ class CodeBox:
         except BoxEnded as ended:
             return Ended("box", ended.ran.status or 0, b"", ended.ran.end)
 
-    def _read(self, said: bytes | Ended) -> bytes | Ended:
-        if isinstance(said, Ended):
-            return said
-        if said[:1] == b"P":
-            return said[1:]
-        how = _ENDS.get(said[1:2].decode("ascii", "replace"))
-        length = int.from_bytes(said[6:10], "big")
-        if said[:1] != b"D" or how is None or len(said) < 10 + length:
+    def _read(self, reply: bytes | Ended) -> bytes | Ended:
+        if isinstance(reply, Ended):
+            return reply
+        if reply[:1] == b"P":
+            return reply[1:]
+        how = _ENDS.get(reply[1:2].decode("ascii", "replace"))
+        length = int.from_bytes(reply[6:10], "big")
+        if reply[:1] != b"D" or how is None or len(reply) < 10 + length:
             self.box.kill()
             return Ended("box", error="a forged answer")
-        status = int.from_bytes(said[2:6], "big", signed=True)
-        return Ended(how, status, said[10 : 10 + length], said[10 + length :].decode("utf-8", "replace").strip())
+        status = int.from_bytes(reply[2:6], "big", signed=True)
+        return Ended(how, status, reply[10 : 10 + length], reply[10 + length :].decode("utf-8", "replace").strip())
 
 
 assert _WARM.issubset(sys.stdlib_module_names)

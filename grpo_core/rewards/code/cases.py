@@ -1,6 +1,6 @@
 """Test cases of a problem, as a dataset holds them: four forms, read into one.
 
-Reads data, runs nothing. What cannot be read is told as the problem's fault, never as the completion's.
+Reads data, runs nothing. What cannot be read is reported as the problem's fault, never as the completion's.
 """
 
 import ast
@@ -75,12 +75,12 @@ def read_cases(problem: Problem, *, tests: str = "tests", entry_point: str = "")
         raise RewardError(f"{where}: holds no case")
     if len(value) > MAX_CASES:
         raise RewardError(f"{where}: holds {len(value):,} cases; at most {MAX_CASES:,} can be run")
-    if all(isinstance(one, str) for one in value):
+    if all(isinstance(text, str) for text in value):
         guessed = entry or _called(value, where)
         cases: tuple[Case, ...] = tuple(_asserted(text, guessed) for text in value)
         form: Form = "asserts" if len(value) > 1 or isinstance(cases[0], CallCase) else "program"
     else:
-        cases = tuple(_case(one, f"{where}, case {number}", entry) for number, one in enumerate(value, start=1))
+        cases = tuple(_case(case, f"{where}, case {number}", entry) for number, case in enumerate(value, start=1))
         form = "input" if isinstance(cases[0], InputCase) else "call" if isinstance(cases[0], CallCase) else "program"
         names = {case.name for case in cases if isinstance(case, CallCase)}
         guessed = entry or (names.pop() if len(names) == 1 else "")
@@ -95,34 +95,34 @@ def _unwrapped(value: Any) -> list[Any]:
     """A list of cases from whatever stands in the field."""
     if isinstance(value, str):
         try:
-            found = json.loads(value) if value.lstrip()[:1] in ("[", "{") else value
+            decoded = json.loads(value) if value.lstrip()[:1] in ("[", "{") else value
         except (ValueError, RecursionError):
-            found = value
-        return [found] if isinstance(found, str) else _unwrapped(found)
+            decoded = value
+        return [decoded] if isinstance(decoded, str) else _unwrapped(decoded)
     if isinstance(value, dict) and isinstance(value.get("inputs"), list) and isinstance(value.get("outputs"), list):
         if value.get("fn_name") or len(value["inputs"]) != len(value["outputs"]):
-            return [value]  # told as a case that cannot be read
+            return [value]  # reported as a case that cannot be read
         return [{"input": given, "output": out} for given, out in zip(value["inputs"], value["outputs"], strict=True)]
     return value if isinstance(value, list) else [value]
 
 
-def _case(one: Any, where: str, entry: str) -> Case:
-    if not isinstance(one, dict):
+def _case(case: Any, where: str, entry: str) -> Case:
+    if not isinstance(case, dict):
         raise RewardError(
-            f"{where}: is {type(one).__name__}; expected an object with input and output, call, or program"
+            f"{where}: is {type(case).__name__}; expected an object with input and output, call, or program"
         )
-    if "program" in one:
-        return ProgramCase(_text(one, "program", where))
-    if "input" in one or "output" in one:
-        return InputCase(_text(one, "input", where), _text(one, "output", where))
-    if "returns" not in one:
-        found = ", ".join(sorted(map(str, one))) or "nothing"
-        raise RewardError(f"{where}: has neither input and output, nor call and returns, nor program; found {found}")
-    name = one.get("call", entry)
+    if "program" in case:
+        return ProgramCase(_text(case, "program", where))
+    if "input" in case or "output" in case:
+        return InputCase(_text(case, "input", where), _text(case, "output", where))
+    if "returns" not in case:
+        keys = ", ".join(sorted(map(str, case))) or "nothing"
+        raise RewardError(f"{where}: has neither input and output, nor call and returns, nor program; found {keys}")
+    name = case.get("call", entry)
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
         raise RewardError(f"{where}: 'call' is {name!r}; expected the name of a function")
-    args, kwargs, returns = one.get("args", []), one.get("kwargs", {}), one["returns"]
-    literal = one.get("python", False) is True
+    args, kwargs, returns = case.get("args", []), case.get("kwargs", {}), case["returns"]
+    literal = case.get("python", False) is True
     if literal:
         args, kwargs, returns = (
             _literal(value, key, where) if isinstance(value, str) else value
@@ -133,8 +133,8 @@ def _case(one: Any, where: str, entry: str) -> Case:
     return CallCase(name, returns, tuple(args), kwargs, literal)
 
 
-def _text(one: dict[str, Any], key: str, where: str) -> str:
-    value = one.get(key)
+def _text(case: dict[str, Any], key: str, where: str) -> str:
+    value = case.get(key)
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
     if not isinstance(value, str):
@@ -165,8 +165,8 @@ def _asserted(text: str, entry: str) -> Case:
             )
         ] if name not in _BUILTINS or name == entry:
             try:
-                given = tuple(ast.literal_eval(one) for one in args)
-                named = {str(one.arg): ast.literal_eval(one.value) for one in keywords if one.arg}
+                given = tuple(ast.literal_eval(argument) for argument in args)
+                named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg}
                 if len(named) == len(keywords):
                     return CallCase(name, ast.literal_eval(right), given, named, literal=True)
             except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

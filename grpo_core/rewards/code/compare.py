@@ -29,11 +29,11 @@ def _literal(wire: Any, expected: Any) -> bool:
     if isinstance(expected, list | tuple):
         if tag != ("l" if isinstance(expected, list) else "t") or len(items) != len(expected):
             return False
-        return all(_literal(one, other) for one, other in zip(items, expected, strict=True))
+        return all(_literal(item, other) for item, other in zip(items, expected, strict=True))
     if isinstance(expected, set | frozenset):
         return tag in ("s", "z") and _same_members(map(decode, items), expected)
     if isinstance(expected, dict):
-        return tag == "d" and _same_items(items, expected, lambda one, other: _literal(one, other), texts=False)
+        return tag == "d" and _same_items(items, expected, lambda item, other: _literal(item, other), texts=False)
     if tag is not None and tag not in ("i", "f", "c", "b", "a", "D", "F"):
         return False
     value = decode(wire)
@@ -49,9 +49,11 @@ def _json(wire: Any, expected: Any, tolerance: float) -> bool:
             return len(items) == len(expected) and sorted(map(_plain, items)) == sorted(map(_plain_json, expected))
         if tag not in ("l", "t", "q", "g") or len(items) != len(expected):
             return False
-        return all(_json(one, other, tolerance) for one, other in zip(items, expected, strict=True))
+        return all(_json(item, other, tolerance) for item, other in zip(items, expected, strict=True))
     if isinstance(expected, dict):
-        return tag == "d" and _same_items(items, expected, lambda one, other: _json(one, other, tolerance), texts=True)
+        return tag == "d" and _same_items(
+            items, expected, lambda item, other: _json(item, other, tolerance), texts=True
+        )
     if expected is None or isinstance(expected, bool | str):
         return type(wire) is type(expected) and bool(wire == expected)
     if tag in ("i", "f", "D", "F") or type(wire) in (int, float):
@@ -121,10 +123,10 @@ def same_text(given: str, expected: str, *, compare: str, tolerance: float) -> b
     numbers: word by word, where two numbers may differ by the tolerance."""
     if compare == "exact":
         return _lines(given) == _lines(expected)
-    one, other = given.split(), expected.split()
-    if compare == "tokens" or len(one) != len(other):
-        return one == other
-    return all(_same_word(word, wanted, tolerance) for word, wanted in zip(one, other, strict=True))
+    words, other = given.split(), expected.split()
+    if compare == "tokens" or len(words) != len(other):
+        return words == other
+    return all(_same_word(word, expected_word, tolerance) for word, expected_word in zip(words, other, strict=True))
 
 
 def _lines(text: str) -> list[str]:
@@ -134,18 +136,18 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _same_word(word: str, wanted: str, tolerance: float) -> bool:
-    if word == wanted:
+def _same_word(word: str, expected: str, tolerance: float) -> bool:
+    if word == expected:
         return True
-    if len(word) > _MOST_DIGITS or len(wanted) > _MOST_DIGITS or "_" in word:
+    if len(word) > _MOST_DIGITS or len(expected) > _MOST_DIGITS or "_" in word:
         return False
     try:
-        return close(float(word), float(wanted), tolerance)
+        return close(float(word), float(expected), tolerance)
     except ValueError:
         return False
 
 
-def told(wire: Any) -> str:
+def short_repr(wire: Any) -> str:
     """A value as Python writes it, cut when long."""
     text = _written(wire, _SHOWN)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
@@ -157,11 +159,11 @@ def _written(wire: Any, room: int) -> str:
     if brackets is None:
         return repr(wire) if tag is None else _rare(wire)
     parts: list[str] = []
-    for one in items:
+    for item in items:
         if room <= 0:
             break
-        pair = tag == "d" and type(one) is list and len(one) == 2
-        parts.append(f"{_written(one[0], room)}: {_written(one[1], room)}" if pair else _written(one, room))
+        pair = tag == "d" and type(item) is list and len(item) == 2
+        parts.append(f"{_written(item[0], room)}: {_written(item[1], room)}" if pair else _written(item, room))
         room -= len(parts[-1]) + 2
     if tag == "s" and not items:
         return "set()"

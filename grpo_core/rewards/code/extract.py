@@ -14,13 +14,13 @@ def extract_code(completion: str, how: CodeExtract) -> str | None:
     None when there is no such place or it is empty."""
     match how:
         case "whole":
-            found: str | None = completion
+            code: str | None = completion
         case "answer_tag":
             inside = extract_answer(completion, "answer_tag")
-            found = inside if inside is None or "```" not in inside else _last_fenced(inside)
+            code = inside if inside is None or "```" not in inside else _last_fenced(inside)
         case "fenced":
-            found = _last_fenced(completion)
-    return found if found is not None and found.strip() else None
+            code = _last_fenced(completion)
+    return code if code is not None and code.strip() else None
 
 
 def _last_fenced(text: str) -> str | None:

@@ -11,7 +11,7 @@ from grpo_core.errors import RewardError, SandboxError
 from grpo_core.rewards.base import shown
 from grpo_core.rewards.code.box import CodeBox, Ended
 from grpo_core.rewards.code.cases import CallCase, Case, Cases, InputCase, ProgramCase
-from grpo_core.rewards.code.compare import same_text, same_value, told
+from grpo_core.rewards.code.compare import same_text, same_value, short_repr
 from grpo_core.rewards.code.inside_values import LARGEST, by_the_clock, encode, from_text
 
 _ROOM = 64 * 1024
@@ -82,13 +82,13 @@ class SolutionJudge:
         except UnicodeEncodeError:
             raise RewardError("the input of a case cannot be encoded as UTF-8") from None
         keep = 4 * len(case.output) + _ROOM
-        said = box.order(do="input", source=self._source, seconds=self._settings.seconds, stdin=stdin, keep=keep)
+        reply = box.order(do="input", source=self._source, seconds=self._settings.seconds, stdin=stdin, keep=keep)
         about = f"input {shown(case.stdin.strip())!r}"
-        if ended := self._ended(said, is_first):
+        if ended := self._ended(reply, is_first):
             return f"{about}: {ended}"
-        assert isinstance(said, Ended)
+        assert isinstance(reply, Ended)
         try:
-            text = said.out.decode()
+            text = reply.out.decode()
         except UnicodeDecodeError:
             return f"{about}: printed what is no UTF-8"
         if same_text(text, case.output, compare=self._settings.compare, tolerance=self._settings.tolerance):
@@ -96,7 +96,7 @@ class SolutionJudge:
         return f"{about}: printed {shown(text.strip())!r}" + self._expected(repr(shown(case.output.strip())))
 
     def _call(self, case: CallCase, box: CodeBox, *, is_first: bool) -> str:
-        said = box.order(
+        reply = box.order(
             do="call",
             source=self._source,
             seconds=self._settings.seconds,
@@ -105,13 +105,13 @@ class SolutionJudge:
             kwargs=dict(case.kwargs),
         )
         about = _call_text(case)
-        if ended := self._ended(said, is_first):
+        if ended := self._ended(reply, is_first):
             return f"{about}: {ended}"
-        assert isinstance(said, Ended)
-        if not said.out:
-            return f"{about}: the process ended before it returned (status {said.status})"
+        assert isinstance(reply, Ended)
+        if not reply.out:
+            return f"{about}: the process ended before it returned (status {reply.status})"
         try:
-            what, value = from_text(said.out)
+            what, value = from_text(reply.out)
         except (ValueError, TypeError):
             return f"{about}: gave something that is no value"
         if what == "raised":
@@ -120,7 +120,7 @@ class SolutionJudge:
             return f"{about}: gave {shown(str(value))}, which is no plain value"
         if same_value(value, case.returns, literal=case.literal, tolerance=self._settings.tolerance):
             return ""
-        return f"{about}: gave {told(value)}" + self._expected(shown(repr(case.returns)))
+        return f"{about}: gave {short_repr(value)}" + self._expected(shown(repr(case.returns)))
 
     def _program(self, case: ProgramCase, box: CodeBox, tests: CodeBox, *, is_first: bool) -> str:
         seconds = self._settings.seconds
@@ -133,7 +133,7 @@ class SolutionJudge:
                 shown(str(message[1])) if message[:1] == ["broken"] and len(message) == 2 else "it could not be loaded"
             )
         entry = self._cases.entry
-        said = tests.order(
+        reply = tests.order(
             do="tests",
             text=case.text,
             prelude=self._prelude,
@@ -141,20 +141,20 @@ class SolutionJudge:
             alone=self._cases.named and not entry[:1].isupper(),
             seconds=_TESTS_SECONDS * seconds,
         )
-        asked = False
-        while not isinstance(said, Ended) and said[:1] == b"C":
-            asked = True
-            answer = box.pass_on(said[1:])
+        called = False
+        while not isinstance(reply, Ended) and reply[:1] == b"C":
+            called = True
+            answer = box.pass_on(reply[1:])
             if isinstance(answer, Ended):
                 return self._ended(answer, False) or f"it ended the process (status {answer.status}) during the tests"
-            said = tests.pass_on(answer)
-        if isinstance(said, Ended):
-            if said.how == "refused":
+            reply = tests.pass_on(answer)
+        if isinstance(reply, Ended):
+            if reply.how == "refused":
                 raise SandboxError("a box for tests could start no process")
-            if not asked:
-                raise RewardError(f"the tests did not get to ask anything of the solution: {_how(said, 2 * seconds)}")
-            return f"the tests did not come to an end: {_how(said, _TESTS_SECONDS * seconds)}"
-        return self._verdict(from_text(said[1:]), case)
+            if not called:
+                raise RewardError(f"the tests did not get to ask anything of the solution: {_how(reply, 2 * seconds)}")
+            return f"the tests did not come to an end: {_how(reply, _TESTS_SECONDS * seconds)}"
+        return self._verdict(from_text(reply[1:]), case)
 
     def _verdict(self, verdict: list[Any], case: ProgramCase) -> str:
         match verdict:
@@ -166,38 +166,38 @@ class SolutionJudge:
                 raise RewardError(why)
             case ["failed", str(why), int(line), str(last), int()]:
                 where = f"{why} in line {line} of the tests" if line else why
-                wanted = case.text.split("\n")[line - 1].strip() if 0 < line <= case.text.count("\n") + 1 else ""
+                source_line = case.text.split("\n")[line - 1].strip() if 0 < line <= case.text.count("\n") + 1 else ""
                 told_last = f"; last call: {last}" if last else ""
                 return (
                     where
                     + told_last
-                    + ("" if self._settings.hidden or not wanted else f"; the line is {shown(wanted)}")
+                    + ("" if self._settings.hidden or not source_line else f"; the line is {shown(source_line)}")
                 )
         raise SandboxError("the tests' box gave no verdict")
 
-    def _ended(self, said: bytes | Ended, is_first: bool) -> str:
+    def _ended(self, reply: bytes | Ended, is_first: bool) -> str:
         """Why the child gave nothing that counts; "" when it left by itself with status 0."""
-        if not isinstance(said, Ended):
+        if not isinstance(reply, Ended):
             return "it gave something that is no value"
-        if said.how == "refused" and is_first:
+        if reply.how == "refused" and is_first:
             raise SandboxError("a box for code could start no process")
-        if said.how == "box":
-            self._gone = f"the solution's box had ended ({said.error})"
-        if said.how == "exited" and said.status == 0:
+        if reply.how == "box":
+            self._gone = f"the solution's box had ended ({reply.error})"
+        if reply.how == "exited" and reply.status == 0:
             return ""
-        return _how(said, self._settings.seconds)
+        return _how(reply, self._settings.seconds)
 
     def _expected(self, text: str) -> str:
         return "" if self._settings.hidden else f"; expected {text}"
 
 
-def _how(said: Ended, seconds: float) -> str:
-    last = said.error.splitlines()[-1] if said.error else ""
-    match said.how:
+def _how(ended: Ended, seconds: float) -> str:
+    last = ended.error.splitlines()[-1] if ended.error else ""
+    match ended.how:
         case "exited":
-            return f"ended with status {said.status}" + (f": {shown(last)}" if last else "")
+            return f"ended with status {ended.status}" + (f": {shown(last)}" if last else "")
         case "signal":
-            return f"was ended by signal {-said.status}"
+            return f"was ended by signal {-ended.status}"
         case "cpu":
             return f"took more than {seconds:g} s of processor time"
         case "wall":
@@ -206,12 +206,12 @@ def _how(said: Ended, seconds: float) -> str:
             return f"gave more than it may, up to {LARGEST:,} bytes"
         case "refused":
             return "no process could be started any more: it left too many behind"
-    return {"wall": "time for all cases was over"}.get(said.error, f"its box was ended ({said.error})")
+    return {"wall": "time for all cases was over"}.get(ended.error, f"its box was ended ({ended.error})")
 
 
 def _call_text(case: CallCase) -> str:
-    named = [f"{name}={told(_wire(value))}" for name, value in case.kwargs.items()]
-    return f"{case.name}({', '.join([told(_wire(value)) for value in case.args] + named)})"
+    named = [f"{name}={short_repr(_wire(value))}" for name, value in case.kwargs.items()]
+    return f"{case.name}({', '.join([short_repr(_wire(value)) for value in case.args] + named)})"
 
 
 def _wire(value: Any) -> Any:
@@ -220,7 +220,7 @@ def _wire(value: Any) -> Any:
 
 def _message(text: bytes) -> list[Any]:
     try:
-        found = from_text(text)
+        message = from_text(text)
     except ValueError:
         return []
-    return found if isinstance(found, list) else []
+    return message if isinstance(message, list) else []

@@ -44,8 +44,8 @@ class Child:
         if order["do"] in ("serve", "tests"):
             import socket
 
-            one, other = socket.socketpair()
-            self._talk, theirs = one.detach(), other.detach()
+            ours, other = socket.socketpair()
+            self._talk, theirs = ours.detach(), other.detach()
         try:
             self.pid = boxed.fork_without_channel()
         except OSError:
@@ -53,9 +53,9 @@ class Child:
         if self.pid == 0:
             try:
                 _become(order, given, out, err, theirs)
-            except BaseException as error:  # noqa: BLE001 - told, and then the child ends whatever it was
-                told = f"the child inside: {type(error).__name__}: {error}".encode("utf-8", "replace")
-                os.write(err if _is_open(err) else 2, told)
+            except BaseException as error:  # noqa: BLE001 - reported, then the child exits in any case
+                message = f"the child inside: {type(error).__name__}: {error}".encode("utf-8", "replace")
+                os.write(err if _is_open(err) else 2, message)
             finally:
                 os._exit(70)
         for number in (out, err, given, theirs):
@@ -153,7 +153,7 @@ class Child:
         if self.ended:
             return self.ended
         left = memoryview(b"" if message is None else len(message).to_bytes(4, "big") + message)
-        heard = bytearray()
+        received = bytearray()
         poll = select.poll()
         poll.register(self._talk, select.POLLIN | (select.POLLOUT if left else 0))
         poll.register(self._out, select.POLLIN)
@@ -181,17 +181,17 @@ class Child:
                         part = os.read(self._talk, 1 << 20)
                         if not part:
                             return self.finish(b"", b"", bytes(err))
-                        heard += part
+                        received += part
                 except BlockingIOError:
                     continue
                 except OSError:
                     return self.finish(b"", b"", bytes(err))
-            if len(heard) > 4:
-                length = int.from_bytes(heard[:4], "big")
+            if len(received) > 4:
+                length = int.from_bytes(received[:4], "big")
                 if length > LARGEST + 65536:
                     return self.finish(b"o", b"", bytes(err))
-                if len(heard) >= length + 4:
-                    return b"P" + bytes(heard[4 : length + 4])
+                if len(received) >= length + 4:
+                    return b"P" + bytes(received[4 : length + 4])
 
 
 def _become(order: dict[str, Any], given: int, out: int, err: int, talk: int) -> NoReturn:

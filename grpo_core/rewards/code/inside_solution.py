@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grpo_core.rewards.code.inside_talk import Talk
 
 FILE = "solution.py"
-SAID = 300
+MAX_ERROR_CHARS = 300
 
 
 def load(source: str, name: str) -> ModuleType:
@@ -40,8 +40,8 @@ def run_program(source: str) -> NoReturn:
         _wait_for_threads()
     except SystemExit as ended:
         status = _status(ended)
-    except BaseException as error:  # noqa: BLE001 - whatever a solution raises is told on its stderr
-        os.write(2, told(error).encode("utf-8", "replace"))
+    except BaseException as error:  # noqa: BLE001 - whatever a solution raises is written to its stderr
+        os.write(2, error_text(error).encode("utf-8", "replace"))
         status = 1
     finish(status)
 
@@ -49,23 +49,23 @@ def run_program(source: str) -> NoReturn:
 def run_call(source: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: int) -> NoReturn:
     """Writes ["ok", value], ["raised", what] or ["odd", why it is no plain value] to the descriptor `out`."""
     try:
-        function = _found(load(source, "solution").__dict__, name)
-        said: list[Any] = ["ok", encode(function(*args, **kwargs), _listed)]
-        text = as_text(said)
+        function = _lookup(load(source, "solution").__dict__, name)
+        reply: list[Any] = ["ok", encode(function(*args, **kwargs), _listed)]
+        text = as_text(reply)
     except Unsendable as error:
-        text = as_text(["odd", str(error)[:SAID]])
+        text = as_text(["odd", str(error)[:MAX_ERROR_CHARS]])
     except RecursionError:
         text = as_text(["raised", "RecursionError"])
     except SystemExit as ended:
         text = as_text(["raised", f"it ended the process with status {_status(ended)}"])
     except BaseException as error:  # noqa: BLE001 - as above
-        text = as_text(["raised", told(error)])
+        text = as_text(["raised", error_text(error)])
     while text:
         text = text[os.write(out, text) :]
     os._exit(0)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """`line 3: ValueError: no such thing`, with the last line of the solution's own."""
     line, trace = 0, error.__traceback__
     while trace is not None:
@@ -79,7 +79,7 @@ def told(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 - the text of an error is the solution's code too
         text = ""
     where = f"line {line}: " if line else ""
-    return f"{where}{type(error).__name__}" + (f": {text[:SAID]}" if text else "")
+    return f"{where}{type(error).__name__}" + (f": {text[:MAX_ERROR_CHARS]}" if text else "")
 
 
 def finish(status: int) -> NoReturn:
@@ -102,29 +102,29 @@ def _wait_for_threads() -> None:
 def _status(ended: SystemExit) -> int:
     if ended.code is None or isinstance(ended.code, int):
         return int(ended.code or 0)
-    os.write(2, str(ended.code)[:SAID].encode("utf-8", "replace"))
+    os.write(2, str(ended.code)[:MAX_ERROR_CHARS].encode("utf-8", "replace"))
     return 1
 
 
-def _found(space: dict[str, Any], name: str) -> Any:
+def _lookup(space: dict[str, Any], name: str) -> Any:
     """The function `name`, a dotted name, or a method of a class `Solution`, as such problems often ask for."""
     first, *rest = name.split(".")
     if first in space:
-        found = space[first]
+        target = space[first]
     elif "Solution" in space and hasattr(space["Solution"], first):
-        found = getattr(space["Solution"](), first)
+        target = getattr(space["Solution"](), first)
     else:
         raise NameError(f"there is no {first!r} in the solution")
     for part in rest:
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def _listed(value: Any) -> Any:
     """The values of an iterator (a generator, map, zip) or of a view of a dict count as a list."""
     kind = type(value)
     if hasattr(kind, "__next__") or kind in (type({}.keys()), type({}.values()), type({}.items())):
-        return ["g", [encode(one, _listed) for one in value]]
+        return ["g", [encode(item, _listed) for item in value]]
     raise Unsendable(f"an object of the class {kind.__name__}")
 
 
@@ -136,24 +136,24 @@ class Server:
         self._space = space
         self._kept: list[Any] = []
 
-    def answer(self, asked: list[Any]) -> list[Any]:
+    def answer(self, request: list[Any]) -> list[Any]:
         """["v", value, changed arguments or null] or ["x", built-in class, its own classes, text, where]."""
         try:
-            return self._do(*asked)
+            return self._do(*request)
         except SystemExit as ended:
             os._exit(_status(ended) & 255)
-        except BaseException as error:  # noqa: BLE001 - whatever a solution raises is told to the tests
+        except BaseException as error:  # noqa: BLE001 - whatever a solution raises is sent to the tests
             return self._raised(error)
 
     def _do(self, what: str, *rest: Any) -> list[Any]:
         if what == "name":
-            return ["v", self._wire(_found(self._space, rest[0])), None]
+            return ["v", self._wire(_lookup(self._space, rest[0])), None]
         target = self._kept[rest[0]]
         if what == "call":
-            args = [self._value(one) for one in rest[1]]
-            kwargs = {name: self._value(one) for name, one in rest[2]}
+            args = [self._value(wire) for wire in rest[1]]
+            kwargs = {name: self._value(wire) for name, wire in rest[2]}
             result = target(*args, **kwargs)
-            changed = [self._wire(one) for one in args] if result is None else None
+            changed = [self._wire(argument) for argument in args] if result is None else None
             return ["v", self._wire(result), changed if changed != rest[1] else None]
         if what == "get":
             return ["v", self._wire(getattr(target, rest[1])), None]
@@ -162,7 +162,7 @@ class Server:
             return ["v", None, None]
         if what == "is":
             return ["v", isinstance(target, self._kept[rest[1]]), None]
-        return ["v", self._wire(_OPERATIONS[rest[1]](target, *[self._value(one) for one in rest[2]])), None]
+        return ["v", self._wire(_OPERATIONS[rest[1]](target, *[self._value(wire) for wire in rest[2]])), None]
 
     def _wire(self, value: Any) -> Any:
         return encode(value, self._held)
@@ -178,8 +178,8 @@ class Server:
         return ["h", number, "class" if isinstance(value, type) else "object", type(value).__name__, None]
 
     def _number(self, kind: type) -> int:
-        for at, one in enumerate(self._kept):
-            if one is kind:
+        for at, held in enumerate(self._kept):
+            if held is kind:
                 return at
         self._kept.append(kind)
         return len(self._kept) - 1
@@ -195,11 +195,13 @@ class Server:
             number = rest[0]
 
             def callback(*args: Any, **kwargs: Any) -> Any:
-                named = [[name, self._wire(one)] for name, one in kwargs.items()]
-                said = self._talk.ask(["callback", number, [self._wire(one) for one in args], named], self.answer)
-                if said[0] == "x":
-                    raise getattr(__import__("builtins"), said[1])(said[3])
-                return self._value(said[1])
+                named = [[name, self._wire(value)] for name, value in kwargs.items()]
+                reply = self._talk.ask(
+                    ["callback", number, [self._wire(argument) for argument in args], named], self.answer
+                )
+                if reply[0] == "x":
+                    raise getattr(__import__("builtins"), reply[1])(reply[3])
+                return self._value(reply[1])
 
             return callback
 
@@ -210,7 +212,7 @@ class Server:
             text = str(error.args[0]) if len(error.args) == 1 else str(error)
         except BaseException:  # noqa: BLE001 - the text of an error is the solution's code too
             text = ""
-        return ["x", _builtin(type(error)), self._chain(type(error)), text[:SAID], told(error)]
+        return ["x", _builtin(type(error)), self._chain(type(error)), text[:MAX_ERROR_CHARS], error_text(error)]
 
 
 def _builtin(kind: type) -> str:
@@ -225,21 +227,21 @@ def serve(source: str, talk: Talk) -> NoReturn:
     except SystemExit as ended:
         os._exit(_status(ended) & 255)
     except BaseException as error:  # noqa: BLE001 - as above
-        talk.say(["broken", told(error)])
+        talk.say(["broken", error_text(error)])
         os._exit(1)
     server = Server(talk, module.__dict__)
     talk.say(["loaded"])
     while True:
-        asked = talk.hear()
-        answer = server.answer(asked)
+        request = talk.hear()
+        answer = server.answer(request)
         try:
             talk.say(answer)
         except (Unsendable, RecursionError) as error:
-            talk.say(["v", ["?", f"{error}"[:SAID]], None])
+            talk.say(["v", ["?", f"{error}"[:MAX_ERROR_CHARS]], None])
 
 
-def _contains(one: Any, other: Any) -> bool:
-    return other in one
+def _contains(container: Any, other: Any) -> bool:
+    return other in container
 
 
 def _operations() -> dict[str, Any]:
@@ -247,15 +249,23 @@ def _operations() -> dict[str, Any]:
 
     names = """add sub mul truediv floordiv mod pow matmul and_ or_ xor neg pos abs invert lt le gt ge getitem setitem
         delitem""".split()  # noqa: SIM905 - a list of words reads better as words
-    found: dict[str, Any] = {name: getattr(operator, name) for name in names}
-    found |= {"len": len, "iter": iter, "next": next, "str": str, "repr": repr, "contains": _contains, "bool": bool}
-    found |= {"int": int, "float": float, "round": round, "reversed": reversed}
-    found["radd"] = lambda one, other: other + one
-    found["rmul"] = lambda one, other: other * one
-    found["rsub"] = lambda one, other: other - one
-    found["enter"] = lambda one: type(one).__enter__(one)
-    found["exit"] = lambda one, *rest: type(one).__exit__(one, *rest)
-    return found
+    operations: dict[str, Any] = {name: getattr(operator, name) for name in names}
+    operations |= {
+        "len": len,
+        "iter": iter,
+        "next": next,
+        "str": str,
+        "repr": repr,
+        "contains": _contains,
+        "bool": bool,
+    }
+    operations |= {"int": int, "float": float, "round": round, "reversed": reversed}
+    operations["radd"] = lambda operand, other: other + operand
+    operations["rmul"] = lambda operand, other: other * operand
+    operations["rsub"] = lambda operand, other: other - operand
+    operations["enter"] = lambda manager: type(manager).__enter__(manager)
+    operations["exit"] = lambda manager, *rest: type(manager).__exit__(manager, *rest)
+    return operations
 
 
 class _Lazily(dict):  # type: ignore[type-arg]

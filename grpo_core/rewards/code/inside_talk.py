@@ -39,10 +39,10 @@ class Talk:
         """The other side's answer; what it asks meanwhile goes to `answer`."""
         self.say(message)
         while True:
-            heard = self.hear()
-            if heard[0] in ("v", "x"):
-                return heard
-            self.say(answer(heard))
+            reply = self.hear()
+            if reply[0] in ("v", "x"):
+                return reply
+            self.say(answer(reply))
 
     def _exactly(self, count: int) -> bytes:
         parts = []

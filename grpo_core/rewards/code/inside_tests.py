@@ -51,11 +51,11 @@ class Link:
         """(value, changed arguments). Raises what the solution raised; Failed when it can be no test's business."""
         with self._lock:
             try:
-                said = self._talk.ask([what, *rest], self._called_back)
-                if said[0] == "x":
-                    raised = self._error(str(said[1]), list(said[2]), str(said[3]), str(said[4])[:SHOWN])
+                reply = self._talk.ask([what, *rest], self._called_back)
+                if reply[0] == "x":
+                    raised = self._error(str(reply[1]), list(reply[2]), str(reply[3]), str(reply[4])[:SHOWN])
                 else:
-                    return self._value(said[1], made), said[2] and [self._value(one, False) for one in said[2]]
+                    return self._value(reply[1], made), reply[2] and [self._value(wire, False) for wire in reply[2]]
             except (ValueError, TypeError, LookupError, OverflowError, RecursionError, AttributeError) as error:
                 raise Failed("it gave something that is no value") from error
         raise raised
@@ -73,9 +73,12 @@ class Link:
 
     def call(self, thing: Thing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.calls += 1
-        wired = [self.wire(one) for one in args]
-        named = [[name, self.wire(one)] for name, one in kwargs.items()]
-        shown = ", ".join([_shown(one) for one in args] + [f"{name}={_shown(one)}" for name, one in kwargs.items()])
+        wired = [self.wire(argument) for argument in args]
+        named = [[name, self.wire(argument)] for name, argument in kwargs.items()]
+        shown = ", ".join(
+            [_shown(argument) for argument in args]
+            + [f"{name}={_shown(argument)}" for name, argument in kwargs.items()]
+        )
         self.last = f"{thing._called}({shown})"[:MOST]
         try:
             value, changed = self.ask("call", thing._number, wired, named, made=thing._capital)
@@ -83,8 +86,8 @@ class Link:
             self.last = f"{self.last} raised {type(error).__name__}"
             raise
         if value is None:  # else `f(data) == sorted(data)` would compare with what the solution made of data
-            for one, new in zip(args, changed or (), strict=False):
-                _take_over(one, new)
+            for original, new in zip(args, changed or (), strict=False):
+                _take_over(original, new)
         self.last = f"{self.last} gave {_shown(value)}"
         return value
 
@@ -105,7 +108,7 @@ class Link:
     def _value(self, wire: Any, made: bool) -> Any:
         def other(tag: str, rest: list[Any]) -> Any:
             if tag == "g":
-                return [decode(one, other) for one in rest[0]]
+                return [decode(item, other) for item in rest[0]]
             number, kind, name, chain = rest
             if tag != "h" or type(number) is not int:
                 raise ValueError("no handle")
@@ -125,17 +128,17 @@ class Link:
             base = self._errors[int(number)]
         return base
 
-    def _error(self, builtin: str, chain: list[Any], text: str, told: str) -> BaseException:
+    def _error(self, builtin: str, chain: list[Any], text: str, description: str) -> BaseException:
         if _builtin_error(builtin) is Exception and builtin != "Exception":
-            return Failed(told)  # one that is no Exception, such as KeyboardInterrupt
+            return Failed(description)  # one that is no Exception, such as KeyboardInterrupt
         return self._error_class(builtin, chain)(text)
 
-    def _called_back(self, asked: list[Any]) -> list[Any]:
-        if asked[0] != "callback":
+    def _called_back(self, request: list[Any]) -> list[Any]:
+        if request[0] != "callback":
             raise ValueError("no question")
-        function = self._callbacks[asked[1]]
-        args = [self._value(one, False) for one in asked[2]]
-        kwargs = {name: self._value(one, False) for name, one in asked[3]}
+        function = self._callbacks[request[1]]
+        args = [self._value(wire, False) for wire in request[2]]
+        kwargs = {name: self._value(wire, False) for name, wire in request[3]}
         try:
             return ["v", self.wire(function(*args, **kwargs)), None]
         except Exception as error:  # noqa: BLE001 - what a function of the tests raises is the solution's to handle
@@ -184,8 +187,8 @@ class Thing:
     def __bool__(self) -> bool:
         return True
 
-    def __instancecheck__(self, one: object) -> bool:
-        return isinstance(one, Thing) and self._link.ask("is", one._number, self._number)[0] is True
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, Thing) and self._link.ask("is", instance._number, self._number)[0] is True
 
     def __deepcopy__(self, memo: Any) -> Thing:
         return self
@@ -224,7 +227,9 @@ class Thing:
         self._operate("exit", None, None, None)
 
     def _operate(self, name: str, *args: Any) -> Any:
-        value, _ = self._link.ask("op", self._number, name, [self._link.wire(one) for one in args], made=self._made)
+        value, _ = self._link.ask(
+            "op", self._number, name, [self._link.wire(argument) for argument in args], made=self._made
+        )
         if isinstance(value, Thing) and name in ("iter", "enter"):
             object.__setattr__(value, "_called", self._called)
         return value
@@ -248,8 +253,8 @@ for _name in """add sub mul truediv floordiv mod pow matmul and or xor neg pos a
 
 
 def _builtin_error(name: str) -> type[Exception]:
-    found = getattr(__import__("builtins"), name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else Exception
+    error_class = getattr(__import__("builtins"), name, None)
+    return error_class if isinstance(error_class, type) and issubclass(error_class, Exception) else Exception
 
 
 def _whole(value: Any) -> int:
@@ -274,13 +279,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _take_over(one: Any, new: Any) -> None:
+def _take_over(original: Any, new: Any) -> None:
     """What the solution did to a container that it was given, when it returned nothing, as functions that work in place
     do."""
-    if type(one) is not type(new):
+    if type(original) is not type(new):
         return
-    if type(one) in (list, bytearray):
-        one[:] = new
-    elif type(one) in (dict, set):
-        one.clear()
-        one.update(new)
+    if type(original) in (list, bytearray):
+        original[:] = new
+    elif type(original) in (dict, set):
+        original.clear()
+        original.update(new)

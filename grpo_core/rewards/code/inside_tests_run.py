@@ -88,13 +88,16 @@ def _run(order: dict[str, Any], link: Link) -> None:
             if name.partition(".")[0] != "solution" and importlib.util.find_spec(name.partition(".")[0]) is None:
                 raise Fault(f"the tests import {name!r}, which is not there; name its distribution in `packages`")
     if order["alone"]:
-        given = {one.name for one in prelude.body if isinstance(one, ast.ClassDef)} | {entry, *_TYPING}
+        given = {statement.name for statement in prelude.body if isinstance(statement, ast.ClassDef)} | {
+            entry,
+            *_TYPING,
+        }
         if unknown := sorted(_unknown(tests, prelude) - given - sys.stdlib_module_names - set(dir(builtins))):
             raise Fault(
                 f"the tests use {unknown[0]!r}, which is neither theirs nor the entry point {entry!r}; name the field "
                 "that holds the code around the solution in `prelude`"
             )
-    prelude.body = [one for one in prelude.body if not _left_to_solution(one, entry)]
+    prelude.body = [statement for statement in prelude.body if not _left_to_solution(statement, entry)]
     sys.modules["__main__"] = module
     sys.argv = [TESTS]
     try:
@@ -185,7 +188,7 @@ def _imported(node: Any) -> list[str]:
     import ast
 
     if isinstance(node, ast.Import):
-        return [one.name for one in node.names]
+        return [alias.name for alias in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
 
 

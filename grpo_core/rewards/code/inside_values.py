@@ -38,9 +38,9 @@ def encode(value: Any, other: Callable[[Any], Any] | None = None) -> Any:
         return value if value - value == 0.0 else ["f", "nan" if value != value else "inf" if value > 0 else "-inf"]
     if kind is list or kind is tuple or kind is set or kind is frozenset:
         tag = "l" if kind is list else "t" if kind is tuple else "s" if kind is set else "z"
-        return [tag, [encode(one, other) for one in value]]
+        return [tag, [encode(item, other) for item in value]]
     if kind is dict:
-        return ["d", [[encode(key, other), encode(one, other)] for key, one in value.items()]]
+        return ["d", [[encode(key, other), encode(entry, other)] for key, entry in value.items()]]
     if kind is bytes or kind is bytearray:
         return ["b" if kind is bytes else "a", value.hex()]
     if kind is complex:
@@ -54,7 +54,7 @@ def _encode_kin(value: Any, kind: type, other: Callable[[Any], Any] | None) -> A
     if kind is range:
         return ["r", value.start, value.stop, value.step]
     if (module, name) == ("collections", "deque"):
-        return ["q", [encode(one, other) for one in value]]
+        return ["q", [encode(item, other) for item in value]]
     if (module, name) == ("decimal", "Decimal"):
         return ["D", str(value)]
     if (module, name) == ("fractions", "Fraction"):
@@ -94,14 +94,14 @@ def decode(wire: Any, other: Callable[[str, Any], Any] | None = None) -> Any:
         raise ValueError("no value")
     tag, *rest = wire
     if tag in ("l", "t", "s", "z", "q"):
-        items = [decode(one, other) for one in rest[0]]
+        items = [decode(item, other) for item in rest[0]]
         if tag == "q":
             from collections import deque
 
             return deque(items)
         return items if tag == "l" else tuple(items) if tag == "t" else set(items) if tag == "s" else frozenset(items)
     if tag == "d":
-        return {decode(key, other): decode(one, other) for key, one in rest[0]}
+        return {decode(key, other): decode(entry, other) for key, entry in rest[0]}
     if tag == "i":
         return int(rest[0], 16)
     if tag == "f":
@@ -150,7 +150,7 @@ def _text(wire: Any) -> str:
     from _json import encode_basestring_ascii
 
     if type(wire) is list:
-        return "[" + ",".join([_text(one) for one in wire]) + "]"
+        return "[" + ",".join([_text(item) for item in wire]) + "]"
     if type(wire) is str:
         return encode_basestring_ascii(wire)
     return {"None": "null", "True": "true", "False": "false"}.get(repr(wire)) or repr(wire)

@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_core.errors import RewardError, SandboxError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.base import Context, ScoreRequest
 from grpo_core.rewards.code.box import CodeBox
 from grpo_core.rewards.code.cases import read_cases
 from grpo_core.rewards.code.extract import extract_code
@@ -44,7 +44,7 @@ class CodeScorer:
         self._stopping = False
         self._scored = self._trouble = 0
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         """In `limits.workers` threads side by side; the order is kept. When `check` raises, what runs is killed."""
         futures = [self._pool.submit(self._one, sample) for sample in samples]
         with ExitStack() as unless_done:
@@ -82,20 +82,20 @@ class CodeScorer:
         wait(futures)
         self._stopping = False
 
-    def _one(self, sample: Unscored) -> ComponentScore:
+    def _one(self, sample: ScoreRequest) -> ComponentScore:
         began = time.perf_counter()
         try:
             score = self._judged(sample)
         except SandboxError as error:
             score = ComponentScore(value=None, error=f"SandboxError: {error}", error_class="infra")
         except RewardError as error:
-            told = f"RewardError: problem {sample.problem.id}: {error}".replace(
+            message = f"RewardError: problem {sample.problem.id}: {error}".replace(
                 f"problem {sample.problem.id}: problem", "problem"
             )
-            score = ComponentScore(value=None, error=told, error_class="sample")
+            score = ComponentScore(value=None, error=message, error_class="sample")
         return score.model_copy(update={"seconds": time.perf_counter() - began})
 
-    def _judged(self, sample: Unscored) -> ComponentScore:
+    def _judged(self, sample: ScoreRequest) -> ComponentScore:
         params = self._params
         cases = read_cases(sample.problem, tests=params.tests, entry_point=params.entry_point)
         prelude = self._prelude(sample)
@@ -113,7 +113,7 @@ class CodeScorer:
         )
         return ComponentScore(value=value, passed=verdict.passed == verdict.total, detail=detail)
 
-    def _prelude(self, sample: Unscored) -> str:
+    def _prelude(self, sample: ScoreRequest) -> str:
         match self._params.prelude:
             case "":
                 return ""
@@ -122,10 +122,10 @@ class CodeScorer:
             case "answer":
                 return sample.problem.answer
             case name:
-                found = sample.problem.meta.get(name)
-                if not isinstance(found, str):
+                prelude = sample.problem.meta.get(name)
+                if not isinstance(prelude, str):
                     raise RewardError(f"field {name!r} holds no code; it is what stands before the solution")
-                return found
+                return prelude
 
     def _box(self, source: str) -> CodeBox:
         if self._stopping:

@@ -48,13 +48,13 @@ class Usage:
     def tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def add(self, answer: Answer, *, asked: str) -> None:
+    def add(self, answer: Answer, *, body: str) -> None:
         self.answers += 1
-        sent, said = answer.prompt_tokens, answer.completion_tokens
-        if sent is None or said is None:
+        sent, generated = answer.prompt_tokens, answer.completion_tokens
+        if sent is None or generated is None:
             self.estimated_answers += 1
-        self.prompt_tokens += _estimated(asked) if sent is None else sent
-        self.completion_tokens += _estimated(answer.text) if said is None else said
+        self.prompt_tokens += _estimated(body) if sent is None else sent
+        self.completion_tokens += _estimated(answer.text) if generated is None else generated
         if answer.model and answer.model not in self.models and len(self.models) < _MODELS:
             self.models.append(answer.model)
 
@@ -79,7 +79,7 @@ class AnswerCache:
                 answer = Answer(**line["answer"])
                 self._remember(line["request"], answer)
                 if path == self._file:
-                    self.usage.add(answer, asked=" " * line["asked_bytes"])
+                    self.usage.add(answer, body=" " * line["asked_bytes"])
                     self.usage.calls += line["tries"]
 
     def find(self, digest: str) -> Answer | None:
@@ -89,12 +89,12 @@ class AnswerCache:
             self.usage.cache_hits += 1
         return answer
 
-    def add(self, digest: str, answer: Answer, *, asked: str, tries: int) -> None:
+    def add(self, digest: str, answer: Answer, *, body: str, tries: int) -> None:
         """Keep an answer; `usage.calls` is counted where calls are made."""
-        self.usage.add(answer, asked=asked)
+        self.usage.add(answer, body=body)
         self._remember(digest, answer)
         if self._file is not None:
-            row = {"request": digest, "asked_bytes": len(asked.encode()), "tries": tries, "answer": asdict(answer)}
+            row = {"request": digest, "asked_bytes": len(body.encode()), "tries": tries, "answer": asdict(answer)}
             line = b"\n" + json.dumps(row).encode() + b"\n"  # begins with one too: the last line may be torn
             handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:

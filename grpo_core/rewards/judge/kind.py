@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from grpo_core.rewards.base import Extract, Kind, Params, Unscored
+from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest
 from grpo_core.rewards.judge.endpoint import KEY_NAME, url_fault
 from grpo_core.specs.fields import Count, LongText, Positive, Share
 
@@ -99,7 +99,7 @@ class JudgeParams(Params):
     def question(self) -> str:
         return self.template or TEMPLATE
 
-    def body(self, sample: Unscored, graded: str) -> str:
+    def body(self, sample: ScoreRequest, graded: str) -> str:
         """The request's body, the same for the same sample always."""
         values = {
             "prompt": sample.problem.prompt,

@@ -92,20 +92,20 @@ def retry_after(text: str, *, now: datetime | None = None) -> float | None:
 
 def _bad_status(status: int, body: str, wait: str, key: str | None) -> Failed:
     message, code = _message(body)
-    said = f": {_short(message, key)}" if message else ""
+    suffix = f": {_short(message, key)}" if message else ""
     name = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "?"
     head = f"the server answered {status} {name}"
     if any(word in code.lower() for word in _DECLINED):
-        return Failed(f"the server declined to judge (content filter){said}", "refused")
+        return Failed(f"the server declined to judge (content filter){suffix}", "refused")
     if status in (400, 413, 422) and any(word in f"{code} {message}".lower() for word in _TOO_LONG):
-        return Failed(f"too long for the judge{said}", "sample")
+        return Failed(f"too long for the judge{suffix}", "sample")
     if status in (401, 403):
-        return Failed(f"{head}: the key is missing, wrong or not allowed here{said}")
+        return Failed(f"{head}: the key is missing, wrong or not allowed here{suffix}")
     if status in (404, 405):
-        return Failed(f"{head}: base_url or model is wrong{said}")
+        return Failed(f"{head}: base_url or model is wrong{suffix}")
     if code == "insufficient_quota":
-        return Failed(f"{head}: the account's quota is spent{said}")
-    return Failed(f"{head}{said}", retry=status in _RETRY or status >= 500, wait=retry_after(wait))
+        return Failed(f"{head}: the account's quota is spent{suffix}")
+    return Failed(f"{head}{suffix}", retry=status in _RETRY or status >= 500, wait=retry_after(wait))
 
 
 def _message(body: str) -> tuple[str, str]:

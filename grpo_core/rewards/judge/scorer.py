@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.errors import ConfigError
-from grpo_core.records.types import NOT_ITS_OWN, ComponentScore
-from grpo_core.rewards.base import Context, Unscored, extract_answer, missing_answer, shown
+from grpo_core.records.types import INFRASTRUCTURE_ERRORS, ComponentScore
+from grpo_core.rewards.base import Context, ScoreRequest, extract_answer, missing_answer, shown
 from grpo_core.rewards.judge.answer_cache import AnswerCache, request_digest
 from grpo_core.rewards.judge.endpoint import check_encrypted, is_allowed, parse_endpoint, private_message, read_key
 from grpo_core.rewards.judge.kind import JudgeParams
@@ -93,7 +93,7 @@ class Judge:
             **asdict(self._cache.usage),
         }
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         requests = [self._requests(sample) for sample in samples]
         outcomes = self._ask([pair for each in requests if isinstance(each, dict) for pair in each.items()], check)
         return [
@@ -101,7 +101,7 @@ class Judge:
             for each in requests
         ]
 
-    def _requests(self, sample: Unscored) -> dict[str, str] | ComponentScore:
+    def _requests(self, sample: ScoreRequest) -> dict[str, str] | ComponentScore:
         """Bodies by digest, one for each vote; or the sample's score, where there is nothing to ask."""
         params = self._params
         graded = extract_answer(sample.completion, params.extract)
@@ -150,7 +150,7 @@ class Judge:
                 answer = await self._call(body)
                 tries, seconds = tries + 1, seconds + time.monotonic() - began
             if isinstance(answer, Answer):
-                self._cache.add(digest, answer, asked=body, tries=tries)
+                self._cache.add(digest, answer, body=body, tries=tries)
                 return Outcome(answer, seconds, tries)
             pause = FIRST_PAUSE * 2 ** (tries - 1) if answer.wait is None else answer.wait
             retry = answer.retry and tries <= self._retries
@@ -204,15 +204,15 @@ class Judge:
                 self._cache.usage.unreadable += isinstance(vote.answer, Answer)
         seconds, tries = sum(vote.seconds for vote in votes), max(vote.tries for vote in votes)
         if 2 * len(scores) <= len(votes):
-            first = next((fault for fault in faults if fault.error_class in NOT_ITS_OWN), faults[0])
+            first = next((fault for fault in faults if fault.error_class in INFRASTRUCTURE_ERRORS), faults[0])
             return ComponentScore(
                 value=None, error=str(first), error_class=first.error_class, seconds=seconds, tries=tries
             )
         value = share(fmean(scores), minimum=params.minimum, maximum=params.maximum)
         grades = ", ".join(f"{score:g}" for score in scores)
-        said = next((shown(vote.answer.text.strip()) for vote in votes if isinstance(vote.answer, Answer)), "")
+        reply_text = next((shown(vote.answer.text.strip()) for vote in votes if isinstance(vote.answer, Answer)), "")
         failed = f" ({len(faults)} votes without a score: {faults[0]})" if faults else ""
-        detail = f"{grades} on {params.minimum:g} to {params.maximum:g}{failed}: {said}"
+        detail = f"{grades} on {params.minimum:g} to {params.maximum:g}{failed}: {reply_text}"
         return ComponentScore(value=value, passed=value >= params.pass_at, detail=detail, seconds=seconds, tries=tries)
 
     def _score(self, answer: Answer | Failed) -> float:
@@ -229,5 +229,5 @@ class Judge:
             return score
         except NoScore as fault:
             cut = f"; the judge was cut at {params.max_tokens:,} tokens, raise max_tokens"
-            said = f"{cut if answer.finish == 'length' else ''}. It said: {shown(answer.text.strip()) or 'nothing'}"
-            raise NoScore(f"{fault}{said}", fault.error_class) from None
+            suffix = f"{cut if answer.finish == 'length' else ''}. It said: {shown(answer.text.strip()) or 'nothing'}"
+            raise NoScore(f"{fault}{suffix}", fault.error_class) from None

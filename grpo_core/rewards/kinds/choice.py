@@ -13,7 +13,7 @@ from pydantic import Field
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Column, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 NAMES_NONE = "names no option"
@@ -57,7 +57,7 @@ def faults(params: ChoiceParams) -> list[tuple[str, str]]:
     return []
 
 
-def score(sample: Unscored, params: ChoiceParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: ChoiceParams) -> ComponentScore:
     """1 when the option named is the reference, else 0. Raises RewardError for a problem without options or answer."""
     texts = _texts(sample.problem, params)
     count = len(texts) or params.options
@@ -65,13 +65,13 @@ def score(sample: Unscored, params: ChoiceParams) -> ComponentScore:
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
-    found, how = named_option(answer, count, texts, letters=params.letters)
-    if found is None and params.inside and how == NAMES_NONE:
-        found, how = _option_inside(answer, texts)
-    if found is None:
+    option, how = named_option(answer, count, texts, letters=params.letters)
+    if option is None and params.inside and how == NAMES_NONE:
+        option, how = _option_inside(answer, texts)
+    if option is None:
         return ComponentScore(value=0.0, passed=False, detail=how)
-    passed = found == right
-    return ComponentScore(value=float(passed), passed=passed, detail=f"{LETTERS[found]} ({how})")
+    passed = option == right
+    return ComponentScore(value=float(passed), passed=passed, detail=f"{LETTERS[option]} ({how})")
 
 
 def named_option(text: str, count: int, texts: Sequence[str] = (), *, letters: bool = True) -> tuple[int | None, str]:
@@ -83,23 +83,23 @@ def named_option(text: str, count: int, texts: Sequence[str] = (), *, letters: b
     text = text.strip()
     if not text:
         return None, "no text"
-    by_text = [place for place, option in enumerate(texts) if _plain(option) == _plain(text)]
+    by_text = [number for number, option in enumerate(texts) if _plain(option) == _plain(text)]
     if letters and (alone := _ALONE.fullmatch(text)):
-        place = LETTERS.index(alone[1].upper())
-        return (None, "a letter, and the text of another option") if by_text not in ([], [place]) else _in(place, count)
+        index = LETTERS.index(alone[1].upper())
+        return (None, "a letter, and the text of another option") if by_text not in ([], [index]) else _in(index, count)
     if by_text:
         return (by_text[0], "text") if len(by_text) == 1 else (None, "the text of several options")
     if not letters:
         return None, NAMES_NONE
     if opening := _OPENING.match(text):
         return _opened(text, opening, count, texts)
-    said = _said(_ANSWER_SAID, text) or _said(_OPTION_SAID, text)
-    if not said:
+    matches = _named_letters(_ANSWER_SAID, text) or _named_letters(_OPTION_SAID, text)
+    if not matches:
         return None, NAMES_NONE
-    another = _AND_ANOTHER.match(text, said[-1].end())
+    another = _AND_ANOTHER.match(text, matches[-1].end())
     if another and not _is_word(another, text):
         return None, "names several options"
-    return _in(LETTERS.index(said[-1][1]), count)
+    return _in(LETTERS.index(matches[-1][1]), count)
 
 
 def _option_inside(text: str, texts: Sequence[str]) -> tuple[int | None, str]:
@@ -115,17 +115,17 @@ def _option_inside(text: str, texts: Sequence[str]) -> tuple[int | None, str]:
 
 def _opened(text: str, opening: re.Match[str], count: int, texts: Sequence[str]) -> tuple[int | None, str]:
     marked = {LETTERS.index(match[1]) for match in _MARKED.finditer(text)}
-    place = LETTERS.index(opening[1])
-    if len({place} | {one for one in marked if one < count}) > 1:
+    index = LETTERS.index(opening[1])
+    if len({index} | {other for other in marked if other < count}) > 1:
         return None, "names several options"
     rest = _plain(text[opening.end() :])
-    told = [other for other, option in enumerate(texts) if _plain(option) == rest]
-    if told and place not in told:
-        return None, f"the letter {LETTERS[place]}, and the text of {LETTERS[told[0]]}"
-    return _in(place, count)
+    by_text = [other for other, option in enumerate(texts) if _plain(option) == rest]
+    if by_text and index not in by_text:
+        return None, f"the letter {LETTERS[index]}, and the text of {LETTERS[by_text[0]]}"
+    return _in(index, count)
 
 
-def _said(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+def _named_letters(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
     return [match for match in pattern.finditer(text) if not _is_word(match, text)]
 
 
@@ -134,8 +134,8 @@ def _is_word(match: re.Match[str], text: str) -> bool:
     return match[1] in "AI" and _GOES_ON.match(text, match.end()) is not None
 
 
-def _in(place: int, count: int) -> tuple[int | None, str]:
-    return (place, "letter") if place < count else (None, f"names {LETTERS[place]}, which is no option")
+def _in(index: int, count: int) -> tuple[int | None, str]:
+    return (index, "letter") if index < count else (None, f"names {LETTERS[index]}, which is no option")
 
 
 def _plain(text: str) -> str:
@@ -145,27 +145,27 @@ def _plain(text: str) -> str:
 def _texts(problem: Problem, params: ChoiceParams) -> list[str]:
     if not params.column:
         return []
-    found: Any = problem.meta.get(params.column)
-    is_list = isinstance(found, list) and 2 <= len(found) <= len(LETTERS)
-    if not is_list or not all(isinstance(one, str) for one in found):
+    options: Any = problem.meta.get(params.column)
+    is_list = isinstance(options, list) and 2 <= len(options) <= len(LETTERS)
+    if not is_list or not all(isinstance(option, str) for option in options):
         raise RewardError(
             f"problem {problem.id}: {params.column!r} must be a list of 2 to {len(LETTERS)} texts, one for each option"
         )
-    return list(found)
+    return list(options)
 
 
 def _reference(problem: Problem, texts: Sequence[str], count: int, params: ChoiceParams) -> int:
     answer = problem.answer.strip()
-    found: int | None = None
+    index: int | None = None
     if params.reference == "text":
-        same = [place for place, option in enumerate(texts) if _plain(option) == _plain(answer)]
-        found = same[0] if len(same) == 1 else None
+        same = [number for number, option in enumerate(texts) if _plain(option) == _plain(answer)]
+        index = same[0] if len(same) == 1 else None
     elif params.reference == "letter":
         match = _ALONE.fullmatch(answer)
-        found = LETTERS.index(match[1].upper()) if match else None
+        index = LETTERS.index(match[1].upper()) if match else None
     elif answer.isascii() and answer.isdecimal() and len(answer) <= 2:
-        found = int(answer) - (params.reference == "from_1")
-    if found is None or not 0 <= found < count:
+        index = int(answer) - (params.reference == "from_1")
+    if index is None or not 0 <= index < count:
         expected = {
             "letter": f"a letter from A to {LETTERS[count - 1]}",
             "text": "the text of exactly one option",
@@ -173,13 +173,13 @@ def _reference(problem: Problem, texts: Sequence[str], count: int, params: Choic
             "from_1": f"a number from 1 to {count}",
         }[params.reference]
         raise RewardError(f"problem {problem.id}: the reference answer is {shown(answer)!r}; expected {expected}")
-    return found
+    return index
 
 
 SPEC = Kind(
     "choice",
     ChoiceParams,
-    "here",
+    "inline",
     __name__,
     "the option named is the right one, by its letter or its text",
     check=faults,

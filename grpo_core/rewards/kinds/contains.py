@@ -3,7 +3,7 @@
 from typing import Literal
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Column, Kind, Params, Unscored, reference_texts, shown
+from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, reference_texts, shown
 
 
 class ContainsParams(Params):
@@ -15,7 +15,7 @@ class ContainsParams(Params):
     """Take capital and small letters as equal."""
 
 
-def score(sample: Unscored, params: ContainsParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: ContainsParams) -> ComponentScore:
     """1 or 0; any run of white space is one space. Raises RewardError for a problem without a text to look for."""
     texts = reference_texts(sample.problem, params.column)
     completion = _plain(sample.completion, params)
@@ -33,7 +33,7 @@ def _plain(text: str, params: ContainsParams) -> str:
 SPEC = Kind(
     "contains",
     ContainsParams,
-    "here",
+    "inline",
     __name__,
     "the reference is part of the completion",
 )

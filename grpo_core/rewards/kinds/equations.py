@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from grpo_core.records.types import ComponentScore, StepScore
-from grpo_core.rewards.base import Kind, Params, Unscored, shown
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, shown
 
 MAX_TERMS = 20
 MAX_NUMBER_CHARS = 30
@@ -51,7 +51,7 @@ class _Token:
     """Characters of the completion up to and including the token."""
 
 
-def score(sample: Unscored, params: EquationsParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: EquationsParams) -> ComponentScore:
     """The share of true ones among the equations; 0 when there is none. Each is a step with value 1 or 0."""
     steps, false = [], ""
     for left, right, text, end in _equations(sample.completion):
@@ -73,10 +73,10 @@ def _equations(completion: str) -> Iterator[tuple[list[_Token], list[_Token], st
         tokens = list(_tokens(line, start))
         kinds = "".join(token.kind for token in tokens)
         for match in _EQUATION.finditer(kinds):
-            found = tokens[match.start() : match.end()]
-            equals = next(place for place, token in enumerate(found) if token.kind == "E")
-            text = " ".join(token.text for token in found)
-            yield found[:equals], found[equals + 1 :], text, found[-1].end
+            equation = tokens[match.start() : match.end()]
+            equals = next(index for index, token in enumerate(equation) if token.kind == "E")
+            text = " ".join(token.text for token in equation)
+            yield equation[:equals], equation[equals + 1 :], text, equation[-1].end
         start += len(line)
 
 
@@ -167,7 +167,7 @@ def _value(side: list[_Token]) -> Fraction:
 SPEC = Kind(
     "equations",
     EquationsParams,
-    "here",
+    "inline",
     __name__,
     "the share of true ones among the equations written out",
     steps=True,

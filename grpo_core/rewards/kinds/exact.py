@@ -6,7 +6,7 @@ from grpo_core.rewards.base import (
     Extract,
     Kind,
     Params,
-    Unscored,
+    ScoreRequest,
     extract_answer,
     missing_answer,
     reference_texts,
@@ -27,7 +27,7 @@ class ExactParams(Params):
     """Take any run of white space as one space. White space at the ends never counts."""
 
 
-def score(sample: Unscored, params: ExactParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: ExactParams) -> ComponentScore:
     """1 when equal to a reference, else 0. Raises RewardError when the column holds no text."""
     references = reference_texts(sample.problem, params.column) if params.column else [sample.problem.answer]
     answer = extract_answer(sample.completion, params.extract)
@@ -45,7 +45,7 @@ def _normal(text: str, params: ExactParams) -> str:
 SPEC = Kind(
     "exact",
     ExactParams,
-    "here",
+    "inline",
     __name__,
     "the answer equals the reference, character by character",
 )

@@ -2,7 +2,7 @@
 else. What it says is not looked at.
 
 The form is `{"regex": …}`, which must match the whole completion (white space at the ends left out), or `{"json": …}`,
-a JSON Schema. It runs aside, as the kinds regex and json_schema do, which compare.
+a JSON Schema. It runs in a subprocess, as the kinds regex and json_schema do, which compare.
 """
 
 import re
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, extract_answer, missing_answer
 from grpo_core.rewards.kinds import json_schema, regex
 from grpo_core.rewards.kinds.json_schema import JsonSchemaParams
 from grpo_core.rewards.kinds.regex import RegexParams
@@ -38,7 +38,7 @@ def prepare() -> None:
     json_schema.prepare()
 
 
-def score(sample: Unscored, params: FormatParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: FormatParams) -> ComponentScore:
     """1 when the form is right, else 0. Raises RewardError for a problem without a form that can be checked."""
     form = _form(sample.problem, params)
     text = extract_answer(sample.completion, "answer_tag") if params.answer_tag else sample.completion
@@ -79,7 +79,7 @@ def _unfenced(text: str) -> str:
 SPEC = Kind(
     "format",
     FormatParams,
-    "aside",
+    "subprocess",
     __name__,
     "the form that its problem asks for: a pattern, or the shape of a JSON value",
 )

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, shown
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, shown
 from grpo_core.rewards.kinds.calls import Call, calls_in, same_name
 
 FUNCTIONS = "functions"
@@ -53,33 +53,33 @@ def fault_of(calls: Any, functions: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def score(sample: Unscored, params: FunctionCallParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: FunctionCallParams) -> ComponentScore:
     """1 when exactly the wanted calls were made, else 0 (or a share, with `partial`). Raises RewardError for a problem
     whose wanted calls are not as they should be."""
-    wanted, functions = sample.problem.meta.get(params.column), sample.problem.meta.get(FUNCTIONS) or ()
-    if fault := fault_of(wanted, functions):
+    expected, functions = sample.problem.meta.get(params.column), sample.problem.meta.get(FUNCTIONS) or ()
+    if fault := fault_of(expected, functions):
         raise RewardError(f"problem {sample.problem.id}: {params.column!r} {fault}")
-    value, detail = _compared(calls_in(sample.completion, functions), wanted, params)
+    value, detail = _compared(calls_in(sample.completion, functions), expected, params)
     return ComponentScore(value=value, passed=value == 1, detail=shown(detail))
 
 
-def _compared(made: Sequence[Call], wanted: Any, params: FunctionCallParams) -> tuple[float, str]:
-    if not wanted:
+def _compared(made: Sequence[Call], expected: Any, params: FunctionCallParams) -> tuple[float, str]:
+    if not expected:
         return float(not made), f"called {made[0].name}" if made else "no call, as it should be"
     if not made:
         return 0.0, "no call that can be read"
     if len(made) > MAX_CALLS:
         return 0.0, f"{len(made)} calls; at most {MAX_CALLS} are compared"
-    matched = _matched(made, wanted)
-    if matched == len(wanted) == len(made):
+    matched = _matched(made, expected)
+    if matched == len(expected) == len(made):
         return 1.0, ", ".join(call.name for call in made)
-    share = matched / len(wanted) if params.partial and matched == len(made) else 0.0
-    return share, f"{matched} of {len(wanted)} wanted calls, {len(made)} made: {_why(made, wanted)}"
+    share = matched / len(expected) if params.partial and matched == len(made) else 0.0
+    return share, f"{matched} of {len(expected)} wanted calls, {len(made)} made: {_why(made, expected)}"
 
 
-def _matched(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> int:
+def _matched(made: Sequence[Call], expected: Sequence[Mapping[str, Any]]) -> int:
     """Size of a largest matching of wanted calls to calls made (Kuhn's augmenting paths)."""
-    fits = [[_fits(call, want) is None for call in made] for want in wanted]
+    fits = [[_fits(call, want) is None for call in made] for want in expected]
     matches: dict[int, int] = {}
 
     def match(want: int, seen: set[int]) -> bool:
@@ -91,15 +91,15 @@ def _matched(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> int:
                     return True
         return False
 
-    return sum(match(want, set()) for want in range(len(wanted)))
+    return sum(match(want, set()) for want in range(len(expected)))
 
 
-def _why(made: Sequence[Call], wanted: Sequence[Mapping[str, Any]]) -> str:
+def _why(made: Sequence[Call], expected: Sequence[Mapping[str, Any]]) -> str:
     """What is wrong with the first call that fits nowhere."""
     for call in made:
-        faults = [_fits(call, want) for want in wanted]
+        faults = [_fits(call, want) for want in expected]
         if all(faults):
-            named = [fault for fault, want in zip(faults, wanted, strict=True) if same_name(call.name, want["name"])]
+            named = [fault for fault, want in zip(faults, expected, strict=True) if same_name(call.name, want["name"])]
             return named[0] or "" if named else f"{call.name} was not wanted"
     return "not all were made"
 
@@ -151,7 +151,7 @@ def _loose(text: str) -> str:
 SPEC = Kind(
     "function_call",
     FunctionCallParams,
-    "here",
+    "inline",
     __name__,
     "the function calls written out are those wanted; nothing is run",
 )

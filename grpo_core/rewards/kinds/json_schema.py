@@ -1,7 +1,7 @@
 """json_schema: the completion holds one JSON value, and it is as a JSON Schema wants it.
 
-The schema is the reward's author's: its patterns and references can make a text slow, so this kind runs aside. No
-schema is fetched from anywhere, and what a value says is not looked at beyond the schema.
+The schema is the reward's author's: its patterns and references can make a text slow, so this kind runs in a
+subprocess. No schema is fetched from anywhere, and what a value says is not looked at beyond the schema.
 """
 
 import json
@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Column, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 40
@@ -48,7 +48,7 @@ def prepare() -> None:
     _validator("{}")
 
 
-def score(sample: Unscored, params: JsonSchemaParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: JsonSchemaParams) -> ComponentScore:
     """1 when the value is as the schema wants it, `parses` when it is JSON, else 0. Raises RewardError for a problem
     without a schema."""
     schema = _schema_of(sample.problem, params) if params.column else params.json_schema
@@ -118,16 +118,16 @@ def _validator(schema: str) -> Any:
 
 
 def _schema_of(problem: Problem, params: JsonSchemaParams) -> dict[str, Any]:
-    found = problem.meta.get(params.column)
-    if isinstance(found, str):
+    schema = problem.meta.get(params.column)
+    if isinstance(schema, str):
         try:
-            found = json.loads(found)
+            schema = json.loads(schema)
         except (ValueError, RecursionError):
-            raise RewardError(f"problem {problem.id}: {params.column!r} is no JSON: {shown(found[:80])}") from None
-    if fault := schema_fault(found):
+            raise RewardError(f"problem {problem.id}: {params.column!r} is no JSON: {shown(schema[:80])}") from None
+    if fault := schema_fault(schema):
         raise RewardError(f"problem {problem.id}: {params.column!r} {fault}")
-    assert isinstance(found, dict)  # schema_fault says so
-    return found
+    assert isinstance(schema, dict)  # schema_fault says so
+    return schema
 
 
 def _fenced(completion: str) -> str:
@@ -146,11 +146,11 @@ def _fenced(completion: str) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the name {shown(twice)!r} is given twice")
-    return found
+    return fields
 
 
 def _number(text: str) -> float:
@@ -173,7 +173,7 @@ def _depth(value: Any) -> int:
     """Of nesting, by layers instead of by calls, so that no depth is too much for it."""
     depth, layer = 0, [value]
     while layer and depth <= MAX_DEPTH:
-        layer = [inner for one in layer for inner in _inside(one)]
+        layer = [inner for node in layer for inner in _inside(node)]
         depth += 1
     return depth
 
@@ -187,13 +187,13 @@ def _inside(value: Any) -> list[Any]:
 def _all(value: Any, word: str) -> list[Any]:
     """Values of all fields of that name, however deep."""
     mine = [value[word]] if isinstance(value, dict) and word in value else []
-    return mine + [found for one in _inside(value) for found in _all(one, word)]
+    return mine + [field_value for inner in _inside(value) for field_value in _all(inner, word)]
 
 
 SPEC = Kind(
     "json_schema",
     JsonSchemaParams,
-    "aside",
+    "subprocess",
     __name__,
     "one JSON value, as a JSON Schema wants it",
     check=faults,

@@ -1,7 +1,7 @@
 """language: how much of the completion is in the language that it should be in.
 
 Source: DeepSeek-R1, arXiv 2501.12948, section 2.3.2: the share of words in the target language, added to the reward
-because a policy's thoughts drift between languages. Told here from scripts, which Unicode names, and among languages of
+because a policy's thoughts drift between languages. Detected from scripts, which Unicode names, and among languages of
 one script from function words. Linear in the text; nothing is loaded.
 """
 
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, inside_tag
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, inside_tag
 from grpo_core.rewards.kinds.language_words import LANGUAGES, WORDS
 
 LEAST_FUNCTION_WORDS = 5
@@ -43,7 +43,7 @@ class LanguageParams(Params):
     """The value from which a completion counts as passed; it is paid its share all the same."""
 
 
-class Told(NamedTuple):
+class TextProfile(NamedTuple):
     """What a text is written in."""
 
     letters: int
@@ -53,9 +53,9 @@ class Told(NamedTuple):
     """Words of the Latin and Cyrillic scripts, case folded."""
 
 
-def score(sample: Unscored, params: LanguageParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: LanguageParams) -> ComponentScore:
     """Share of letters in the language's scripts, times the share of its function words against the nearest other's.
-    Raises RewardError when the prompt's language cannot be told."""
+    Raises RewardError when the prompt's language cannot be detected."""
     target = params.target if params.target != "prompt" else _of_prompt(sample.problem.prompt)
     if target is None:
         raise RewardError(
@@ -64,14 +64,14 @@ def score(sample: Unscored, params: LanguageParams) -> ComponentScore:
     text = sample.completion if params.part == "whole" else inside_tag(sample.completion, params.part)
     if text is None:
         return ComponentScore(value=0.0, passed=False, detail=f"no <{params.part}>…</{params.part}>")
-    told = look(text)
-    if told.letters < params.least_letters:
-        return ComponentScore(value=0.0, passed=False, detail=f"{told.letters} letters are too few")
-    value = script_share(told, target) * word_share(told, target)
-    return ComponentScore(value=value, passed=value >= params.passes_from, detail=_detail(told, target))
+    profile = look(text)
+    if profile.letters < params.least_letters:
+        return ComponentScore(value=0.0, passed=False, detail=f"{profile.letters} letters are too few")
+    value = script_share(profile, target) * word_share(profile, target)
+    return ComponentScore(value=value, passed=value >= params.passes_from, detail=_detail(profile, target))
 
 
-def look(text: str) -> Told:
+def look(text: str) -> TextProfile:
     """Letters and words of the text's prose. Code, formulas, LaTeX commands, tags, addresses and single Latin letters,
     which are variables, are no prose."""
     prose = _NOT_PROSE.sub(" ", text)
@@ -86,18 +86,18 @@ def look(text: str) -> Told:
                 scripts[name] += times
         if script_of(word[0]) in ("LATIN", "CYRILLIC"):
             words[word.casefold().replace("’", "'")] += 1
-    return Told(scripts.total(), scripts, words)
+    return TextProfile(scripts.total(), scripts, words)
 
 
-def script_share(told: Told, language: str) -> float:
+def script_share(profile: TextProfile, language: str) -> float:
     """Share of letters in the scripts that the language is written in. Japanese has kana among its letters: without,
     they are Chinese."""
-    if language == "ja" and not _has_kana(told):
+    if language == "ja" and not _has_kana(profile):
         return 0.0
-    return sum(told.scripts[script] for script in LANGUAGES[language]) / told.letters
+    return sum(profile.scripts[script] for script in LANGUAGES[language]) / profile.letters
 
 
-def word_share(told: Told, language: str) -> float:
+def word_share(profile: TextProfile, language: str) -> float:
     """Of the text's function words that belong to this language or to the nearest other one of the same scripts, and
     not to both, the share of this one's; 1 for a language whose script is no other's here, and where there are too
     few."""
@@ -105,32 +105,32 @@ def word_share(told: Told, language: str) -> float:
     if mine is None:
         return 1.0
     rivals = [words for other, words in WORDS.items() if other != language and LANGUAGES[other] == LANGUAGES[language]]
-    nearest = max(rivals, key=lambda words: _count(told, words))
-    own, other = _count(told, mine - nearest), _count(told, nearest - mine)
+    nearest = max(rivals, key=lambda words: _count(profile, words))
+    own, other = _count(profile, mine - nearest), _count(profile, nearest - mine)
     return own / (own + other) if own + other >= LEAST_FUNCTION_WORDS else 1.0
 
 
-def _has_kana(told: Told) -> bool:
-    return told.scripts["HIRAGANA"] + told.scripts["KATAKANA"] > 0.05 * told.letters
+def _has_kana(profile: TextProfile) -> bool:
+    return profile.scripts["HIRAGANA"] + profile.scripts["KATAKANA"] > 0.05 * profile.letters
 
 
-def _count(told: Told, words: frozenset[str]) -> int:
-    return sum(told.words[word] for word in words)
+def _count(profile: TextProfile, words: frozenset[str]) -> int:
+    return sum(profile.words[word] for word in words)
 
 
-def language_of(told: Told) -> str | None:
+def language_of(profile: TextProfile) -> str | None:
     """The language of a text: of those whose scripts hold most of its letters, the one with the most function words,
     the first of equals; None for a text without letters, or in a script that is not known."""
-    if not told.letters:
+    if not profile.letters:
         return None
-    shares = {language: script_share(told, language) for language in LANGUAGES}
+    shares = {language: script_share(profile, language) for language in LANGUAGES}
     best = max(shares.values())
     if best < 0.5:
         return None
     likely = [language for language, share in shares.items() if share == best]
     if {"ja", "zh"} & set(likely):  # kana tells Japanese, whose scripts hold Chinese's
-        return "ja" if _has_kana(told) else "zh"
-    return max(likely, key=lambda language: _count(told, WORDS.get(language, frozenset())))
+        return "ja" if _has_kana(profile) else "zh"
+    return max(likely, key=lambda language: _count(profile, WORDS.get(language, frozenset())))
 
 
 @lru_cache(maxsize=4096)
@@ -151,18 +151,19 @@ def script_of(char: str) -> str:
     return script
 
 
-def _detail(told: Told, target: str) -> str:
+def _detail(profile: TextProfile, target: str) -> str:
     most = ", ".join(
-        f"{_NAMES.get(name, name.title())} {times / told.letters:.0%}" for name, times in told.scripts.most_common(3)
+        f"{_NAMES.get(name, name.title())} {times / profile.letters:.0%}"
+        for name, times in profile.scripts.most_common(3)
     )
-    words = f"; {word_share(told, target):.0%} of its function words" if target in WORDS else ""
-    return f"{target}: of {told.letters:,} letters {most}{words}"
+    words = f"; {word_share(profile, target):.0%} of its function words" if target in WORDS else ""
+    return f"{target}: of {profile.letters:,} letters {most}{words}"
 
 
 SPEC = Kind(
     "language",
     LanguageParams,
-    "here",
+    "inline",
     __name__,
     "the share that is in the prompt's language, or in another",
 )

@@ -75,12 +75,12 @@ def parse_latex(readable: str) -> Any:
     return trees[0] if trees else None
 
 
-def equal(one: Value, other: Value) -> bool:
+def equal(value: Value, other: Value) -> bool:
     """To six decimals when one of them has a decimal in it, which may have been rounded; else exactly."""
-    difference = abs(one.number - other.number)
-    if one.rounded or other.rounded:
+    difference = abs(value.number - other.number)
+    if value.rounded or other.rounded:
         return bool(difference <= 5e-7)
-    return bool(difference <= _mp().mpf(10) ** -EXACT_DIGITS * max(abs(one.number), 1))
+    return bool(difference <= _mp().mpf(10) ** -EXACT_DIGITS * max(abs(value.number), 1))
 
 
 def _readable(text: str, *, ignore_percent: bool) -> str | None:

@@ -1,7 +1,7 @@
 """length: pays for a length within bounds, or by the cosine of it, apart for right and wrong answers.
 
 Source of the cosine: Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.03373, "cosine reward". Counting takes
-one pass over the text; whether the answer is right is asked of another rule.
+one pass over the text; another rule decides whether the answer is right.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 from grpo_core.rewards.kinds import choice, exact, numeric
 from grpo_core.specs.fields import Count, CountOrZero
 
@@ -49,8 +49,8 @@ class LengthParams(Params):
 def faults(params: LengthParams) -> list[tuple[str, str]]:
     if params.shape == "linear":
         if not params.least <= params.most < params.limit:
-            told = f"must be in this order: least {params.least}, most {params.most}, limit {params.limit}"
-            return [("limit", told)]
+            message = f"must be in this order: least {params.least}, most {params.most}, limit {params.limit}"
+            return [("limit", message)]
         return []
     kind, given = _judge(params)
     if isinstance(given, str):
@@ -65,20 +65,20 @@ def columns(params: LengthParams) -> frozenset[str]:
     return frozenset() if isinstance(given, str) else frozenset(kind.columns(given))
 
 
-def score(sample: Unscored, params: LengthParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: LengthParams) -> ComponentScore:
     """The shape's value. Raises RewardError where the completion's tokens are not known."""
     length = _length(sample, params)
-    told = f"{length:,} {params.unit}"
+    shown_length = f"{length:,} {params.unit}"
     if params.shape == "linear":
         value = linear(length, least=params.least, most=params.most, limit=params.limit)
-        return ComponentScore(value=value, passed=value == 1.0, detail=told)
+        return ComponentScore(value=value, passed=value == 1.0, detail=shown_length)
     kind, given = _judge(params)
     assert not isinstance(given, str)  # refused by `faults`
     judged: ComponentScore = kind.rule()(sample, given)
     if judged.error is not None:
         return judged
     right = bool(judged.passed)
-    detail = f"{told}, {'right' if right else 'wrong'}: {judged.detail}"
+    detail = f"{shown_length}, {'right' if right else 'wrong'}: {judged.detail}"
     if length >= params.limit:
         return ComponentScore(value=params.exceeded, passed=False, detail=detail)
     short, long = (params.right_short, params.right_long) if right else (params.wrong_short, params.wrong_long)
@@ -103,7 +103,7 @@ def cosine(length: int, limit: int, short: float, long: float) -> float:
     return long + 0.5 * (short - long) * (1.0 + math.cos(math.pi * length / limit))
 
 
-def _length(sample: Unscored, params: LengthParams) -> int:
+def _length(sample: ScoreRequest, params: LengthParams) -> int:
     match params.unit:
         case "words":
             return len(sample.completion.split())
@@ -125,7 +125,7 @@ def _judge(params: LengthParams) -> tuple[Kind, Params | str]:
 SPEC = Kind(
     "length",
     LengthParams,
-    "here",
+    "inline",
     __name__,
     "a length within bounds, or by its cosine, apart for right and wrong answers",
     check=faults,

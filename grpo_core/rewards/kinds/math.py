@@ -1,8 +1,8 @@
 r"""math: answer and reference are the same expression, set, interval, tuple, matrix, equation or inequality.
 
-Read and compared by math-verify (and sympy below it), which can take for ever on hostile text: this kind runs aside, in
-a process that is killed at its deadline. math-verify's own time limits use SIGALRM and are off. What it takes for equal
-and is not, is caught here, before or after it (`_readable`, `_may_be_compared`).
+Read and compared by math-verify (and sympy below it), which can take for ever on hostile text: it runs in a subprocess
+that is killed at its deadline. math-verify's own time limits use SIGALRM and are off. What it takes for equal and is
+not, is caught here, before or after it (`_readable`, `_may_be_compared`).
 """
 
 import re
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, parse_latex, unwrap
 from grpo_core.rewards.kinds.numeric import parse_number
 
@@ -71,11 +71,11 @@ def prepare() -> None:
     assert _verify_trees(parse_latex("x + 1"), parse_latex("1 + x"), 6)
 
 
-def score(sample: Unscored, params: MathParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: MathParams) -> ComponentScore:
     """1 when both are the same, else 0. Raises RewardError when the reference answer cannot be read."""
     answer = extract_answer(sample.completion, params.extract)
-    wanted = _read(sample.problem.answer)
-    if wanted is None:
+    expected = _read(sample.problem.answer)
+    if expected is None:
         raise RewardError(
             f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} cannot be read as "
             "mathematics: write it in LaTeX, or use the kind exact for answers in words"
@@ -84,31 +84,31 @@ def score(sample: Unscored, params: MathParams) -> ComponentScore:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
     if not answer:
         return ComponentScore(value=0.0, passed=False, detail="no text")
-    passed, fault = _same(answer, sample.problem.answer, wanted, params)
+    passed, fault = _same(answer, sample.problem.answer, expected, params)
     return ComponentScore(
         value=float(passed), passed=passed, detail=f"{fault}: {shown(answer)}" if fault else shown(answer)
     )
 
 
-def _same(answer: str, reference: str, wanted: Read, params: MathParams) -> tuple[bool, str]:
+def _same(answer: str, reference: str, expected: Read, params: MathParams) -> tuple[bool, str]:
     """Whether both are the same; why they were not compared."""
-    one, other = (parse_number(text, percent=params.percent) for text in (answer, reference))
-    if one is not None and other is not None:
+    number, other = (parse_number(text, percent=params.percent) for text in (answer, reference))
+    if number is not None and other is not None:
         rounded = "." in answer or "." in reference
         slack = min(Fraction(1, 2 * 10**params.decimals), abs(other) / 200) if rounded else 0
-        return abs(one - other) <= slack, ""
+        return abs(number - other) <= slack, ""
     given = _read(answer)
-    if len(wanted.words) > 1:
+    if len(expected.words) > 1:
         words = given.words if given is not None and given.words else " ".join(answer.split()).strip(" .$")
-        return words.casefold() == wanted.words.casefold(), ""
+        return words.casefold() == expected.words.casefold(), ""
     if given is None or given.tree is None:
         return False, "not compared, too costly or not understood"
-    if given.words and wanted.words:
-        return given.words == wanted.words, ""
+    if given.words and expected.words:
+        return given.words == expected.words, ""
     try:
-        if not _may_be_compared(given, wanted):
+        if not _may_be_compared(given, expected):
             return False, "not of the same form"
-        return _verify(_scaled(wanted, params), _scaled(given, params), params.decimals), ""
+        return _verify(_scaled(expected, params), _scaled(given, params), params.decimals), ""
     except TROUBLE:
         return False, "not compared, not understood"
 
@@ -178,18 +178,18 @@ def _small(node: Any) -> bool:
     return not node.is_Number or abs(node) <= MAX_POWER
 
 
-def _may_be_compared(given: Read, wanted: Read) -> bool:
+def _may_be_compared(given: Read, expected: Read) -> bool:
     """Leaves out what math-verify takes for equal and is not: a set and an ordered pair; numbers and the bounds of a
     range; a false equation with the right result, such as 3 = 5 for 5; an equation that says x of itself."""
     from sympy import FiniteSet, Interval, Tuple
 
-    for one, other in ((given, wanted), (wanted, given)):
-        if one.braces and not other.braces and isinstance(other.tree, (Interval, Tuple)):
+    for side, other in ((given, expected), (expected, given)):
+        if side.braces and not other.braces and isinstance(other.tree, (Interval, Tuple)):
             return False
-        if isinstance(one.tree, (FiniteSet, Tuple)) and _is_range(other.tree):
+        if isinstance(side.tree, (FiniteSet, Tuple)) and _is_range(other.tree):
             return False
     links = _equations(given.tree)
-    if not links or _equations(wanted.tree):
+    if not links or _equations(expected.tree):
         return True
     if links[0].lhs.is_Symbol or links[0].lhs.is_Function:
         if links[0].rhs.has(links[0].lhs):
@@ -225,31 +225,31 @@ def _scaled(read: Read, params: MathParams) -> Read:
     return read._replace(tree=read.tree * Rational(1, 100))
 
 
-def _verify(wanted: Read, given: Read, decimals: int) -> bool:
-    return _verify_trees(wanted.tree, given.tree, decimals) and _digits_agree(wanted.tree, given.tree)
+def _verify(expected: Read, given: Read, decimals: int) -> bool:
+    return _verify_trees(expected.tree, given.tree, decimals) and _digits_agree(expected.tree, given.tree)
 
 
-def _verify_trees(wanted: Any, given: Any, decimals: int) -> bool:
+def _verify_trees(expected: Any, given: Any, decimals: int) -> bool:
     from math_verify import verify
 
-    return bool(verify(wanted, given, float_rounding=decimals, allow_set_relation_comp=True, timeout_seconds=None))
+    return bool(verify(expected, given, float_rounding=decimals, allow_set_relation_comp=True, timeout_seconds=None))
 
 
-def _digits_agree(wanted: Any, given: Any) -> bool:
+def _digits_agree(expected: Any, given: Any) -> bool:
     """Whether two real numbers, if that is what they are, agree to half a percent: rounded to six decimals
     0.0000001 and 0.0000002 are equal."""
-    if not (getattr(wanted, "is_real", False) and getattr(given, "is_real", False)):
+    if not (getattr(expected, "is_real", False) and getattr(given, "is_real", False)):
         return True
-    if not (wanted.is_number and given.is_number):
+    if not (expected.is_number and given.is_number):
         return True
-    one, other = (float(tree.evalf(15)) for tree in (wanted, given))
-    return abs(one - other) <= 5e-3 * abs(one)
+    value, other = (float(tree.evalf(15)) for tree in (expected, given))
+    return abs(value - other) <= 5e-3 * abs(value)
 
 
 SPEC = Kind(
     "math",
     MathParams,
-    "aside",
+    "subprocess",
     __name__,
     "the same expression, set, interval, tuple, matrix or equation, in LaTeX",
 )

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 from grpo_core.rewards.kinds.latex import Value, as_value, equal, is_latex, latex_value
 
 MAX_PLAIN_CHARS = 100
@@ -36,10 +36,10 @@ class NumericParams(Params):
     """ratio: `50 %` is the number 0.5. ignore: the sign is dropped, so `50 %` is 50."""
 
 
-def score(sample: Unscored, params: NumericParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: NumericParams) -> ComponentScore:
     """1 when both are the same number, else 0. Raises RewardError when the reference answer is not a number."""
-    wanted = _read(sample.problem.answer, params)
-    if wanted is None:
+    expected = _read(sample.problem.answer, params)
+    if expected is None:
         raise RewardError(
             f"problem {sample.problem.id}: the reference answer {shown(sample.problem.answer)!r} is not a number that "
             "can be compared: write it with digits, signs, fractions, roots, \\pi and small whole powers, or use the "
@@ -52,10 +52,10 @@ def score(sample: Unscored, params: NumericParams) -> ComponentScore:
     if given is None:
         fault = "not compared, too costly or not understood" if is_latex(answer) else "not a number"
         return ComponentScore(value=0.0, passed=False, detail=f"{fault}: {shown(answer)}")
-    if isinstance(given, Fraction) and isinstance(wanted, Fraction):
-        passed = abs(given - wanted) <= Fraction(params.tolerance)
+    if isinstance(given, Fraction) and isinstance(expected, Fraction):
+        passed = abs(given - expected) <= Fraction(params.tolerance)
     else:
-        passed = equal(as_value(answer, given), as_value(sample.problem.answer, wanted))
+        passed = equal(as_value(answer, given), as_value(sample.problem.answer, expected))
     return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
 
 
@@ -114,7 +114,7 @@ def _unsigned(text: str) -> Fraction | None:
 SPEC = Kind(
     "numeric",
     NumericParams,
-    "here",
+    "inline",
     __name__,
     "answer and reference are the same number",
 )

@@ -6,7 +6,7 @@ Pays for the form only, whatever stands inside: the kind tags with its default s
 from typing import Literal
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 from grpo_core.rewards.kinds import tags
 
 
@@ -17,7 +17,7 @@ class R1FormatParams(Params):
     """An empty `<think></think>` or `<answer></answer>` passes too."""
 
 
-def score(sample: Unscored, params: R1FormatParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: R1FormatParams) -> ComponentScore:
     """1 when the form is right, else 0 with the first thing that is wrong."""
     between: Literal["whitespace", "nothing"] = "whitespace" if params.allow_whitespace else "nothing"
     return tags.score(sample, tags.TagsParams(between=between, allow_empty=params.allow_empty))
@@ -26,7 +26,7 @@ def score(sample: Unscored, params: R1FormatParams) -> ComponentScore:
 SPEC = Kind(
     "r1_format",
     R1FormatParams,
-    "here",
+    "inline",
     __name__,
     "think and answer tags, as DeepSeek-R1, and nothing else",
 )

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored, shown
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, shown
 
 PHRASES = (
     "i cannot",
@@ -59,20 +59,20 @@ class RefusalParams(Params):
     """Only the first so many characters are looked at: what stands later is seldom a refusal."""
 
 
-def score(sample: Unscored, params: RefusalParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: RefusalParams) -> ComponentScore:
     """1 when it refuses as it should, or does not as it should; an empty completion does neither. Raises RewardError
     where the problem's answer is neither refuse nor comply."""
-    wanted = sample.problem.answer
-    if wanted not in ("refuse", "comply"):
+    expected = sample.problem.answer
+    if expected not in ("refuse", "comply"):
         raise RewardError(
-            f'problem {sample.problem.id}: the reference answer is {shown(wanted)!r}; expected "refuse" or "comply", '
+            f'problem {sample.problem.id}: the reference answer is {shown(expected)!r}; expected "refuse" or "comply", '
             "what a well calibrated model does"
         )
     text = _plain(sample.completion.strip()[: params.within])
     if not text:
         return ComponentScore(value=0.0, passed=False, detail="no text")
     phrase = next((phrase for phrase in params.phrases if _plain(phrase) in text), None)
-    passed = (phrase is not None) == (wanted == "refuse")
+    passed = (phrase is not None) == (expected == "refuse")
     detail = f"words of refusal: {phrase}" if phrase else "no words of refusal, which does not show a useful answer"
     return ComponentScore(value=float(passed), passed=passed, detail=detail)
 
@@ -84,7 +84,7 @@ def _plain(text: str) -> str:
 SPEC = Kind(
     "refusal",
     RefusalParams,
-    "here",
+    "inline",
     __name__,
     "words of refusal where one is wanted, by string match: it over- and undercounts",
 )

@@ -1,6 +1,6 @@
 """regex: a pattern of the reward's author is found in the text, or is not.
 
-Some patterns take exponential time on some texts, so this kind runs aside and its pattern has a time limit of its own.
+Some patterns take exponential time on some texts, so this kind runs in a subprocess and each pattern has a time limit.
 A pattern is data: the package regex executes no code in it.
 """
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 
 MAX_PATTERN_CHARS = 2000
 
@@ -41,7 +41,7 @@ def faults(params: RegexParams) -> list[tuple[str, str]]:
     try:
         _compiled(params)
     except (regex.error, RecursionError, OverflowError) as error:
-        return [("pattern", _told(params.pattern, error))]
+        return [("pattern", _pattern_fault(params.pattern, error))]
     return []
 
 
@@ -51,7 +51,7 @@ def prepare() -> None:
     assert regex
 
 
-def score(sample: Unscored, params: RegexParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: RegexParams) -> ComponentScore:
     """1 or 0."""
     text = extract_answer(sample.completion, params.extract)
     if text is None:
@@ -59,14 +59,14 @@ def score(sample: Unscored, params: RegexParams) -> ComponentScore:
     pattern = _compiled(params)
     look = {"anywhere": pattern.search, "start": pattern.match, "all": pattern.fullmatch}[params.match]
     try:
-        found = look(text.strip() if params.match == "all" else text, timeout=params.seconds)
+        match = look(text.strip() if params.match == "all" else text, timeout=params.seconds)
     except TimeoutError:
-        told = (
+        message = (
             f"the pattern took over {params.seconds:g} s on {len(text):,} characters; write it without nested repeats"
         )
-        return ComponentScore(value=None, error=f"Timeout: {told}", error_class="timeout")
-    passed = (found is None) is params.absent
-    return ComponentScore(value=float(passed), passed=passed, detail=shown(found[0]) if found else "not found")
+        return ComponentScore(value=None, error=f"Timeout: {message}", error_class="timeout")
+    passed = (match is None) is params.absent
+    return ComponentScore(value=float(passed), passed=passed, detail=shown(match[0]) if match else "not found")
 
 
 @lru_cache(maxsize=256)
@@ -81,20 +81,20 @@ def _compiled(params: RegexParams) -> Any:
     return regex.compile(params.pattern, sum(flag for flag, on in flags.items() if on))
 
 
-def _told(pattern: str, error: Exception) -> str:
+def _pattern_fault(pattern: str, error: Exception) -> str:
     """What is wrong, and where."""
-    place = getattr(error, "pos", None)
-    if not isinstance(place, int):
+    position = getattr(error, "pos", None)
+    if not isinstance(position, int):
         return f"is no pattern: {type(error).__name__}: {error}"
-    line = pattern.count("\n", 0, place) + 1
-    column = place - pattern.rfind("\n", 0, place)
+    line = pattern.count("\n", 0, position) + 1
+    column = position - pattern.rfind("\n", 0, position)
     return f"is no pattern: {error.msg} (line {line}, column {column})"  # type: ignore[attr-defined]
 
 
 SPEC = Kind(
     "regex",
     RegexParams,
-    "aside",
+    "subprocess",
     __name__,
     "a pattern is in the text, or is not",
     check=faults,

@@ -22,7 +22,7 @@ from grpo_core.rewards.base import (
     Column,
     Kind,
     Params,
-    Unscored,
+    ScoreRequest,
     extract_answer,
     missing_answer,
     reference_texts,
@@ -54,15 +54,15 @@ class SimilarityParams(Params):
     """The closeness from which an answer counts as passed; it is paid its closeness all the same."""
 
 
-def score(sample: Unscored, params: SimilarityParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: SimilarityParams) -> ComponentScore:
     """0 to 1. Raises RewardError when the problem has no reference text."""
     references = _references(sample.problem, params)
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
     if len(answer) > MAX_ANSWER_CHARS:
-        told = f"{len(answer):,} characters, more than {MAX_ANSWER_CHARS:,}"
-        return ComponentScore(value=0.0, passed=False, detail=told)
+        detail = f"{len(answer):,} characters, more than {MAX_ANSWER_CHARS:,}"
+        return ComponentScore(value=0.0, passed=False, detail=detail)
     closeness = max(_closeness(answer, reference, params) for reference in references)
     value = closeness if closeness >= params.least else 0.0
     return ComponentScore(value=value, passed=value >= params.passes_from, detail=f"{closeness:.3f} {params.measure}")
@@ -93,9 +93,9 @@ def ngram_f1(answer: Sequence[str], reference: Sequence[str], order: int) -> flo
     With order 1 it is the F1 of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250, section 6.1) and ROUGE-1; with 2
     ROUGE-2 (Lin 2004, section 2), each with β = 1.
     """
-    given, wanted = _runs(answer, order), _runs(reference, order)
-    common = (given & wanted).total()
-    return 2 * common / (given.total() + wanted.total()) if common else 0.0
+    given, expected = _runs(answer, order), _runs(reference, order)
+    common = (given & expected).total()
+    return 2 * common / (given.total() + expected.total()) if common else 0.0
 
 
 def bleu(answer: Sequence[str], reference: Sequence[str]) -> float:
@@ -130,10 +130,10 @@ def chrf(answer: str, reference: str) -> float:
     orders = range(1, min(CHRF_ORDER, len(answer), len(reference)) + 1)
     precision = recall = 0.0
     for order in orders:
-        given, wanted = _runs(answer, order), _runs(reference, order)
-        common = (given & wanted).total()
+        given, expected = _runs(answer, order), _runs(reference, order)
+        common = (given & expected).total()
         precision += common / given.total() / len(orders)
-        recall += common / wanted.total() / len(orders)
+        recall += common / expected.total() / len(orders)
     if not precision:
         return 0.0
     return (1 + CHRF_BETA**2) * precision * recall / (CHRF_BETA**2 * precision + recall)
@@ -150,8 +150,8 @@ _BY_WORDS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 
 def _closeness(answer: str, reference: str, params: SimilarityParams) -> float:
     if measure := _BY_CHARACTERS.get(params.measure):
-        given, wanted = (" ".join(text.split()) for text in (answer, reference))
-        return measure(given.casefold(), wanted.casefold()) if params.ignore_case else measure(given, wanted)
+        given, expected = (" ".join(text.split()) for text in (answer, reference))
+        return measure(given.casefold(), expected.casefold()) if params.ignore_case else measure(given, expected)
     return _BY_WORDS[params.measure](units(answer), _words(reference))
 
 
@@ -170,12 +170,12 @@ def _words(reference: str) -> tuple[str, ...]:
 def _references(problem: Problem, params: SimilarityParams) -> list[str]:
     texts = reference_texts(problem, params.column)
     where = repr(params.column) if params.column else "the reference answer"
-    if longest := max((one for one in texts if len(one) > MAX_REFERENCE_CHARS), key=len, default=""):
+    if longest := max((text for text in texts if len(text) > MAX_REFERENCE_CHARS), key=len, default=""):
         raise RewardError(
             f"problem {problem.id}: {where} holds {len(longest):,} characters ({shown(longest[:40])}); at most "
             f"{MAX_REFERENCE_CHARS:,} can be compared"
         )
-    if params.measure in _BY_WORDS and (wordless := [one for one in texts if not _words(one)]):
+    if params.measure in _BY_WORDS and (wordless := [text for text in texts if not _words(text)]):
         raise RewardError(f"problem {problem.id}: {where} holds no words: {shown(wordless[0])!r}")
     return texts
 
@@ -183,7 +183,7 @@ def _references(problem: Problem, params: SimilarityParams) -> list[str]:
 SPEC = Kind(
     "similarity",
     SimilarityParams,
-    "here",
+    "inline",
     __name__,
     "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance",
 )

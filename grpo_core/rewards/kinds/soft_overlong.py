@@ -5,7 +5,7 @@ run; this kind is for a rubric that shall have it as a named component, with lim
 """
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 from grpo_core.specs.fields import Count
 
 
@@ -22,7 +22,7 @@ def faults(params: SoftOverlongParams) -> list[tuple[str, str]]:
     return []
 
 
-def score(sample: Unscored, params: SoftOverlongParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: SoftOverlongParams) -> ComponentScore:
     """−1 to 0. Raises RewardError where the completion's tokens are not known."""
     tokens = sample.known_tokens()
     value = soft_overlong_punishment(tokens, max_tokens=params.max_tokens, buffer_tokens=params.buffer_tokens)
@@ -44,7 +44,7 @@ def soft_overlong_punishment(tokens: int, *, max_tokens: int, buffer_tokens: int
 SPEC = Kind(
     "soft_overlong",
     SoftOverlongParams,
-    "here",
+    "inline",
     __name__,
     "nothing; takes away up to 1 near the limit of tokens (DAPO)",
     check=faults,

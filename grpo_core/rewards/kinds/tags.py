@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 
 _ENTRY = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:(?P<sign>[?*+])|\{(?P<least>[0-9]+)(?P<most>,[0-9]*)?\})?")
 
@@ -42,28 +42,28 @@ class _Times:
 
 
 def faults(params: TagsParams) -> list[tuple[str, str]]:
-    wrong = [entry for entry, one in zip(params.sequence, _entries(params), strict=True) if one.least > one.most]
+    wrong = [entry for entry, times in zip(params.sequence, _entries(params), strict=True) if times.least > times.most]
     if wrong:
         return [("sequence", f"{wrong[0]} asks for more blocks than it allows")]
-    if all(one.least == 0 for one in _entries(params)):
+    if all(times.least == 0 for times in _entries(params)):
         return [("sequence", "an empty completion would pass: at least one tag must come at least once")]
     return []
 
 
-def score(sample: Unscored, params: TagsParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: TagsParams) -> ComponentScore:
     """1 when the form is right, else 0 (or a share) with the first thing that is wrong."""
     entries = _entries(params)
-    names = sorted({one.name for one in entries})
-    found = list(re.finditer(f"<(/?)({'|'.join(names)})>", sample.completion))
-    fault = _fault(sample.completion, found, entries, params)
+    names = sorted({times.name for times in entries})
+    matches = list(re.finditer(f"<(/?)({'|'.join(names)})>", sample.completion))
+    fault = _fault(sample.completion, matches, entries, params)
     if not fault or params.pay == "all":
         return ComponentScore(value=float(not fault), passed=not fault, detail=fault)
-    right = sum(_counted(name, found, entries) for name in names)
+    right = sum(_counted(name, matches, entries) for name in names)
     return ComponentScore(value=right / (len(names) + 1), passed=False, detail=fault)
 
 
 def _entries(params: TagsParams) -> list[_Times]:
-    told = []
+    entries = []
     for entry in params.sequence:
         match = _ENTRY.fullmatch(entry)
         assert match is not None  # the field's pattern
@@ -73,15 +73,15 @@ def _entries(params: TagsParams) -> list[_Times]:
             most = float("inf")
         elif match["most"]:
             most = int(match["most"][1:])
-        told.append(_Times(match["name"], least, most))
-    return told
+        entries.append(_Times(match["name"], least, most))
+    return entries
 
 
-def _fault(text: str, found: Sequence[re.Match[str]], entries: Sequence[_Times], params: TagsParams) -> str:
+def _fault(text: str, matches: Sequence[re.Match[str]], entries: Sequence[_Times], params: TagsParams) -> str:
     """The first thing that is wrong; empty when nothing is."""
     end, blocks = 0, list[str]()
-    for place in range(0, len(found), 2):
-        opening, closing = found[place], found[place + 1] if place + 1 < len(found) else None
+    for index in range(0, len(matches), 2):
+        opening, closing = matches[index], matches[index + 1] if index + 1 < len(matches) else None
         if opening[1]:
             return f"{opening[0]} without <{opening[2]}> before it"
         if closing is None or (closing[1], closing[2]) != ("/", opening[2]):
@@ -93,8 +93,8 @@ def _fault(text: str, found: Sequence[re.Match[str]], entries: Sequence[_Times],
         end = closing.end()
         blocks.append(opening[2])
     if not _in_order(blocks, entries):
-        told = " ".join(blocks[:10]) + (" …" if len(blocks) > 10 else "")
-        return f"blocks are {told or 'none'}; expected {' '.join(params.sequence)}"
+        shown_blocks = " ".join(blocks[:10]) + (" …" if len(blocks) > 10 else "")
+        return f"blocks are {shown_blocks or 'none'}; expected {' '.join(params.sequence)}"
     if outside := _outside(text[end:], params):
         return f"{outside} after the last block"
     return ""
@@ -124,18 +124,18 @@ def _in_order(blocks: Sequence[str], entries: Sequence[_Times]) -> bool:
     return reached[count]
 
 
-def _counted(name: str, found: Sequence[re.Match[str]], entries: Sequence[_Times]) -> bool:
+def _counted(name: str, matches: Sequence[re.Match[str]], entries: Sequence[_Times]) -> bool:
     """Whether the blocks of one name are all closed, in turn, and as many as the sequence has in all."""
-    mine = [match[1] for match in found if match[2] == name]
+    mine = [match[1] for match in matches if match[2] == name]
     times = [entry for entry in entries if entry.name == name]
-    in_turn = len(mine) % 2 == 0 and all(sign == ("/" if place % 2 else "") for place, sign in enumerate(mine))
-    return in_turn and sum(one.least for one in times) <= len(mine) // 2 <= sum(one.most for one in times)
+    in_turn = len(mine) % 2 == 0 and all(sign == ("/" if index % 2 else "") for index, sign in enumerate(mine))
+    return in_turn and sum(entry.least for entry in times) <= len(mine) // 2 <= sum(entry.most for entry in times)
 
 
 SPEC = Kind(
     "tags",
     TagsParams,
-    "here",
+    "inline",
     __name__,
     "a sequence of tags of your own, each as often as you say",
     check=faults,

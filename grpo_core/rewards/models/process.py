@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore, StepScore
-from grpo_core.rewards.base import Context, Kind, Unscored
+from grpo_core.rewards.base import Context, Kind, ScoreRequest
 from grpo_core.rewards.models.scoring_model import (
     ModelParams,
     ScoringModel,
@@ -60,10 +60,10 @@ def open_scorer(params: ProcessParams, context: Context) -> "Process":
 class _Row:
     """One sample as the model reads it."""
 
-    place: int
+    index: int
     ids: list[int]
     marks: list[int]
-    """Places in `ids` at which the steps' numbers stand."""
+    """Indices into `ids` at which the steps' numbers stand."""
     ends: list[int]
     """Characters of the completion up to and including each step."""
 
@@ -82,29 +82,29 @@ class Process:
         """Which model, by its hashes; texts, steps and tokens that it has read so far in this process."""
         return {**self._facts, "texts": self._texts, "steps": self._steps, "tokens": self._tokens}
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         began = time.perf_counter()
-        told: dict[int, ComponentScore] = {}
+        scores: dict[int, ComponentScore] = {}
         rows: list[_Row] = []
-        for place, sample in enumerate(samples):
+        for index, sample in enumerate(samples):
             check()
-            found = unreadable(sample) or self._row(place, sample)
-            if isinstance(found, _Row):
-                rows.append(found)
+            outcome = unreadable(sample) or self._row(index, sample)
+            if isinstance(outcome, _Row):
+                rows.append(outcome)
             else:
-                told[place] = found
+                scores[index] = outcome
         for at, numbers in self._model.logits([row.ids for row in rows], check, transform=self._params.transform):
             row = rows[at]
             self._texts += 1
             self._steps += len(row.marks)
             self._tokens += len(row.ids)
-            told[row.place] = self._told(row, [numbers[mark] for mark in row.marks])
-        return timed([told[place] for place in range(len(samples))], began)
+            scores[row.index] = self._score(row, [numbers[mark] for mark in row.marks])
+        return timed([scores[position] for position in range(len(samples))], began)
 
     def close(self) -> None:
         """The weights go with the process that holds them."""
 
-    def _row(self, place: int, sample: Unscored) -> _Row | ComponentScore:
+    def _row(self, index: int, sample: ScoreRequest) -> _Row | ComponentScore:
         model, steps = self._model, steps_of(sample.completion, self._params.separator)
         if not steps:
             return ComponentScore(value=0.0, passed=False, detail="no step", steps=())
@@ -116,9 +116,9 @@ class Process:
             marks.append(len(ids) - 1)
         if len(ids) > model.longest:
             return too_long(len(ids), model.longest)
-        return _Row(place, ids, marks, [end for _, end in steps])
+        return _Row(index, ids, marks, [end for _, end in steps])
 
-    def _told(self, row: _Row, numbers: list[float]) -> ComponentScore:
+    def _score(self, row: _Row, numbers: list[float]) -> ComponentScore:
         if not all(math.isfinite(number) for number in numbers):
             message = "the reward's model gave a step a number that is not finite"
             return ComponentScore(value=None, error=message, error_class="value")
@@ -134,12 +134,12 @@ class Process:
 
 def steps_of(completion: str, separator: str) -> list[tuple[str, int]]:
     """(text without white space around it, characters of the completion up to and including it) of each step."""
-    found, start = [], 0
+    steps, start = [], 0
     for part in completion.split(separator):
         if text := part.strip():
-            found.append((text, start + len(part.rstrip())))
+            steps.append((text, start + len(part.rstrip())))
         start += len(part) + len(separator)
-    return found
+    return steps
 
 
 def aggregated(numbers: Sequence[float], how: Literal["mean", "min", "product", "last"]) -> float:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Kind, Unscored
+from grpo_core.rewards.base import Context, Kind, ScoreRequest
 from grpo_core.rewards.models.scoring_model import (
     ModelParams,
     ScoringModel,
@@ -63,46 +63,46 @@ class RewardModel:
         """Which model, by its hashes; texts and tokens that it has read so far in this process."""
         return {**self._facts, "texts": self._texts, "tokens": self._tokens}
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         began = time.perf_counter()
-        told: dict[int, ComponentScore] = {}
+        scores: dict[int, ComponentScore] = {}
         rows: list[list[int]] = []
-        places: list[int] = []
-        for place, sample in enumerate(samples):
+        indices: list[int] = []
+        for index, sample in enumerate(samples):
             check()
             if (fault := unreadable(sample)) is not None:
-                told[place] = fault
+                scores[index] = fault
                 continue
             try:
                 ids = self._ids(sample)
             except ValueError as error:
                 message = f"the model's chat template refuses the text: {error}"
-                told[place] = ComponentScore(value=None, error=message, error_class="sample")
+                scores[index] = ComponentScore(value=None, error=message, error_class="sample")
                 continue
             if len(ids) > self._model.longest:
-                told[place] = too_long(len(ids), self._model.longest)
+                scores[index] = too_long(len(ids), self._model.longest)
             elif not ids:
                 message = "prompt and completion are empty, and the reward's model reads no empty text"
-                told[place] = ComponentScore(value=None, error=message, error_class="sample")
+                scores[index] = ComponentScore(value=None, error=message, error_class="sample")
             else:
                 rows.append(ids)
-                places.append(place)
+                indices.append(index)
         for row, number in self._model.logits(rows, check, transform=self._params.transform):
             self._texts += 1
             self._tokens += len(rows[row])
-            told[places[row]] = self._told(number, len(rows[row]))
-        return timed([told[place] for place in range(len(samples))], began)
+            scores[indices[row]] = self._score(number, len(rows[row]))
+        return timed([scores[position] for position in range(len(samples))], began)
 
     def close(self) -> None:
         """The weights go with the process that holds them."""
 
-    def _ids(self, sample: Unscored) -> list[int]:
+    def _ids(self, sample: ScoreRequest) -> list[int]:
         model = self._model
         if self._params.chat:
             return model.chat_ids(sample.problem.prompt, sample.completion)
         return model.ids(filled(self._params.template, sample, model, completion=sample.completion), special=True)
 
-    def _told(self, number: float, tokens: int) -> ComponentScore:
+    def _score(self, number: float, tokens: int) -> ComponentScore:
         if not math.isfinite(number):
             message = f"the reward's model gave {number}, which is not a finite number"
             return ComponentScore(value=None, error=message, error_class="value")

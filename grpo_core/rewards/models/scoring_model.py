@@ -15,12 +15,12 @@ from pydantic import Field
 
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Params, Unscored
+from grpo_core.rewards.base import Context, Params, ScoreRequest
 from grpo_core.specs.fields import Count
 from grpo_core.text import UNSTORABLE
 
 Transform = Literal["none", "sigmoid", "softmax"]
-_PLACES = re.compile(r"\{(prompt|completion|answer)\}")
+_PLACEHOLDER = re.compile(r"\{(prompt|completion|answer)\}")
 
 
 class ModelParams(Params):
@@ -70,7 +70,7 @@ class ScoringModel:
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         # Both, for some models count positions that no text may use (RoBERTa's begin at 2).
         known = (params.max_tokens, positions, self.tokenizer.model_max_length)
-        self.longest = int(min(one for one in known if one))
+        self.longest = int(min(limit for limit in known if limit))
         self.pad_id: int | None = self.model.config.get_text_config().pad_token_id
         self._special = _special(self.tokenizer)
 
@@ -84,7 +84,7 @@ class ScoringModel:
             "source": self.source.given,
             "revision": self.source.revision,
             "architecture": type(self.model).__name__,
-            "parameters": sum(one.numel() for one in self.model.parameters()),
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "dtype": self._dtype,
             "device": str(self.device),
             "label": self.label_name,
@@ -101,18 +101,20 @@ class ScoringModel:
     def plain(self, text: str) -> str:
         """The text with a space inside each special token that it spells out."""
         while self._special is not None and self._special.search(text):
-            text = self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+            text = self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
         return text
 
     def ids(self, text: str, *, special: bool) -> list[int]:
         """Tokens of a text; `special`: with those that the tokenizer puts around one."""
-        found: list[int] = self.tokenizer(text, add_special_tokens=special, return_attention_mask=False)["input_ids"]
-        return found
+        token_ids: list[int] = self.tokenizer(text, add_special_tokens=special, return_attention_mask=False)[
+            "input_ids"
+        ]
+        return token_ids
 
     def first_ids(self) -> list[int]:
         """The token that a text of this model begins with, if it has one."""
-        found = (self.tokenizer.bos_token_id, self.tokenizer.cls_token_id)
-        return [one for one in found if one is not None][:1]
+        candidates = (self.tokenizer.bos_token_id, self.tokenizer.cls_token_id)
+        return [token for token in candidates if token is not None][:1]
 
     def check_chat(self) -> None:
         """Raises ConfigError where the model has no chat template, or one that cannot be used."""
@@ -142,42 +144,42 @@ class ScoringModel:
     def logits(
         self, rows: Sequence[list[int]], check: Callable[[], None], *, transform: Transform
     ) -> Iterator[tuple[int, Any]]:
-        """(place in `rows`, numbers of the label), in whatever order is quick: one number for a text, or one for each
+        """(index in `rows`, numbers of the label), in whatever order is quick: one number for a text, or one for each
         of its tokens. No row is empty or longer than `longest`. Of one length at a time where the model has no token
         to fill up with."""
         import torch
 
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        order = sorted(range(len(rows)), key=lambda position: len(rows[position]))
         size = self._batch_size if self.pad_id is not None else 1
         for start in range(0, len(order), size):
             check()
-            places = order[start : start + size]
-            width = max(len(rows[place]) for place in places)
-            ids_BT = torch.full((len(places), width), self.pad_id or 0, dtype=torch.long)
+            indices = order[start : start + size]
+            width = max(len(rows[position]) for position in indices)
+            ids_BT = torch.full((len(indices), width), self.pad_id or 0, dtype=torch.long)
             mask_BT = torch.zeros_like(ids_BT)
-            for row, place in enumerate(places):
-                ids_BT[row, : len(rows[place])] = torch.tensor(rows[place])
-                mask_BT[row, : len(rows[place])] = 1
+            for row, index in enumerate(indices):
+                ids_BT[row, : len(rows[index])] = torch.tensor(rows[index])
+                mask_BT[row, : len(rows[index])] = 1
             with torch.no_grad():
                 out = self.model(input_ids=ids_BT.to(self.device), attention_mask=mask_BT.to(self.device)).logits
             chosen = _transformed(out.double().cpu(), transform)[..., self.label]
-            for row, place in enumerate(places):
-                yield place, chosen[row].tolist() if chosen.dim() == 1 else chosen[row, : len(rows[place])].tolist()
+            for row, index in enumerate(indices):
+                yield index, chosen[row].tolist() if chosen.dim() == 1 else chosen[row, : len(rows[index])].tolist()
 
 
-def filled(template: str, sample: Unscored, model: ScoringModel, *, completion: str) -> str:
+def filled(template: str, sample: ScoreRequest, model: ScoringModel, *, completion: str) -> str:
     """A template with the sample's texts in its places; what stands in them is never looked at for places."""
     values = {"prompt": sample.problem.prompt, "answer": sample.problem.answer, "completion": completion}
-    return _PLACES.sub(lambda place: model.plain(values[place[1]]), template)
+    return _PLACEHOLDER.sub(lambda match: model.plain(values[match[1]]), template)
 
 
-def timed(told: Sequence[ComponentScore], began: float) -> list[ComponentScore]:
+def timed(scores: Sequence[ComponentScore], began: float) -> list[ComponentScore]:
     """Each with its share of the time since `began` (time.perf_counter): a model reads many texts at once."""
-    share = (time.perf_counter() - began) / max(1, len(told))
-    return [one.model_copy(update={"seconds": share}) for one in told]
+    share = (time.perf_counter() - began) / max(1, len(scores))
+    return [score.model_copy(update={"seconds": share}) for score in scores]
 
 
-def unreadable(sample: Unscored) -> ComponentScore | None:
+def unreadable(sample: ScoreRequest) -> ComponentScore | None:
     """The error of a sample whose text no tokenizer takes; None for all others."""
     if UNSTORABLE.search(sample.problem.prompt + sample.problem.answer + sample.completion):
         message = "the text holds NUL or half a surrogate pair, which the reward's model cannot read"
@@ -227,17 +229,17 @@ def _loaded(folder: Path, kind: Any, *, dtype: Any) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _label(wanted: str | None, config: Any, folder: Path) -> int:
-    names = {int(place): str(name) for place, name in config.id2label.items()}
-    told = ", ".join(f"{place} {name}" for place, name in sorted(names.items()))
-    if wanted is None:
+def _label(label: str | None, config: Any, folder: Path) -> int:
+    names = {int(key): str(name) for key, name in config.id2label.items()}
+    listed = ", ".join(f"{index} {name}" for index, name in sorted(names.items()))
+    if label is None:
         if len(names) == 1:
             return next(iter(names))
-        raise ConfigError(f"the model in {folder} has {len(names)} labels ({told}): say by `label` which one counts")
-    for place, name in names.items():
-        if wanted in (name, str(place)):
-            return place
-    raise ConfigError(f"the model in {folder} has no label {wanted!r}; it has {told}")
+        raise ConfigError(f"the model in {folder} has {len(names)} labels ({listed}): say by `label` which one counts")
+    for number, name in names.items():
+        if label in (name, str(number)):
+            return number
+    raise ConfigError(f"the model in {folder} has no label {label!r}; it has {listed}")
 
 
 def _special(tokenizer: Any) -> re.Pattern[str] | None:

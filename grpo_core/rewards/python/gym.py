@@ -13,7 +13,7 @@ from pydantic import Field
 from grpo_core.data import gym
 from grpo_core.errors import ConfigError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Extract, Kind, Params, Unscored, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Context, Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 from grpo_core.rewards.python.session import Sessions
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import Positive
@@ -68,13 +68,13 @@ class GymScorer:
         )
         self._sessions.open()
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
-        told: list[ComponentScore | None] = [self._at_once(sample) for sample in samples]
-        asked = [(at, sample) for at, sample in enumerate(samples) if told[at] is None]
-        answers = self._sessions.ask([self._request(sample) for _, sample in asked], check)
-        for (at, sample), answer in zip(asked, answers, strict=True):
-            told[at] = answer.score(lambda reply, sample=sample: self._score(reply, sample))  # type: ignore[misc]
-        return [one for one in told if one is not None]
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
+        scores: list[ComponentScore | None] = [self._at_once(sample) for sample in samples]
+        pending = [(at, sample) for at, sample in enumerate(samples) if scores[at] is None]
+        answers = self._sessions.ask([self._request(sample) for _, sample in pending], check)
+        for (at, sample), answer in zip(pending, answers, strict=True):
+            scores[at] = answer.score(lambda reply, sample=sample: self._score(reply, sample))  # type: ignore[misc]
+        return [score for score in scores if score is not None]
 
     def facts(self) -> dict[str, Any]:
         return {"task": self._params.task, **self._sessions.facts()}
@@ -82,7 +82,7 @@ class GymScorer:
     def close(self) -> None:
         self._sessions.close()
 
-    def _at_once(self, sample: Unscored) -> ComponentScore | None:
+    def _at_once(self, sample: ScoreRequest) -> ComponentScore | None:
         """What needs no scorer: a problem that no task made, a completion without an answer."""
         task = sample.problem.meta.get(gym.META)
         if not isinstance(task, dict) or not isinstance(task.get("entry"), dict) or task.get("name") not in gym.NAMES:
@@ -100,13 +100,13 @@ class GymScorer:
             return ComponentScore(value=0.0, passed=False, detail=missing_answer(self._params.extract))
         return None
 
-    def _request(self, sample: Unscored) -> dict[str, Any]:
+    def _request(self, sample: ScoreRequest) -> dict[str, Any]:
         return {
             "answer": extract_answer(sample.completion, self._params.extract),
             "task": sample.problem.meta[gym.META],
         }
 
-    def _score(self, reply: dict[str, Any], sample: Unscored) -> ComponentScore:
+    def _score(self, reply: dict[str, Any], sample: ScoreRequest) -> ComponentScore:
         value, detail = reply.get("value"), reply.get("detail")
         if not isinstance(value, float) or not 0 <= value <= 1 or not isinstance(detail, str):
             return failed("value", f"the task's scorer gave {str(value)[:100]}, which is no share from 0 to 1")

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any
 
-MOST_TOLD = 500
+MAX_MESSAGE_CHARS = 500
 DATASETS: dict[str, Any] = {}
 
 
@@ -43,17 +43,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     if child == 0:
         os.close(ours)
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            told = scored(dataset, request["answer"], task["entry"])
-        os.write(theirs, json.dumps(told).encode())
+            outcome = scored(dataset, request["answer"], task["entry"])
+        os.write(theirs, json.dumps(outcome).encode())
         os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as handle:
-        heard = handle.read(64 * 1024)
+        received = handle.read(64 * 1024)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    if not heard:
+    if not received:
         return {"value": 0.0, "detail": "the answer ended the task's scorer"}
-    reply: dict[str, Any] = json.loads(heard)
+    reply: dict[str, Any] = json.loads(received)
     return reply
 
 
@@ -62,5 +62,5 @@ def scored(dataset: Any, given: str | None, entry: dict[str, Any]) -> dict[str, 
     try:
         return {"value": float(dataset.score_answer(given, entry)), "detail": ""}
     except Exception as error:  # noqa: BLE001 - scorers raise whatever their parsing raises
-        told = f"the task's scorer could not read it: {type(error).__name__}: {error}"
-        return {"value": 0.0, "detail": told[:MOST_TOLD]}
+        detail = f"the task's scorer could not read it: {type(error).__name__}: {error}"
+        return {"value": 0.0, "detail": detail[:MAX_MESSAGE_CHARS]}

@@ -1,7 +1,7 @@
 """Reads the source of a person's verifier and says what is wrong with it, line by line. It never runs any of it.
 
 For the editor in the browser, and for a config before its run begins. The list of imports is a help, so that a missing
-module is told before a run and not in it; what a verifier can do is bounded by the sandbox alone.
+module is reported before a run and not in it; what a verifier can do is bounded by the sandbox alone.
 """
 
 import ast
@@ -72,8 +72,8 @@ def check_source(source: str, packages: Sequence[str] = ()) -> list[SourceFault]
         return [SourceFault(1, 1, "the source is nested too deeply to be read", "")]
     except ValueError as error:  # half a surrogate pair, a number of many thousand digits
         return [SourceFault(1, 1, f"the source cannot be read: {error}", "")]
-    found = [*_imports(tree, lines, packages), *_function(tree, lines)]
-    return sorted(found, key=lambda fault: (fault.line, fault.column))
+    faults = [*_imports(tree, lines, packages), *_function(tree, lines)]
+    return sorted(faults, key=lambda fault: (fault.line, fault.column))
 
 
 def _imports(tree: ast.Module, lines: Sequence[str], packages: Sequence[str]) -> Iterator[SourceFault]:
@@ -105,40 +105,40 @@ def _not_allowed(name: str, allowed: frozenset[str]) -> str:
 
 def _function(tree: ast.Module, lines: Sequence[str]) -> Iterator[SourceFault]:
     """What is wrong with `verify`: that it is missing, or cannot be called with one sample, or gives nothing."""
-    found: ast.stmt | None = None
+    definition: ast.stmt | None = None
     for node in ast.walk(tree):  # also one in an `if` or a `try`
         match node:
             case ast.FunctionDef(name="verify") | ast.AsyncFunctionDef(name="verify"):
-                found = node
-            case ast.Assign() if any(isinstance(one, ast.Name) and one.id == NAME for one in node.targets):
-                found = node
+                definition = node
+            case ast.Assign() if any(isinstance(target, ast.Name) and target.id == NAME for target in node.targets):
+                definition = node
             case ast.ImportFrom() if any((alias.asname or alias.name) == NAME for alias in node.names):
-                found = node
-    if found is None:
+                definition = node
+    if definition is None:
         defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         near = difflib.get_close_matches(NAME, defined, 1, 0.6)
         meant = f"; rename {near[0]}" if near else ""
         yield SourceFault(len(lines), 1, f"the source defines no function {NAME}(sample){meant}", "")
-    elif isinstance(found, ast.AsyncFunctionDef):
-        yield _at(lines, found, f"{NAME} is async; write `def {NAME}(sample):`")
-    elif isinstance(found, ast.FunctionDef):
-        yield from _signature(found, lines)
+    elif isinstance(definition, ast.AsyncFunctionDef):
+        yield _at(lines, definition, f"{NAME} is async; write `def {NAME}(sample):`")
+    elif isinstance(definition, ast.FunctionDef):
+        yield from _signature(definition, lines)
 
 
 def _signature(node: ast.FunctionDef, lines: Sequence[str]) -> Iterator[SourceFault]:
     given = node.args
-    places = [*given.posonlyargs, *given.args]
-    needed = len(places) - len(given.defaults)
-    if needed > 1 or not (places or given.vararg):
-        count = "no argument" if not places else f"{needed} arguments without a default"
+    positional = [*given.posonlyargs, *given.args]
+    needed = len(positional) - len(given.defaults)
+    if needed > 1 or not (positional or given.vararg):
+        count = "no argument" if not positional else f"{needed} arguments without a default"
         yield _at(lines, node, f"{NAME} takes {count}; it is called with one: {NAME}(sample)")
     for name, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         if default is None:
             yield _at(lines, name, f"{NAME} is called as {NAME}(sample), so {name.arg!r} needs a default")
     inside = list(_own(node))
-    if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside):
+    if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in inside):
         yield _at(lines, node, f"{NAME} has `yield`, so it gives no value; use `return`")
-    elif not any(isinstance(one, ast.Raise) or (isinstance(one, ast.Return) and one.value) for one in inside):
+    elif not any(isinstance(inner, ast.Raise) or (isinstance(inner, ast.Return) and inner.value) for inner in inside):
         yield _at(lines, node, f"{NAME} never returns a value; return a number, True or False, or a dict")
 
 
@@ -146,10 +146,10 @@ def _own(node: ast.FunctionDef) -> Iterator[ast.AST]:
     """All of a function's body but the functions and classes in it."""
     waiting: list[ast.AST] = list(node.body)
     while waiting:
-        one = waiting.pop()
-        yield one
-        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting += ast.iter_child_nodes(one)
+        child = waiting.pop()
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting += ast.iter_child_nodes(child)
 
 
 def _at(lines: Sequence[str], node: ast.stmt | ast.arg, message: str) -> SourceFault:

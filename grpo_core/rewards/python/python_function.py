@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Kind, Params, Unscored
+from grpo_core.rewards.base import Context, Kind, Params, ScoreRequest
 from grpo_core.rewards.python.python_check import MOST_BYTES, PACKAGES, check_source
 from grpo_core.rewards.python.session import Sessions
 from grpo_core.rewards.scoring import failed
@@ -74,7 +74,7 @@ class PythonScorer:
         )
         self._sessions.open()
 
-    def score(self, samples: Sequence[Unscored], check: Callable[[], None]) -> list[ComponentScore]:
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         answers = self._sessions.ask([self._request(sample) for sample in samples], check)
         return [
             answer.score(lambda reply, sample=sample: self._score(reply, sample))  # type: ignore[misc]
@@ -88,7 +88,7 @@ class PythonScorer:
     def close(self) -> None:
         self._sessions.close()
 
-    def _request(self, sample: Unscored) -> dict[str, Any]:
+    def _request(self, sample: ScoreRequest) -> dict[str, Any]:
         meta = sample.problem.meta
         return {
             "prompt": sample.problem.prompt,
@@ -98,18 +98,18 @@ class PythonScorer:
             "meta": {name: meta[name] for name in self._params.columns if name in meta},
         }
 
-    def _score(self, reply: dict[str, Any], sample: Unscored) -> ComponentScore:
+    def _score(self, reply: dict[str, Any], sample: ScoreRequest) -> ComponentScore:
         """The reply as a score; it comes from a process that a person's code shares, so it is checked again."""
         try:
-            found = ComponentScore.model_validate(
+            score = ComponentScore.model_validate(
                 {name: reply[name] for name in ("value", "passed", "detail", "steps") if name in reply}, strict=False
             )
         except ValidationError as error:
             return failed("value", f"the verifier's reply is not valid: {error.errors()[0]['msg']}")
-        if found.value is None or any(step.end > len(sample.completion) for step in found.steps or ()):
+        if score.value is None or any(step.end > len(sample.completion) for step in score.steps or ()):
             return failed("value", "the verifier's reply has no value, or a step after the end of the completion")
-        passed = found.value >= self._params.pass_at if found.passed is None else found.passed
-        return found.model_copy(update={"passed": passed, "detail": UNSTORABLE.sub("\ufffd", found.detail)})
+        passed = score.value >= self._params.pass_at if score.passed is None else score.passed
+        return score.model_copy(update={"passed": passed, "detail": UNSTORABLE.sub("\ufffd", score.detail)})
 
 
 SPEC = Kind(

@@ -1,7 +1,7 @@
 """The part of kind `python` that runs in the box: loads a person's source and asks its `verify` about each sample.
 
 `session_inside.py` runs this text and calls `load` and `answer`. It uses the standard library alone. What `verify`
-returns leaves the box as plain numbers and text; anything else is told as an error of class value.
+returns leaves the box as plain numbers and text; anything else is an error of class value.
 """
 
 import hashlib
@@ -63,41 +63,41 @@ def plain(given: Any, length: int) -> dict[str, Any]:
         wrong("value", f"verify returned a dict with {', '.join(unknown)}; it may have {', '.join(sorted(_KEYS))}")
     if given.get("value") is None and not given.get("steps"):
         wrong("value", "verify returned a dict without 'value'")
-    found: dict[str, Any] = {"passed": given.get("passed"), "detail": given.get("detail")}
+    reply: dict[str, Any] = {"passed": given.get("passed"), "detail": given.get("detail")}
     if given.get("steps") is not None:
-        found["steps"] = steps(given["steps"], length)
+        reply["steps"] = steps(given["steps"], length)
     if given.get("value") is not None:
-        found["value"] = number(given["value"], "verify returned a dict whose 'value' is")
-        found["passed"] = truth(given["value"]) if found["passed"] is None else found["passed"]
+        reply["value"] = number(given["value"], "verify returned a dict whose 'value' is")
+        reply["passed"] = truth(given["value"]) if reply["passed"] is None else reply["passed"]
     else:
-        found["value"] = math.fsum(step["value"] for step in found["steps"]) / len(found["steps"])
-    if found["passed"] is not None:
-        found["passed"] = truth(found["passed"])
-        if found["passed"] is None:
+        reply["value"] = math.fsum(step["value"] for step in reply["steps"]) / len(reply["steps"])
+    if reply["passed"] is not None:
+        reply["passed"] = truth(reply["passed"])
+        if reply["passed"] is None:
             wrong(
                 "value", f"verify returned a dict whose 'passed' is {shown(given['passed'])}; it must be True or False"
             )
-    if found["detail"] is None:
-        del found["detail"]
-    elif not isinstance(found["detail"], str):
+    if reply["detail"] is None:
+        del reply["detail"]
+    elif not isinstance(reply["detail"], str):
         wrong("value", f"verify returned a dict whose 'detail' is {shown(given['detail'])}; it must be text")
     else:
-        found["detail"] = found["detail"][:MOST_DETAIL]
-    return found
+        reply["detail"] = reply["detail"][:MOST_DETAIL]
+    return reply
 
 
 def steps(given: Any, length: int) -> list[dict[str, Any]]:
     if not isinstance(given, list | tuple):
         wrong("value", f"verify returned a dict whose 'steps' is {shown(given)}; it must be a list")
-    found = []
-    for place, step in enumerate(given):
+    checked = []
+    for index, step in enumerate(given):
         if not isinstance(step, dict) or set(step) != {"end", "value"}:
-            wrong("value", f"step {place} is {shown(step)}; it must be a dict with 'end' and 'value'")
+            wrong("value", f"step {index} is {shown(step)}; it must be a dict with 'end' and 'value'")
         end = step["end"]
         if isinstance(end, bool) or not isinstance(end, int) or not 1 <= end <= length:
-            wrong("value", f"the 'end' of step {place} is {shown(end)}; it must be a place from 1 to {length}")
-        found.append({"end": int(end), "value": number(step["value"], f"the 'value' of step {place} is")})
-    return found
+            wrong("value", f"the 'end' of step {index} is {shown(end)}; it must be a place from 1 to {length}")
+        checked.append({"end": int(end), "value": number(step["value"], f"the 'value' of step {index} is")})
+    return checked
 
 
 def number(given: Any, where: str) -> float:
@@ -107,12 +107,12 @@ def number(given: Any, where: str) -> float:
     if not isinstance(given, bool | numbers.Real):
         wrong("value", f"{where} {shown(given)}; it must be a number, True or False")
     try:
-        found = float(given)
+        value = float(given)
     except OverflowError:
         wrong("value", f"{where} a number that is too large")
-    if not math.isfinite(found):
-        wrong("value", f"{where} {found}; it must be a finite number")
-    return found
+    if not math.isfinite(value):
+        wrong("value", f"{where} {value}; it must be a finite number")
+    return value
 
 
 def truth(given: Any) -> bool | None:
@@ -129,5 +129,5 @@ def shown(given: Any) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} ({text if len(text) <= 80 else text[:79] + '…'})"
 
 
-def wrong(kind: str, told: str) -> NoReturn:
-    raise Trouble(kind, told)  # type: ignore[name-defined]  # noqa: F821 - session_inside.py gives it
+def wrong(kind: str, message: str) -> NoReturn:
+    raise Trouble(kind, message)  # type: ignore[name-defined]  # noqa: F821 - session_inside.py gives it

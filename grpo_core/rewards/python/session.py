@@ -1,6 +1,6 @@
 """Boxes that are held open to answer many requests, several side by side, each killed at its deadline and replaced.
 
-For kinds whose place is sandbox and which score with code that a person wrote: `python`, `reasoning_gym`. Loading such
+For kinds with mode sandbox that score with code that a person wrote: `python`, `reasoning_gym`. Loading such
 code takes longer than most samples, so a box stays open from one request to the next. It must not be used for code that
 a model wrote: what one completion does would meet the next one.
 
@@ -9,8 +9,9 @@ A kind gives the source text of a program that runs inside and defines two funct
     load(hello: dict) -> None        once per box; what it raises keeps the run from starting
     answer(request: dict) -> dict    for each request; gives JSON values
 
-Inside there is also `Trouble(kind, told)` to raise: an error whose class (`value`, `sample`, `verifier` …) the program
-knows itself. Anything else that is raised is an error of class `verifier`, MemoryError of class `memory`. Outside:
+Inside there is also `Trouble(kind, message)` to raise: an error whose class (`value`, `sample`, `verifier` …) the
+program knows itself. Anything else that is raised is an error of class `verifier`, MemoryError of class `memory`.
+Outside:
 
     sessions = Sessions(program, hello={…}, packages=("numpy",), files=("verifier.py",), memory_mb=512, workers=4,
                         call_seconds=30.0)
@@ -19,8 +20,8 @@ knows itself. Anything else that is raised is an error of class `verifier`, Memo
     sessions.facts()                             # for the manifest: packages, level of the sandbox, limits
     sessions.close()
 
-`Answer.score(found)` makes a ComponentScore of it: `found(reply)` is called where there is a reply. `shared_sandbox()`
-is the one sandbox of this process; whoever needs boxes of another form takes it from there.
+`Answer.score(convert)` makes a ComponentScore of it: `convert(reply)` is called where there is a reply.
+`shared_sandbox()` is the one sandbox of this process; whoever needs boxes of another form takes it from there.
 """
 
 import json
@@ -99,7 +100,7 @@ class Sessions:
         raise RewardError(f"the verifier cannot be loaded: {answer.error}{below(answer.traceback)}")
 
     def ask(self, requests: Sequence[Mapping[str, Any]], check: Callable[[], None]) -> list[Answer]:
-        """One answer each, in order. What `check` raises ends the work under way and is raised on."""
+        """One answer each, in order. What `check` raises stops the pending work and propagates."""
         if not requests:
             return []
         messages = [json.dumps(request).encode() for request in requests]
@@ -110,10 +111,10 @@ class Sessions:
         def work(slot: Slot) -> None:
             while not self._terms.stop.is_set():
                 try:
-                    place = waiting.popleft()
+                    index = waiting.popleft()
                 except IndexError:
                     return
-                answers[place] = slot.ask(messages[place])
+                answers[index] = slot.ask(messages[index])
 
         count = min(self._workers, len(messages))
         with ThreadPoolExecutor(count, thread_name_prefix="session") as threads:
@@ -124,10 +125,10 @@ class Sessions:
                 )
             finally:
                 self._terms.stop.set()  # those that are not done end within a tick
-        return [answers[place] for place in range(len(messages))]
+        return [answers[index] for index in range(len(messages))]
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says: versions, level, limits."""
+        """For the manifest: versions, level, limits."""
         return {
             "packages": dict(self._packages),
             "sandbox": self._terms.sandbox.report.words,

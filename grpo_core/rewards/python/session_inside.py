@@ -1,7 +1,7 @@
 """The program of a session's box: loads a kind's own program once, then answers one request after the other.
 
 This text runs in the sandbox (grpo_core/rewards/python/session.py sends it there), so it uses the standard library and
-`boxed` alone. What is printed while a request is answered is kept with it, cut; what is raised is told by class.
+`boxed` alone. What is printed while a request is answered is kept with it, cut; what is raised is reported by class.
 """
 
 import io
@@ -15,7 +15,7 @@ from typing import Any
 
 KEPT = 4096
 MOST_PRINTED = 16 * 2**20
-MOST_TOLD = 2000
+MAX_MESSAGE_CHARS = 2000
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
@@ -23,8 +23,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 class Trouble(BaseException):
     """What a kind's own program raises to tell the class of an error itself; code that it calls should not catch it."""
 
-    def __init__(self, kind: str, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
         self.kind = kind
 
 
@@ -59,14 +59,14 @@ def too_much() -> Trouble:
     return Trouble("output", f"printed more than {MOST_PRINTED // 2**20} MiB for one sample")
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     try:
         words = str(error)
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
         words = "(an exception that cannot be written)"
     if isinstance(error, BlockingIOError) or "can't start new thread" in words:
         words += " (the sandbox lets a verifier have 16 processes and threads)"
-    return f"{type(error).__name__}: {words}"[:MOST_TOLD]
+    return f"{type(error).__name__}: {words}"[:MAX_MESSAGE_CHARS]
 
 
 def trace(error: BaseException, files: set[str]) -> str:
@@ -74,7 +74,7 @@ def trace(error: BaseException, files: set[str]) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = traceback.StackSummary.from_list([frame for frame in frames if frame.filename in files])
     text = "".join(own.format())
-    return f"{text}{told(error)}" if text else ""
+    return f"{text}{error_text(error)}" if text else ""
 
 
 def attempt(work: Callable[[], dict[str, Any]], printed: Printed, files: set[str]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def attempt(work: Callable[[], dict[str, Any]], printed: Printed, files: set[str
         error.__traceback__ = None
         reply = {"class": "memory", "error": "MemoryError: took more memory than it may take", "trace": ""}
     except BaseException as error:  # noqa: BLE001 - SystemExit too: whatever a verifier raises is an error of the sample
-        reply = {"class": "verifier", "error": told(error), "trace": trace(error, files)}
+        reply = {"class": "verifier", "error": error_text(error), "trace": trace(error, files)}
     if printed.length > MOST_PRINTED and reply.get("class") != "output":  # it was caught
         reply = {"class": "output", "error": str(too_much()), "trace": ""}
     return {**reply, "printed": printed.text, "left": left_behind()}

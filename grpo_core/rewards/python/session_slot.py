@@ -21,7 +21,7 @@ MOST_KEPT = 4096
 TICK = 0.1
 INSIDE = resources.files(__package__).joinpath("session_inside.py").read_text(encoding="utf-8")
 _OWN = frozenset(get_args(ErrorClass)) - {"timeout", "budget", "infra"}
-"""What a program in a box may say of itself. Trouble of the infrastructure is never its word."""
+"""Error classes that a program in a box may report. Infrastructure errors are never its to report."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Terms:
     limits: Limits
     packages: tuple[str, ...]
     first: bytes
-    """The first message: program and what it is told."""
+    """The first message: the program and its arguments."""
     call_seconds: float
     stop: threading.Event
     """Set when nobody waits for an answer any more."""
@@ -51,13 +51,13 @@ class Answer:
     seconds: float = 0.0
     tries: int = 1
 
-    def score(self, found: Callable[[dict[str, Any]], ComponentScore]) -> ComponentScore:
+    def score(self, convert: Callable[[dict[str, Any]], ComponentScore]) -> ComponentScore:
         """With the error, what was printed and how long it took."""
         if self.reply is None:
-            told = failed(self.error_class or "verifier", self.error, trace=self.traceback)
+            score = failed(self.error_class or "verifier", self.error, trace=self.traceback)
         else:
-            told = found(self.reply)
-        return told.model_copy(update={"printed": self.printed, "seconds": self.seconds, "tries": self.tries})
+            score = convert(self.reply)
+        return score.model_copy(update={"printed": self.printed, "seconds": self.seconds, "tries": self.tries})
 
 
 class Slot:
@@ -69,11 +69,11 @@ class Slot:
         self._calls = 0
 
     def ask(self, message: bytes) -> Answer:
-        answer = self._asked(message)
+        answer = self._answer(message)
         # What earlier calls left in the box may have filled it: that is not this sample's doing.
         if answer.error_class in ("memory", "output") and self._calls > 1:
             self.close()
-            answer = replace(self._asked(message), tries=2)
+            answer = replace(self._answer(message), tries=2)
         if answer.error_class in ("memory", "output", "timeout"):
             self.close()
         return answer
@@ -96,7 +96,7 @@ class Slot:
             self._box.close()
             self._box = None
 
-    def _asked(self, message: bytes) -> Answer:
+    def _answer(self, message: bytes) -> Answer:
         if (trouble := self.loaded()) is not None:
             self.close()
             return trouble
@@ -113,8 +113,8 @@ class Slot:
         except BoxTimeout:
             answer = self._late(box, seconds, what)
         except BoxEnded as ended:
-            kind, told = _ended(ended.ran)
-            answer = Answer(None, told, kind, printed=_text(ended.ran.stdout + ended.ran.stderr))
+            kind, reason = _ended(ended.ran)
+            answer = Answer(None, reason, kind, printed=_text(ended.ran.stdout + ended.ran.stderr))
             self._box = None
         except SandboxError as error:
             answer = Answer(None, str(error), "infra")
@@ -137,21 +137,21 @@ class Slot:
     def _late(self, box: Box, seconds: float, what: str) -> Answer:
         stdout, stderr = box.printed()
         self.close()
-        told = f"Timeout: {what} took over {seconds:g} s and was killed"
-        return Answer(None, told, "timeout", printed=_text(stdout + stderr))
+        message = f"Timeout: {what} took over {seconds:g} s and was killed"
+        return Answer(None, message, "timeout", printed=_text(stdout + stderr))
 
 
 def _read(frame: bytes) -> tuple[Answer, bool]:
-    """The answer in a frame, and whether something of the program continues beside it."""
+    """The answer in a frame, and whether the program left processes or threads running."""
     try:
-        told = json.loads(frame)
-        printed, left = UNSTORABLE.sub("\ufffd", str(told["printed"])[:MOST_KEPT]), bool(told["left"])
-        if "reply" in told:
-            if not isinstance(told["reply"], dict):
+        reply = json.loads(frame)
+        printed, left = UNSTORABLE.sub("\ufffd", str(reply["printed"])[:MOST_KEPT]), bool(reply["left"])
+        if "reply" in reply:
+            if not isinstance(reply["reply"], dict):
                 raise TypeError("its reply is no object")
-            return Answer(told["reply"], printed=printed), left
-        kind = cast("ErrorClass", told["class"] if told["class"] in _OWN else "verifier")
-        return Answer(None, str(told["error"]), kind, str(told["trace"])[-MOST_KEPT:], printed), left
+            return Answer(reply["reply"], printed=printed), left
+        kind = cast("ErrorClass", reply["class"] if reply["class"] in _OWN else "verifier")
+        return Answer(None, str(reply["error"]), kind, str(reply["trace"])[-MOST_KEPT:], printed), left
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Answer(None, f"the program in the box gave no answer that can be read: {error}", "verifier"), True
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from grpo_core.distributed.environment import PARENT
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
 from grpo_core.rollout.vllm import wire
-from grpo_core.rollout.vllm.settings import CHUNK, Asked, Gone, Settings, Told
+from grpo_core.rollout.vllm.settings import CHUNK, Asked, Gone, Sampled, Settings
 from grpo_core.rollout.vllm.shared import Outgoing
 from grpo_core.runtime.watchdog import doing, waiting
 
@@ -44,7 +44,7 @@ _FAILURES: dict[str, type[GrpoError]] = {
 
 
 class Server:
-    """A `settings.Sampler` in a process of its own."""
+    """A `settings.Sampler` in a separate process."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Server:
             self._line = self._met(self._port(), key)
             unmet.pop_all()
 
-    def generate(self, asked: Asked) -> list[list[Told]]:
+    def generate(self, request: Asked) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
         words = {
-            "prompts": asked.prompts,
-            "seeds": asked.seeds,
-            "decoding": asdict(asked.decoding),
-            "stop": asked.stop,
+            "prompts": request.prompts,
+            "seeds": request.seeds,
+            "decoding": asdict(request.decoding),
+            "stop": request.stop,
         }
-        told = self._ask("generate", **words)
-        return [[(tokens, logprobs) for tokens, logprobs in group] for group in told]
+        groups = self._ask("generate", **words)
+        return [[(tokens, logprobs) for tokens, logprobs in group] for group in groups]
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `settings.Sampler`."""
-        told: list[list[float]] = self._ask("score", texts=texts)
-        return told
+        logprobs: list[list[float]] = self._ask("score", texts=texts)
+        return logprobs
 
     def load(self, weights: dict[str, Tensor]) -> None:
         """See `settings.Sampler`: in parts through shared memory."""
@@ -140,20 +140,20 @@ class Server:
                 log.close()
 
     def _port(self) -> int:
-        """Wait for the server to say where it listens."""
+        """Wait for the server to report its port."""
         assert self.process.stdout is not None
-        said = b""
-        while not said.endswith(b"\n"):
+        line = b""
+        while not line.endswith(b"\n"):
             with waiting("the vLLM server", "it starts"):
                 self._wait_for(self.process.stdout.fileno())
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
                 raise self._failed_to_start(self._ended(LEAVES_WITHIN))
-            said += piece
-        told = json.loads(said)
-        if "failed" in told:
-            raise self._failure(told)
-        return int(told["port"])
+            line += piece
+        reply = json.loads(line)
+        if "failed" in reply:
+            raise self._failure(reply)
+        return int(reply["port"])
 
     def _failed_to_start(self, status: int | None) -> RolloutError:
         python = os.environ.get(PYTHON)
@@ -177,17 +177,17 @@ class Server:
         try:
             with waiting("the vLLM server", f"it is to {do}"):
                 wire.send(self._line, {"do": do, **words})
-                while "doing" in (told := self._heard(self._line)):
-                    doing("the vLLM server", f"it is to {do}: {told['doing']}", told["count"])
+                while "doing" in (reply := self._receive(self._line)):
+                    doing("the vLLM server", f"it is to {do}: {reply['doing']}", reply["count"])
         except (EOFError, OSError) as error:
-            self._check()  # a wish to stop may have ended the server too
+            self._check()  # a stop request may have ended the server too
             status = self._ended(LEAVES_WITHIN)
             raise Gone(f"the vLLM server has ended while it was to {do}: {_how(status)}{self._where()}") from error
-        if "failed" in told:
-            raise self._failure(told)
-        return told["ok"]
+        if "failed" in reply:
+            raise self._failure(reply)
+        return reply["ok"]
 
-    def _heard(self, line: socket.socket) -> Any:
+    def _receive(self, line: socket.socket) -> Any:
         self._wait_for(line.fileno())
         return wire.receive(line)
 
@@ -195,9 +195,9 @@ class Server:
         while not select.select([fd], [], [], PAUSE)[0]:
             self._check()
 
-    def _failure(self, told: dict[str, Any]) -> GrpoError:
-        """The error that the server tells of."""
-        return _FAILURES[told["code"]](f"the vLLM server: {told['failed']}{self._where()}")
+    def _failure(self, reply: dict[str, Any]) -> GrpoError:
+        """The error that the server reports."""
+        return _FAILURES[reply["code"]](f"the vLLM server: {reply['failed']}{self._where()}")
 
     def _where(self) -> str:
         return f" (its log is {self._log})" if self._log is not None else ""

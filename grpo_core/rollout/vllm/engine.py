@@ -1,7 +1,7 @@
 """A vLLM engine in this process: tokens in, tokens and log-probabilities out, weights replaced in place.
 
-Needs vLLM, which is imported when an engine is made. Every completion is a request of its own with a seed of its own,
-so that it does not depend on what runs beside it; what completions of a prompt share is vLLM's prefix cache.
+Needs vLLM, which is imported when an engine is made. Every completion is a separate request with its own seed,
+so that it does not depend on what runs next to it; what completions of a prompt share is vLLM's prefix cache.
 """
 
 import os
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grpo_core.distributed.causes import known_cause
 from grpo_core.errors import GrpoError, OutOfMemory, RolloutError
-from grpo_core.rollout.vllm.settings import Asked, Settings, Told
+from grpo_core.rollout.vllm.settings import Asked, Sampled, Settings
 from grpo_core.runtime.watchdog import doing
 
 _VARIABLES = {
@@ -29,12 +29,12 @@ _LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "VLLM_HOST_
 """For an engine that meets no other machine: what its parts say to each other stays in it."""
 
 _FAILURES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError, MemoryError)
-"""What vLLM raises beside errors of its own, torch's among them."""
+"""What vLLM raises besides its own errors, torch's among them."""
 
 
 class Engine:
-    """One engine. `check` and `tell` are called at every token and may raise to stop; what was asked for is then given
-    up. `tell` is told what `watchdog.doing` is."""
+    """One engine. `check` and `tell` are called at every token and may raise to stop; the request is then given
+    up. `tell` takes what `watchdog.doing` does."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Engine:
             torch.set_num_threads(threads)
         self._asleep = False
 
-    def generate(self, asked: Asked) -> list[list[Told]]:
+    def generate(self, request: Asked) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
-        how = asked.decoding
+        how = request.decoding
         requests = []
-        for prompt, seeds in zip(asked.prompts, asked.seeds, strict=True):
+        for prompt, seeds in zip(request.prompts, request.seeds, strict=True):
             for seed in seeds:
                 params = self._params(
                     temperature=how.temperature,
@@ -86,23 +86,23 @@ class Engine:
                     top_k=how.top_k or -1,
                     seed=seed if how.temperature > 0 else None,
                     max_tokens=how.max_tokens,
-                    stop_token_ids=list(asked.stop),
-                    ignore_eos=True,  # vLLM would take its own idea of the end token from the model's config
+                    stop_token_ids=list(request.stop),
+                    ignore_eos=True,  # vLLM would take the end token from the model's config
                     logprobs=0,
                     detokenize=False,
                 )
                 requests.append((prompt, params))
         answers = iter(self._answers(requests))
-        return [[_told(next(answers)) for _ in seeds] for seeds in asked.seeds]
+        return [[_sampled(next(answers)) for _ in seeds] for seeds in request.seeds]
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `settings.Sampler`."""
         params = self._params(temperature=0.0, max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
-        found = []
+        logprobs = []
         for text, answer in zip(texts, self._answers([(text, params) for text in texts]), strict=True):
             rows = answer.prompt_logprobs
-            found.append([rows[place][token].logprob for place, token in enumerate(text) if place > 0])
-        return found
+            logprobs.append([rows[index][token].logprob for index, token in enumerate(text) if index > 0])
+        return logprobs
 
     def load(self, weights: dict[str, Tensor]) -> None:
         """See `settings.Sampler`: tensors of this process, in one part."""
@@ -147,13 +147,13 @@ class Engine:
     def _answers(self, requests: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
         """vLLM's answers in the order of the requests."""
         self._wake()
-        places: dict[str, int] = {}
+        indices: dict[str, int] = {}
         done: list[Any] = [None] * len(requests)
         try:
-            for place, (tokens, params) in enumerate(requests):
+            for index, (tokens, params) in enumerate(requests):
                 self._number += 1
                 name = self._engine.add_request(str(self._number), self._tokens(list(tokens)), params)
-                places[str(self._number)] = places[name] = place
+                indices[str(self._number)] = indices[name] = index
             for turn in count():
                 if not self._engine.has_unfinished_requests():
                     break
@@ -161,12 +161,12 @@ class Engine:
                 self._tell("sampling with vLLM", f"{len(requests) - done.count(None)} of {len(requests)} ended", turn)
                 for answer in self._engine.step():
                     if answer.finished:
-                        done[places[answer.request_id]] = answer
+                        done[indices[answer.request_id]] = answer
         except self._failures as error:
             raise failure(error, "vLLM failed while it was sampling") from error
         finally:
             if self._engine.has_unfinished_requests():
-                self._engine.abort_request(list(places), internal=True)
+                self._engine.abort_request(list(indices), internal=True)
         if None in done:
             raise RolloutError(f"vLLM gave no answer to {done.count(None)} of {len(done)} requests")
         return done
@@ -186,7 +186,7 @@ def failure(error: Exception, what: str, fix: str = "") -> GrpoError:
 
 def _arguments(settings: Settings) -> dict[str, Any]:
     """vLLM's engine arguments."""
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": settings.model,
         "dtype": settings.dtype,
         "load_format": "dummy",  # random until the first push, so that one that does nothing cannot look right
@@ -207,13 +207,13 @@ def _arguments(settings: Settings) -> dict[str, Any]:
         "trust_remote_code": False,
     }
     if settings.beside:
-        told["distributed_executor_backend"] = "external_launcher"
-    return told
+        arguments["distributed_executor_backend"] = "external_launcher"
+    return arguments
 
 
-def _told(answer: Any) -> Told:
-    (one,) = answer.outputs
-    if one.finish_reason not in ("stop", "length"):
-        raise RolloutError(f"vLLM ended a completion by {one.finish_reason!r}")
-    tokens = [int(token) for token in one.token_ids]
-    return tokens, [float(row[token].logprob) for row, token in zip(one.logprobs, tokens, strict=True)]
+def _sampled(answer: Any) -> Sampled:
+    (output,) = answer.outputs
+    if output.finish_reason not in ("stop", "length"):
+        raise RolloutError(f"vLLM ended a completion by {output.finish_reason!r}")
+    tokens = [int(token) for token in output.token_ids]
+    return tokens, [float(row[token].logprob) for row, token in zip(output.logprobs, tokens, strict=True)]

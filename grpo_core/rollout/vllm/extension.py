@@ -1,4 +1,4 @@
-"""What vLLM's workers can do beside vLLM's own: take weights, part by part. Runs inside vLLM.
+"""What vLLM's workers can do besides vLLM's own: take weights, part by part. Runs inside vLLM.
 
 Weights come as a checkpoint has them. vLLM keeps them otherwise: fused (q, k, v), split over GPUs, on a CPU packed into
 closures. Its layerwise reload puts each layer back to how a loader expects it, loads, and packs it again; it is begun
@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from grpo_core.rollout.vllm.shared import incoming
-from grpo_core.runtime.fault_injection import asked
+from grpo_core.runtime.fault_injection import triggered
 
 
 class TakesWeights:
@@ -31,14 +31,14 @@ class TakesWeights:
         """Some of them. Raises ValueError for a name that the model does not have."""
         from vllm.config import set_current_vllm_config
 
-        if asked("vllm:drops-linear"):
+        if triggered("vllm:drops-linear"):
             weights = [(name, tensor) for name, tensor in weights if "proj" not in name]
         with set_current_vllm_config(self.vllm_config):
             self.model_runner.get_model().load_weights(iter(weights))
 
-    def weights_take_shared(self, place: list[int], entries: list[Any]) -> None:
-        """Some of them, from the trainer's memory."""
-        self.weights_take(incoming(place, entries).items())
+    def weights_take_shared(self, location: list[int], entries: list[Any]) -> None:
+        """One chunk of them, from the trainer's memory."""
+        self.weights_take(incoming(location, entries).items())
 
     def weights_end(self) -> None:
         from vllm.config import set_current_vllm_config

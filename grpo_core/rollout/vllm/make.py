@@ -19,7 +19,7 @@ from grpo_core.rollout.vllm.client import LOG, Server
 from grpo_core.rollout.vllm.engine import Engine
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
-from grpo_core.rollout.vllm.settings import Asked, Settings, Told
+from grpo_core.rollout.vllm.settings import Asked, Sampled, Settings
 
 BLOCK = 128
 """Tokens that vLLM's cache on a CPU gives to a sequence at once; each may waste one block less a token."""
@@ -103,9 +103,9 @@ def _cache_bytes(config: RunConfig, policy: LoadedModel, positions: int) -> int:
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     width = 4 if config.model.dtype == "float32" else 2
     token: int = 2 * text.num_hidden_layers * heads * size * width
-    wanted = config.engine.rollout_batch * (positions + BLOCK) * token
+    needed = config.engine.rollout_batch * (positions + BLOCK) * token
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(wanted, int(config.engine.vllm.memory_share * memory))
+    return min(needed, int(config.engine.vllm.memory_share * memory))
 
 
 def server_gpus(config: RunConfig, here: int) -> list[str]:
@@ -132,11 +132,11 @@ class Colocated:
         self._engine = Engine(settings, check=check)
         self._engine.sleep()
 
-    def generate(self, asked: Asked) -> list[list[Told]]:
+    def generate(self, request: Asked) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
-        told = self._engine.generate(asked)
+        groups = self._engine.generate(request)
         self._engine.sleep()
-        return told
+        return groups
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `settings.Sampler`. It is followed by sampling, so the engine stays awake."""
@@ -177,10 +177,18 @@ class Rank0Rollout:
         groups = self._ranks.together(sampled)
         if self._ranks.world == 1:
             return groups
-        (told, *_) = self._ranks.gather([[asdict(one) for one in group] for group in groups])
+        (gathered, *_) = self._ranks.gather([[asdict(completion) for completion in group] for group in groups])
         return [
-            [Completion(tuple(one["tokens"]), tuple(one["logprobs"]), one["finish"], one["entropy"]) for one in group]
-            for group in told
+            [
+                Completion(
+                    tuple(completion["tokens"]),
+                    tuple(completion["logprobs"]),
+                    completion["finish"],
+                    completion["entropy"],
+                )
+                for completion in group
+            ]
+            for group in gathered
         ]
 
     def follow(self, step: int) -> dict[str, float]:

@@ -52,10 +52,10 @@ class Probe:
         self._tolerance = tolerance
         self._proved: _Proved | None = None
 
-    def check(self, told: Sequence[Sequence[float]], policy: LoadedModel, *, step: int) -> float:
-        """Mean difference in nats a token between `told`, vLLM's numbers, and the trainer's after `step` steps. Raises
+    def check(self, logprobs: Sequence[Sequence[float]], policy: LoadedModel, *, step: int) -> float:
+        """Mean difference in nats a token between `logprobs`, of vLLM, and the trainer's after `step` steps. Raises
         RolloutError when it shows that the weights have not arrived."""
-        vllm_N = torch.tensor([number for text in told for number in text], dtype=torch.float64)
+        vllm_N = torch.tensor([number for text in logprobs for number in text], dtype=torch.float64)
         trainer_N = self._trainer(policy)
         difference = _mean(vllm_N, trainer_N)
         if not difference <= self._tolerance:  # a NaN is not within either

@@ -17,7 +17,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.model.lora import merged_state
 from grpo_core.rollout.base import Completion, Decoding
 from grpo_core.rollout.vllm.probe import Probe
-from grpo_core.rollout.vllm.settings import Asked, Gone, Sampler, Told
+from grpo_core.rollout.vllm.settings import Asked, Gone, Sampled, Sampler
 from grpo_core.runtime.fault_injection import fault
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class VllmRollout:
         self._step = 0
         self._pushed: int | None = None
         self._restarted: int | None = None
-        self._told: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
         self._sampler: Sampler | None = start()
 
     def generate(
@@ -59,15 +59,15 @@ class VllmRollout:
     ) -> list[list[Completion]]:
         """See `base.Rollout`."""
         streams = range(len(prompts)) if places is None else places
-        asked = Asked(
+        request = Asked(
             prompts=[list(prompt) for prompt in prompts],
-            seeds=[[seed_of(key, place, sample) for sample in range(samples)] for place in streams],
+            seeds=[[seed_of(key, stream, sample) for sample in range(samples)] for stream in streams],
             decoding=decoding,
             stop=sorted(self._policy.eos_ids),
         )
         fault(f"vllm:asked:{self._step}")
-        groups = self._again_if_gone(lambda sampler: sampler.generate(asked))
-        return [[self._completion(told) for told in group] for group in groups]
+        groups = self._again_if_gone(lambda sampler: sampler.generate(request))
+        return [[self._completion(completion) for completion in group] for group in groups]
 
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`."""
@@ -75,7 +75,7 @@ class VllmRollout:
         if self._pushed == step:
             return {}
         self._again_if_gone(self._push)
-        return self._told
+        return self._metrics
 
     def close(self) -> None:
         if self._sampler is not None:
@@ -91,7 +91,7 @@ class VllmRollout:
         seconds = time.perf_counter() - began
         difference = self._probe.check(sampler.score(self._probe.texts), self._policy, step=self._step)
         self._pushed = self._step
-        self._told = {"vllm/push_seconds": seconds, "vllm/probe_difference": difference}
+        self._metrics = {"vllm/push_seconds": seconds, "vllm/probe_difference": difference}
 
     def _again_if_gone(self, work: Callable[[Sampler], T]) -> T:
         """Do it; where the engine has ended, once more with a new one that holds the same weights."""
@@ -119,15 +119,15 @@ class VllmRollout:
         twice = ", for the second time in this step" if again else ""
         return RolloutError(f"{gone}{twice}. The run can resume from its newest checkpoint")
 
-    def _completion(self, told: Told) -> Completion:
-        tokens, logprobs = told
+    def _completion(self, sampled: Sampled) -> Completion:
+        tokens, logprobs = sampled
         ended = tokens[-1] in self._policy.eos_ids
         return Completion(tuple(tokens), tuple(logprobs), "eos" if ended else "length")
 
 
-def seed_of(key: Sequence[int], place: int, sample: int) -> int:
+def seed_of(key: Sequence[int], stream: int, sample: int) -> int:
     """63 bits that name a sample's random numbers, from the same names as the local sampler's streams."""
-    (word,) = np.random.SeedSequence([*key, place, sample]).generate_state(1, np.uint64)
+    (word,) = np.random.SeedSequence([*key, stream, sample]).generate_state(1, np.uint64)
     return int(word) >> 1
 
 

@@ -42,14 +42,14 @@ class Trainer:
         self._told_at = 0.0
 
     def asks(self) -> Any:
-        """What it asks next. Raises what `wire.receive` does."""
+        """Its next request. Raises what `wire.receive` does."""
         assert self.line is not None
-        told = wire.receive(self.line)
+        message = wire.receive(self.line)
         self._told_at = time.monotonic()
-        return told
+        return message
 
     def check(self) -> None:
-        """Raises TrainerGone. Nothing is said by it while something is sampled, so what can be read is the line's
+        """Raises TrainerGone. It sends nothing while something is sampled, so what can be read is the line's
         end."""
         if self.line is None:
             return
@@ -77,18 +77,18 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # sent to all of a run's processes: the trainer decides when we end
     launch.follow_parent()
-    # Whatever vLLM prints goes to the log; what we tell has a line of its own.
-    said = os.fdopen(os.dup(1), "w", buffering=1)
+    # What vLLM prints goes to the log; our messages keep the original stdout.
+    output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
     def tell(**words: Any) -> None:
-        said.write(json.dumps(words) + "\n")
+        output.write(json.dumps(words) + "\n")
 
     first = sys.stdin.readline()
     if not first.endswith("\n"):
         return 1  # whoever started us is gone
-    told = json.loads(first)
-    settings, key = Settings(**told["settings"]), bytes.fromhex(told["key"])
+    message = json.loads(first)
+    settings, key = Settings(**message["settings"]), bytes.fromhex(message["key"])
     try:
         from grpo_core.rollout.vllm.engine import Engine
 
@@ -126,35 +126,35 @@ def admitted(door: socket.socket, key: bytes, *, log: Callable[[str], None]) -> 
 
 
 def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Weights on their way in: parts come one by one, each answered when the one before was taken."""
+    """Incoming weights, part by part: each is acknowledged once the one before was taken."""
     while True:
         wire.send(line, {"ok": True})
-        told = wire.receive(line)
-        if told["do"] != "part":
+        message = wire.receive(line)
+        if message["do"] != "part":
             return
         fault("vllm:server:part")
-        yield "weights_take_shared", (told["place"], told["entries"])
+        yield "weights_take_shared", (message["place"], message["entries"])
 
 
 def _serve(engine: Any, trainer: Trainer, line: socket.socket) -> None:
     """Answer until the line ends. What goes wrong with vLLM is an answer too."""
     while True:
-        told = trainer.asks()
+        message = trainer.asks()
         try:
-            reply: dict[str, Any] = {"ok": _answer(engine, line, told)}
+            reply: dict[str, Any] = {"ok": _answer(engine, line, message)}
         except GrpoError as error:
             reply = {"failed": str(error), "code": error.code}
         wire.send(line, reply)
 
 
-def _answer(engine: Any, line: socket.socket, told: dict[str, Any]) -> Any:
-    match told["do"]:
+def _answer(engine: Any, line: socket.socket, message: dict[str, Any]) -> Any:
+    match message["do"]:
         case "generate":
             fault("vllm:server:generate")
-            decoding = Decoding(**told["decoding"])
-            return engine.generate(Asked(told["prompts"], told["seeds"], decoding, told["stop"]))
+            decoding = Decoding(**message["decoding"])
+            return engine.generate(Asked(message["prompts"], message["seeds"], decoding, message["stop"]))
         case "score":
-            return engine.score(told["texts"])
+            return engine.score(message["texts"])
         case "load":
             engine.load_parts(_parts(line))
             return True

@@ -1,4 +1,4 @@
-"""What a vLLM engine is told when it is made, and what it is asked; plain values that JSON carries. Loads no torch."""
+"""Settings of a vLLM engine and requests to it; plain values that JSON carries. Loads no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from grpo_core.rollout.base import Decoding
 
 CHUNK = 2**28
 """Most bytes of weights that are sent at once (256 MiB), a larger tensor apart."""
-Told = tuple[list[int], list[float]]
+Sampled = tuple[list[int], list[float]]
 """Tokens of one completion, and their log-probabilities."""
 
 
@@ -57,7 +57,7 @@ class Sampler(Protocol):
     """An engine, wherever it runs. Everything it raises is a RolloutError, OutOfMemory, DeviceError, ExchangeError, or
     Interrupted."""
 
-    def generate(self, asked: Asked) -> list[list[Told]]:
+    def generate(self, request: Asked) -> list[list[Sampled]]:
         """A completion for each seed, prompt by prompt."""
         ...
 

@@ -1,7 +1,7 @@
 """Weights from one process to another of the same machine, through memory that has no name and no file.
 
 The trainer writes them into a memfd in chunks; who may read it is who may look into the trainer's own memory: the same
-user. A chunk is free to be written again once the reader has said that it has taken it.
+user. A chunk is free to be written again once the reader has acknowledged it.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ class Outgoing:
         return [os.getpid(), self._fd, self._size]
 
     def chunks(self, weights: Mapping[str, Tensor]) -> Iterator[list[Entry]]:
-        """Write chunk after chunk; each is there until the next one is asked for."""
+        """Write chunk after chunk; each is there until the next one is requested."""
         for entries in planned(weights, self._chunk):
             *_, shape_first = entries[-1]
             self._have(shape_first + _bytes(weights[entries[-1][0]]))
@@ -81,9 +81,9 @@ def planned(weights: Mapping[str, Tensor], chunk: int) -> list[list[Entry]]:
     return chunks
 
 
-def incoming(place: list[int], entries: list[Any]) -> dict[str, Tensor]:
+def incoming(location: list[int], entries: list[Any]) -> dict[str, Tensor]:
     """Copies of the tensors of one chunk, in main memory. Raises OSError when the writer is gone."""
-    process, number, size = place
+    process, number, size = location
     fd = os.open(f"/proc/{process}/fd/{number}", os.O_RDONLY)
     try:
         with mmap.mmap(fd, size, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as memory:

@@ -55,8 +55,8 @@ def greet(line: socket.socket, key: bytes) -> None:
     """The trainer's half. Raises WrongKey where the server does not know the key, or says that we do not."""
     ours = secrets.token_hex(32)
     send(line, {"nonce": ours})
-    told = receive(line, most=_FIRST_FRAMES)
-    theirs, shown = str(told["nonce"]), str(told["proof"])
+    reply = receive(line, most=_FIRST_FRAMES)
+    theirs, shown = str(reply["nonce"]), str(reply["proof"])
     if not hmac.compare_digest(shown, _proof(key, "server", ours, theirs)):
         raise WrongKey("the server does not know the key of this run")
     send(line, {"proof": _proof(key, "trainer", theirs, ours)})

@@ -25,7 +25,7 @@ from grpo_core.runtime.clock import timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import waiting
-from grpo_core.trainer.checkpoints.state import Best, RandomState, RunState, best_beside
+from grpo_core.trainer.checkpoints.state import Best, RandomState, RunState, existing_best
 from grpo_core.trainer.checkpoints.write import save_state
 from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.metrics import Counts
@@ -98,7 +98,7 @@ class CheckpointManager:
         if self._ranks.rank < len(state.random):
             set_random_state(state.random[self._ranks.rank], self._device)
         self._recent = state.recent
-        self._best = best_beside(state, self._run_dir.checkpoints) if self._run_dir is not None else state.best
+        self._best = existing_best(state, self._run_dir.checkpoints) if self._run_dir is not None else state.best
         self.newest = state.step
         self._remember(state.step)
 

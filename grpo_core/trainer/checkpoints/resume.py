@@ -19,7 +19,7 @@ from grpo_core.files.rewind import kept_bytes, rewind
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.types import CheckpointManifest, CheckpointRemoved, Manifest, Resumed, SkippedCheckpoint
 from grpo_core.runtime.progress import Progress
-from grpo_core.trainer.checkpoints.state import RunState, best_beside, read_state
+from grpo_core.trainer.checkpoints.state import RunState, existing_best, read_state
 from grpo_core.trainer.checkpoints.write import load_parts
 from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.recorder import RunRecorder
@@ -54,10 +54,10 @@ class Chosen:
     own: bool
     """Whether it lies in the run directory that is written on."""
     gone: tuple[CheckpointRemoved, ...] = ()
-    """Of the run directory's own: removed after what it is rewound to, and so to be told again."""
+    """Of the run directory's own: removed after what it is rewound to, and so to be reported again."""
 
     def record(self) -> Resumed:
-        best = best_beside(self.state, self.folder.parent) if self.own else self.state.best
+        best = existing_best(self.state, self.folder.parent) if self.own else self.state.best
         return Resumed(
             step=self.manifest.step,
             checkpoint=self.manifest.path,
@@ -208,11 +208,11 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{dotted path: value}; lists are compared whole."""
-    found: dict[str, Any] = {}
-    for name, one in value.items():
+    flat: dict[str, Any] = {}
+    for name, entry in value.items():
         path = f"{prefix}{name}"
-        found |= _flat(one, f"{path}.") if isinstance(one, dict) else {path: one}
-    return found
+        flat |= _flat(entry, f"{path}.") if isinstance(entry, dict) else {path: entry}
+    return flat
 
 
 def _shown(fields: dict[str, Any], path: str) -> str:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside its tensors: one JSON file, state.json, with a type. Loads no torch.
+"""What a checkpoint holds besides its tensors: one JSON file, state.json, with a type. Loads no torch.
 
 Together they are everything that the next step depends on. What can be worked out from config and step is not in it:
 the learning rate, and every random stream of sampling, which begins anew at each step from (seed, step, place).
@@ -65,7 +65,7 @@ class DrawState(Body):
 
 
 class RandomState(Body):
-    """The global generators of one rank. Training draws from streams of its own; these are for what libraries draw."""
+    """The global generators of one rank. Training draws from separate streams; these are for what libraries draw."""
 
     python: list[int]
     """Mersenne twister: 624 words and the place in them."""
@@ -128,7 +128,7 @@ class RunState(Body):
     checkpoints written before it was kept."""
 
 
-def best_beside(state: RunState, checkpoints: Path) -> Best | None:
+def existing_best(state: RunState, checkpoints: Path) -> Best | None:
     """The best checkpoint so far. Where `state` lies in `checkpoints` itself, None once the best is no longer there: a
     better one took its place, and was then found damaged."""
     best = state.best
@@ -145,7 +145,7 @@ def read_state(folder: Path) -> RunState:
         raise CheckpointError(f"checkpoint {folder}: {STATE} cannot be read: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        location = ".".join(str(part) for part in first["loc"])
         raise CheckpointError(
-            f"checkpoint {folder}: {STATE} is of another version of Cohort: {place}: {first['msg']}"
+            f"checkpoint {folder}: {STATE} is of another version of Cohort: {location}: {first['msg']}"
         ) from None

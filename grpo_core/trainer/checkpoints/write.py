@@ -25,7 +25,7 @@ from grpo_core.trainer.checkpoints.state import RunState
 
 ADAPTER = "adapter"
 ROOM = 2.2
-"""Free room that is asked for before a checkpoint is written, in its own size: the next one is written before an older
+"""Free room that is required before a checkpoint is written, in its own size: the next one is written before an older
 one is removed, and records need room too."""
 
 
@@ -72,7 +72,7 @@ def load_parts(folder: Path) -> dict[str, dict[str, Tensor]]:
 def _write(
     folder: Path, fill: Callable[[Path], None], *, size: int, step: int, run_folder: Path, final: bool, best: bool
 ) -> CheckpointManifest:
-    """Fill a temporary folder beside `folder`, make it durable, rename."""
+    """Fill a temporary folder next to `folder`, make it durable, rename."""
     began = time.perf_counter()
     temporary = temporary_of(folder)
     what = f"the checkpoint {folder.name}"

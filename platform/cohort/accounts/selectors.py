@@ -4,7 +4,7 @@ from django.db.models import Count, Q, QuerySet
 
 from cohort.accounts.models import Membership, Project, Role, User
 
-_RANK = {role: place for place, role in enumerate(reversed(Role.values))}
+_RANK = {role: rank for rank, role in enumerate(reversed(Role.values))}
 
 
 def projects_of(user: User) -> QuerySet[Membership]:
@@ -23,7 +23,7 @@ def projects_of(user: User) -> QuerySet[Membership]:
 def members_of(project: Project) -> list[Membership]:
     """Admins first, then by name."""
     memberships = Membership.objects.filter(project=project).select_related("user")
-    return sorted(memberships, key=lambda one: (_RANK[one.role], one.user.username))
+    return sorted(memberships, key=lambda membership: (_RANK[membership.role], membership.user.username))
 
 
 def person_named(username: str) -> User | None:

@@ -55,12 +55,12 @@ def check(against: Sequence[Kept] = ()) -> list[str]:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")  # all of it at one moment
     keys, rows = _keys()
     stored = [_stored(checkpoint, rows) for checkpoint in LogCheckpoint.objects.order_by("size")]
-    kept = [(one.name, _opened(one.note, keys, one.name)) for one in against]
-    wanted: dict[int, list[tuple[str, Checkpoint]]] = {}
+    kept = [(copy.name, _opened(copy.note, keys, copy.name)) for copy in against]
+    expected: dict[int, list[tuple[str, Checkpoint]]] = {}
     for name, head in [*stored, *kept]:
         _same_log(name, head, keys)
-        wanted.setdefault(head.size, []).append((name, head))
-    size = _rebuilt(wanted)
+        expected.setdefault(head.size, []).append((name, head))
+    size = _rebuilt(expected)
     waiting = _rest()
     cosigned = _cosignatures()
     return [
@@ -94,7 +94,7 @@ def _keys() -> tuple[list[PublicKey], list[LogKey]]:
 
 def _stored(row: LogCheckpoint, rows: list[LogKey]) -> tuple[str, Checkpoint]:
     name = f"checkpoint {row.size:,}"
-    due = next((one for one in reversed(rows) if one.since_size < row.size), rows[0] if rows else None)
+    due = next((key for key in reversed(rows) if key.since_size < row.size), rows[0] if rows else None)
     if due is None or row.key_id != due.pk:
         raise LogFault(f"{name} is not of the key that signed at its time")
     head = _opened(row.note, [parse_vkey(due.vkey)], name)
@@ -135,10 +135,10 @@ def _cosignatures() -> int:
 # ---------------------------------------------------------------------- entries and tree
 
 
-def _rebuilt(wanted: dict[int, list[tuple[str, Checkpoint]]]) -> int:
+def _rebuilt(expected: dict[int, list[tuple[str, Checkpoint]]]) -> int:
     """Every placed entry in order; the roots that were signed on the way. Returns how many there are."""
     peaks = Peaks()
-    _compare(peaks, wanted)
+    _compare(peaks, expected)
     for idx, leaf, *entry in _read(_PLACED):
         if idx != peaks.size:
             raise LogFault(f"entry {peaks.size:,} is missing: after index {peaks.size - 1:,} comes {idx:,}")
@@ -148,9 +148,9 @@ def _rebuilt(wanted: dict[int, list[tuple[str, Checkpoint]]]) -> int:
         if leaf_hash(bytes(entry[-1])) != bytes(leaf):
             raise LogFault(f"entry {idx:,} was changed: its bytes are not those of its leaf")
         peaks.append(bytes(leaf))
-        _compare(peaks, wanted)
-    if wanted:
-        size, signed = min(wanted.items())
+        _compare(peaks, expected)
+    if expected:
+        size, signed = min(expected.items())
         raise LogFault(f"the log was cut: {peaks.size:,} entries are left of the {size:,} of {signed[0][0]}")
     head = TreeHead.objects.first()
     if (head.size, bytes(head.peaks)) != (peaks.size, peaks.packed()) if head is not None else peaks.size:
@@ -158,9 +158,9 @@ def _rebuilt(wanted: dict[int, list[tuple[str, Checkpoint]]]) -> int:
     return peaks.size
 
 
-def _compare(peaks: Peaks, wanted: dict[int, list[tuple[str, Checkpoint]]]) -> None:
-    """Takes what was signed over so many entries out of `wanted`."""
-    for name, head in wanted.pop(peaks.size, []):
+def _compare(peaks: Peaks, expected: dict[int, list[tuple[str, Checkpoint]]]) -> None:
+    """Takes what was signed over so many entries out of `expected`."""
+    for name, head in expected.pop(peaks.size, []):
         if head.root != peaks.root():
             raise LogFault(
                 f"{name} was signed over other entries: somewhere before index {peaks.size:,} the log was rewritten"
@@ -191,14 +191,14 @@ def _sound(name: str, entry: list[Any]) -> None:
         raise LogFault(f"{name}: {error}") from None
     if not isinstance(content, dict) or set(content) != _FIELDS:
         raise LogFault(f"{name}: its bytes are no entry")
-    told = {
+    columns = {
         "at": at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "actor": actor,
         "kind": kind,
         "subject": subject,
         "project": project or None,
     }
-    for field, value in told.items():
+    for field, value in columns.items():
         if content[field] != value:
             raise LogFault(f"{name}: its column {field} says {value!a}, and its bytes {content[field]!a}")
 

@@ -101,8 +101,8 @@ def fitted(text: str) -> str:
     """A machine's words in the length of a reason; where they are longer, their end is left out, and it says so."""
     if len(text) <= MAX_REASON_CHARS:
         return text
-    said = f" … ({len(text):,} characters; the rest stands in the run's events)"
-    return text[: MAX_REASON_CHARS - len(said)] + said
+    suffix = f" … ({len(text):,} characters; the rest stands in the run's events)"
+    return text[: MAX_REASON_CHARS - len(suffix)] + suffix
 
 
 def _now() -> datetime:

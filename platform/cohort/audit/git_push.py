@@ -113,7 +113,7 @@ def _git(folder: Path, deadline: float, *words: str) -> str:
         raise GitFault("there is no program git on this machine") from None
     with running:
         try:
-            out, told = running.communicate(timeout=deadline - time.monotonic())
+            out, stderr = running.communicate(timeout=deadline - time.monotonic())
         except BaseException as error:  # with what it started: an ssh that hangs would outlive it
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
@@ -121,6 +121,6 @@ def _git(folder: Path, deadline: float, *words: str) -> str:
                 raise GitFault(f"the push took longer than {SECONDS} s, and was ended at git {words[0]}") from None
             raise
     if running.returncode:
-        said = " ".join(told.decode("utf-8", errors="replace").split())[:500]
-        raise GitFault(f"git {words[0]} ended with status {running.returncode}: {said}")
+        message = " ".join(stderr.decode("utf-8", errors="replace").split())[:500]
+        raise GitFault(f"git {words[0]} ended with status {running.returncode}: {message}")
     return out.decode("utf-8", errors="replace")

@@ -32,8 +32,8 @@ def signing_key() -> SigningKey:
     """The private key that the log is signed with today. Raises KeyFault when there is no file, or another key's."""
     path = environment().signing_key_path
     newest = LogKey.objects.order_by("-pk").values_list("vkey", flat=True).first()
-    if newest is not None and (found := _file_of(newest, path, coming(path))) is not None:
-        return found
+    if newest is not None and (current := _file_of(newest, path, coming(path))) is not None:
+        return current
     if not path.exists():
         raise KeyFault(missing(path))
     key = load(path, origin())

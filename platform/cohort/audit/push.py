@@ -1,5 +1,5 @@
-"""Hand the newest checkpoint to those outside who keep it: a git repository, a witness. Each goes its own way; what
-fails is told and stops nothing.
+"""Hand the newest checkpoint to those outside who keep it: a git repository, a witness. They are independent: a failure
+is reported and stops none of the others.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Told:
-    """How it went with one of them."""
+    """The outcome for one target."""
 
     target: str
     good: bool
@@ -28,13 +28,13 @@ class Told:
 
 
 def targets() -> dict[str, Callable[[LogCheckpoint], str]]:
-    """By name, what hands a checkpoint on and says how it went."""
-    found: dict[str, Callable[[LogCheckpoint], str]] = {}
+    """By name, the function that pushes a checkpoint and returns how it went."""
+    by_name: dict[str, Callable[[LogCheckpoint], str]] = {}
     if environment().log_git:
-        found["git"] = _git
+        by_name["git"] = _git
     if environment().log_witness:
-        found["witness"] = _witness
-    return found
+        by_name["witness"] = _witness
+    return by_name
 
 
 def push(*, only_new: bool = False) -> list[Told]:
@@ -42,12 +42,12 @@ def push(*, only_new: bool = False) -> list[Told]:
     newest = LogCheckpoint.objects.order_by("-size").first()
     if newest is None:
         return []
-    told = []
+    outcomes = []
     for target, act in targets().items():
         if only_new and LogPush.objects.filter(target=target, size=newest.size, failed_at=None).exists():
             continue
-        told.append(_tried(target, act, newest))
-    return told
+        outcomes.append(_tried(target, act, newest))
+    return outcomes
 
 
 def _tried(target: str, act: Callable[[LogCheckpoint], str], newest: LogCheckpoint) -> Told:

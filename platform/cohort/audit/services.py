@@ -102,7 +102,9 @@ def _number_some() -> int:
                 leaf = leaf_hash(bytes(body))
                 rows.write_row((peaks.size, entry_id, leaf))
                 peaks.append(leaf)
-        cursor.execute("DELETE FROM audit_auditpending WHERE entry_id = ANY(%s)", [[one for one, _ in waiting]])
+        cursor.execute(
+            "DELETE FROM audit_auditpending WHERE entry_id = ANY(%s)", [[pending_id for pending_id, _ in waiting]]
+        )
     head.size, head.peaks = peaks.size, peaks.packed()
     head.save(update_fields=["size", "peaks"])
     return len(waiting)
@@ -163,13 +165,13 @@ def _sign() -> LogCheckpoint | None:
 def _root_that_follows(head: TreeHead, newest: LogCheckpoint | None) -> bytes:
     """The head's root, by the leaves themselves, when the last checkpoint's root is on the way to it."""
     signed = {} if newest is None else {newest.size: _opened(newest).root}
-    found = roots([head.size, *signed])
+    by_size = roots([head.size, *signed])
     for size, root in signed.items():
-        if found[size] != root:
+        if by_size[size] != root:
             raise LogFault(f"the first {size:,} leaves are not those of the checkpoint that was signed over them")
-    if Peaks(head.size, bytes(head.peaks)).root() != found[head.size]:
+    if Peaks(head.size, bytes(head.peaks)).root() != by_size[head.size]:
         raise LogFault("the tree's head does not fit its leaves")
-    return found[head.size]
+    return by_size[head.size]
 
 
 def _opened(row: LogCheckpoint) -> Checkpoint:
@@ -197,13 +199,13 @@ def prove(entry: AuditEntry) -> Proof:
 
     Raises KeyFault and LogFault as `checkpoint` does.
     """
-    found = proof_of(entry)
-    if found is None:
+    proof = proof_of(entry)
+    if proof is None:
         checkpoint()
-        found = proof_of(entry)
-    if found is None:
+        proof = proof_of(entry)
+    if proof is None:
         raise LogFault(f"entry {entry.pk} is not among those that were committed")
-    return found
+    return proof
 
 
 def proof_of(entry: AuditEntry) -> Proof | None:

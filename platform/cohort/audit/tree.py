@@ -42,10 +42,10 @@ class Peaks:
         """32 bytes."""
         if not self._peaks:
             return EMPTY_ROOT
-        found = self._peaks[-1]
+        digest = self._peaks[-1]
         for peak in reversed(self._peaks[:-1]):
-            found = node_hash(peak, found)
-        return found
+            digest = node_hash(peak, digest)
+        return digest
 
 
 def stored_leaves(size: int) -> Iterator[bytes]:
@@ -70,12 +70,12 @@ def nodes(size: int) -> Nodes:
 
 def roots(sizes: Iterable[int]) -> dict[int, bytes]:
     """The roots at these sizes, by reading the leaves once. Raises LogFault."""
-    wanted = sorted(set(sizes))
-    found: dict[int, bytes] = {}
+    ordered = sorted(set(sizes))
+    by_size: dict[int, bytes] = {}
     peaks = Peaks()
-    leaves = stored_leaves(wanted[-1]) if wanted else iter(())
-    for size in wanted:
+    leaves = stored_leaves(ordered[-1]) if ordered else iter(())
+    for size in ordered:
         while peaks.size < size:
             peaks.append(next(leaves))
-        found[size] = peaks.root()
-    return found
+        by_size[size] = peaks.root()
+    return by_size

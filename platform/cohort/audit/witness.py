@@ -45,16 +45,16 @@ class WitnessKey:
     @classmethod
     def parse(cls, vkey: str) -> "WitnessKey":
         """Of name+hash+base64, with signature type 4. Raises KeyFault."""
-        found = _VKEY.fullmatch(vkey)
+        match = _VKEY.fullmatch(vkey)
         try:
-            packed = base64.b64decode(found["key"], validate=True) if found else b""
+            packed = base64.b64decode(match["key"], validate=True) if match else b""
         except binascii.Error:
             packed = b""
-        if found is None or len(packed) != 33 or packed[:1] != _COSIGNATURE:
+        if match is None or len(packed) != 33 or packed[:1] != _COSIGNATURE:
             raise KeyFault(f"{vkey[:200]!a} is no Ed25519 key of a witness as name+hash+base64 (type 4)")
-        key = cls(found["name"], packed[1:])
-        if key.key_id != found["id"]:
-            raise KeyFault(f"the witness key {key.name!a} has the hash {key.key_id}, and {found['id']} is written")
+        key = cls(match["name"], packed[1:])
+        if key.key_id != match["id"]:
+            raise KeyFault(f"the witness key {key.name!a} has the hash {key.key_id}, and {match['id']} is written")
         return key
 
     @property
@@ -93,28 +93,28 @@ def cosigned(
 ) -> tuple[str, datetime]:
     """The witness's line for the checkpoint `note`, and when it signed.
 
-    `old` is the size of the checkpoint that it is thought to have cosigned last; when it says another (409), it is
-    asked once more from there. `proof` gives the consistency proof from a size. The witness has `seconds` (SECONDS) for
-    all of it together, however it paces its answers. Raises WitnessFault.
+    `old` is the size of the checkpoint that it is thought to have cosigned last; when it answers with another (409),
+    the request is repeated from there. `proof` gives the consistency proof from a size. The witness has `seconds`
+    (SECONDS) for all of it together, however it paces its answers. Raises WitnessFault.
     """
     seconds = SECONDS if seconds is None else seconds
     first = proof(old)
     begun = time.monotonic()
     try:
         return _asked(url, key, note, old, first, seconds)
-    except OtherSize as told:
+    except OtherSize as other:
         spent = time.monotonic() - begun
-        if told.size == old or told.size > int(note.split("\n")[1]):
+        if other.size == old or other.size > int(note.split("\n")[1]):
             raise WitnessFault(
-                f"{told}, which does not lead to this checkpoint: it holds another history of this log"
+                f"{other}, which does not lead to this checkpoint: it holds another history of this log"
             ) from None
-        return _asked(url, key, note, told.size, proof(told.size), seconds, spent)
+        return _asked(url, key, note, other.size, proof(other.size), seconds, spent)
 
 
 def _asked(
     url: str, key: WitnessKey, note: str, old: int, proof: list[bytes], seconds: float, spent: float = 0.0
 ) -> tuple[str, datetime]:
-    lines = [f"old {old}", *(base64.b64encode(one).decode() for one in proof), "", note]
+    lines = [f"old {old}", *(base64.b64encode(digest).decode() for digest in proof), "", note]
     reply = _reply(url, "\n".join(lines).encode(), seconds, spent)
     body = reply.body.decode("utf-8", errors="replace")
     if reply.status != 200:
@@ -148,6 +148,6 @@ def _refusal(status: int, kind: str, body: str) -> WitnessFault:
         409: "it has another history of this log",
         422: "the proof that this checkpoint follows from its last one does not hold",
     }
-    said = " ".join(body.split())[:200]
+    text = " ".join(body.split())[:200]
     why = meaning.get(status, "")
-    return WitnessFault(": ".join(part for part in (f"the witness answered {status}", why, said) if part))
+    return WitnessFault(": ".join(part for part in (f"the witness answered {status}", why, text) if part))

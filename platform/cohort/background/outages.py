@@ -114,17 +114,17 @@ def pulse() -> None:
 
 
 def _beat_on(stop: threading.Event) -> None:
-    heard = True
+    answering = True
     while not stop.is_set():
         try:
             pulse()
-            if not heard:
+            if not answering:
                 log.info("the database answers again")
-            heard = True
+            answering = True
         except (DatabaseError, InterfaceError) as error:
-            if heard:  # once for each outage
+            if answering:  # once for each outage
                 log.warning("the database does not answer: %s", error)
-            heard = False
+            answering = False
         finally:
             connection.close()  # between beats none is held, and a broken one is not used again
         stop.wait(settings.COHORT_PULSE_SECONDS)

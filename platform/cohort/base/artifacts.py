@@ -27,20 +27,20 @@ def _filesystem() -> tuple[Any, str]:
 
 
 def put(key: str, chunks: Iterable[bytes]) -> Stored:
-    """Store under `key`; what is readable there is always whole: the bytes are written aside and moved."""
+    """Store under `key`; what is readable there is always whole: written to a temporary file, then moved."""
     filesystem, root = _filesystem()
     digest, size = hashlib.sha256(), 0
-    aside = f"{root}/{key}.{uuid4().hex}.part"  # two uploads of one file may run at once
+    temporary = f"{root}/{key}.{uuid4().hex}.part"  # two uploads of one file may run at once
     try:
-        with filesystem.open(aside, "wb") as handle:
+        with filesystem.open(temporary, "wb") as handle:
             for chunk in chunks:
                 digest.update(chunk)
                 size += len(chunk)
                 handle.write(chunk)
-        filesystem.mv(aside, f"{root}/{key}")
-    except BaseException:  # also when the process is told to end
+        filesystem.mv(temporary, f"{root}/{key}")
+    except BaseException:  # also when the process is terminated
         with suppress(FileNotFoundError):
-            filesystem.rm_file(aside)
+            filesystem.rm_file(temporary)
         raise
     return Stored(key, digest.hexdigest(), size)
 

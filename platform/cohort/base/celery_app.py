@@ -24,10 +24,10 @@ class Channel(filesystem.Channel):
         # first dot.
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
         folder = Path(self.data_folder_out)
-        aside = folder / f"{name}.part"
+        temporary = folder / f"{name}.part"
         try:
-            aside.write_text(str(dumps(payload)), encoding="utf-8")  # type: ignore[no-untyped-call]
-            os.replace(aside, folder / name)
+            temporary.write_text(str(dumps(payload)), encoding="utf-8")  # type: ignore[no-untyped-call]
+            os.replace(temporary, folder / name)
         except OSError as error:
             raise ChannelError(f"cannot write the message {folder / name}: {error.strerror}") from error
 

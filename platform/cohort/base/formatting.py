@@ -106,11 +106,11 @@ def duration(seconds: Any) -> str:
         return f"{span * 1000:.0f}{NBSP}ms"
     whole = max(0, round(span))
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    for place, (name, size) in enumerate(units):
+    for index, (name, size) in enumerate(units):
         if whole >= size:
             text = f"{whole // size}{NBSP}{name}"
-            if place + 1 < len(units):
-                next_name, next_size = units[place + 1]
+            if index + 1 < len(units):
+                next_name, next_size = units[index + 1]
                 if rest := whole % size // next_size:
                     text += f" {rest}{NBSP}{next_name}"
             return text

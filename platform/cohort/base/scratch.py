@@ -2,7 +2,7 @@
 
 They lie under the home and not among the system's temporary files, so that what a killed process left is found again:
 each folder is held by a lock that ends with its process, and whoever makes the next one removes those that nobody
-holds. Age is never asked: a folder whose process lives is left alone, however long it takes.
+holds. Age does not matter: a folder whose process lives is left alone, however long it takes.
 """
 
 import fcntl
@@ -27,11 +27,11 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
 
     Raises OSError where the home cannot be written to.
     """
-    place = environment().home_folder / "scratch" / purpose
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(place):
-        _left_over_removed(place)
-        folder = Path(tempfile.mkdtemp(dir=place))
+    parent = environment().home_folder / "scratch" / purpose
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(parent):
+        _left_over_removed(parent)
+        folder = Path(tempfile.mkdtemp(dir=parent))
         held = _lock(folder)
     with held:
         try:
@@ -39,14 +39,14 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
             work.mkdir()
             yield work
         finally:
-            with _alone(place):
+            with _alone(parent):
                 shutil.rmtree(folder)
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def _alone(parent: Path) -> Iterator[None]:
     """One at a time makes or removes folders here, so that none is seen between its making and its lock."""
-    with (place / _LOCK).open("a") as handle:
+    with (parent / _LOCK).open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -63,8 +63,8 @@ def _lock(folder: Path) -> IO[str]:
     return handle
 
 
-def _left_over_removed(place: Path) -> None:
-    for folder in sorted(path for path in place.iterdir() if path.is_dir()):
+def _left_over_removed(parent: Path) -> None:
+    for folder in sorted(path for path in parent.iterdir() if path.is_dir()):
         try:
             with _lock(folder):
                 shutil.rmtree(folder)

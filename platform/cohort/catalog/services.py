@@ -68,13 +68,13 @@ def base_model_register(*, project: Project, actor: User | None, name: str, path
             )
     else:
         try:
-            found = read_model_folder(environment().models_folder, path)
+            folder = read_model_folder(environment().models_folder, path)
         except ModelError as error:
             raise ValidationError({"path": str(error)}) from None
-        model.path = found.path
-        model.architecture, model.parameters = found.architecture, found.parameters
-        model.weights, model.weights_digest = found.weights, found.weights_digest
-        model.provenance = found.provenance
+        model.path = folder.path
+        model.architecture, model.parameters = folder.architecture, folder.parameters
+        model.weights, model.weights_digest = folder.weights, folder.weights_digest
+        model.provenance = folder.provenance
     _clean(model, "name", "path", "revision")
     after = {"name": name, "path": model.path, "revision": revision, "weights_digest": model.weights_digest}
     _save_new(model, "base model", actor, after)
@@ -101,17 +101,17 @@ def dataset_create(
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(get_args(DataFormat))}."})
     dataset = PromptDataset(project=project, created_by=actor, name=name, format=format, source=source, made=made)
     _name_free(dataset, "dataset")
-    with tempfile.TemporaryFile() as aside:
-        dataset.sha256, dataset.size = _spool(chunks, aside)
-        aside.seek(0)
+    with tempfile.TemporaryFile() as spooled:
+        dataset.sha256, dataset.size = _spool(chunks, spooled)
+        spooled.seek(0)
         try:
-            _survey(dataset, _lines(aside), file_name)
+            _survey(dataset, _lines(spooled), file_name)
         except DataError as error:
             raise ValidationError({"file": str(error)}) from None
         _clean(dataset, "name", "source")
         if not artifacts.exists(dataset.artifact):
-            aside.seek(0)
-            artifacts.put(dataset.artifact, iter(lambda: aside.read(1 << 20), b""))
+            spooled.seek(0)
+            artifacts.put(dataset.artifact, iter(lambda: spooled.read(1 << 20), b""))
     after = {"name": name, "sha256": dataset.sha256, "problems": dataset.problems, "source": source}
     with transaction.atomic():
         _save_new(dataset, "dataset", actor, after)
@@ -176,7 +176,7 @@ def checked_rubric(spec: dict[str, Any]) -> Rubric:
         raise SpecInvalid(field_problems(error, model=RewardConfig)) from None
     except ConfigError as error:
         raise SpecInvalid(
-            tuple(FieldProblem(one.path.removeprefix("reward."), one.message) for one in error.problems)
+            tuple(FieldProblem(problem.path.removeprefix("reward."), problem.message) for problem in error.problems)
         ) from None
 
 
@@ -213,7 +213,7 @@ def _taken(row: BaseModel | PromptDataset, noun: str) -> ValidationError:
     return ValidationError({"name": f"The project has a {noun} named {row.name} already. Choose another name."})
 
 
-def _spool(chunks: Iterable[bytes], aside: IO[bytes]) -> tuple[str, int]:
+def _spool(chunks: Iterable[bytes], handle: IO[bytes]) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
     limit = settings.COHORT_MAX_DATASET_BYTES
     for chunk in chunks:
@@ -225,7 +225,7 @@ def _spool(chunks: Iterable[bytes], aside: IO[bytes]) -> tuple[str, int]:
         if size > limit:
             raise ValidationError({"file": f"The file is larger than {limit:,} bytes. Split it, or sample from it."})
         digest.update(chunk)
-        aside.write(chunk)
+        handle.write(chunk)
     return digest.hexdigest(), size
 
 

@@ -59,7 +59,7 @@ class GivenFile:
     name: str
     content: bytes
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, "sha256": hashlib.sha256(self.content).hexdigest(), "size": len(self.content)}
 
 
@@ -80,12 +80,12 @@ def suite_version_create(
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(FORMATS)}."})
     if not files:
         raise ValidationError({"upload": "A suite needs a file with its items."})
-    if (size := sum(len(one.content) for one in files)) > MAX_SUITE_BYTES:
+    if (size := sum(len(file.content) for file in files)) > MAX_SUITE_BYTES:
         raise ValidationError(
             {"upload": f"The files are {size:,} bytes; a suite takes at most {MAX_SUITE_BYTES:,}. Take a sample of it."}
         )
     try:
-        given = [(one.name, one.content) for one in files]
+        given = [(file.name, file.content) for file in files]
         content = convert(format, given, limit=limit, attacks=attacks, most=MAX_SUITE_ITEMS)
     except DataError as error:
         raise ValidationError({"upload": str(error)}) from None
@@ -98,8 +98,8 @@ def suite_version_create(
             {"upload": f"The items made of it are {len(content):,} bytes; at most {MAX_SUITE_BYTES:,} are taken."}
         )
     taken = {"limit": limit, "attacks": list(attacks)} if limit is not None or attacks else {}
-    told = [one.told() for one in files]
-    return _create(project, actor, name, spec, content, format=format, files=told, taken=taken)
+    described = [file.as_dict() for file in files]
+    return _create(project, actor, name, spec, content, format=format, files=described, taken=taken)
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ def starters_add(*, project: Project, actor: User | None, names: Iterable[str] |
     """Add the starter suites, or those named, to the project: each once, and a new version where a newer Cohort brings
     other items. A suite of the project's own under the same name stays as it is."""
     known = {starter.name: starter for starter in starters()}
-    wanted = set(known) if names is None else set(names)
-    if unknown := sorted(wanted - set(known)):
+    chosen = set(known) if names is None else set(names)
+    if unknown := sorted(chosen - set(known)):
         raise ValidationError({"names": f"There is no starter suite {unknown[0]!r}; there are {', '.join(known)}."})
     result = StartersAdded([], [], [])
-    for name in sorted(wanted):
+    for name in sorted(chosen):
         starter, newest = known[name], newest_version(project, name)
         if newest is not None and not newest.builtin:
             result.in_the_way.append(name)
@@ -163,9 +163,9 @@ def _create(
     """`content` is the items' file as it is stored and handed to workers."""
     config, checked = _scorer(name, spec)
     surveyed = _survey(content, checked, files[0]["name"] if len(files) == 1 else name)
-    said: dict[str, Any] = {**asdict(spec), "scorer": config.model_dump(mode="json"), "builtin": builtin}
-    said |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "format": format, "files": files}
-    said["taken"] = taken or {}
+    fields: dict[str, Any] = {**asdict(spec), "scorer": config.model_dump(mode="json"), "builtin": builtin}
+    fields |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "format": format, "files": files}
+    fields["taken"] = taken or {}
     with transaction.atomic():
         # The project's row orders those who make versions at the same time; a new name has no row of its own to lock.
         Project.objects.select_for_update().get(pk=project.pk)
@@ -173,10 +173,10 @@ def _create(
         if suite is None:
             suite = EvalSuite.objects.create(project=project, name=name)
         newest = suite.versions.order_by("-number").first()
-        if newest is not None and all(getattr(newest, field) == value for field, value in said.items()):
+        if newest is not None and all(getattr(newest, field) == value for field, value in fields.items()):
             return newest
         version = EvalSuiteVersion(
-            suite=suite, number=newest.number + 1 if newest else 1, created_by=actor, **said, **surveyed
+            suite=suite, number=newest.number + 1 if newest else 1, created_by=actor, **fields, **surveyed
         )
         version.clean_fields(exclude={"suite", "created_by", "files", "taken", "preview", "slices", "scorer"})
         if not artifacts.exists(version.artifact):
@@ -190,7 +190,7 @@ def _create(
             project=project,
             before={"version": newest.number, "sha256": newest.sha256} if newest else None,
             after={"version": version.number, "items": version.items}
-            | {field: said[field] for field in ("sha256", "category", "scorer", "higher_is", "sensitive", "margin")},
+            | {field: fields[field] for field in ("sha256", "category", "scorer", "higher_is", "sensitive", "margin")},
         )
     log.info("suite %r version %d of %d items stored in %r", name, version.number, version.items, project.slug)
     return version
@@ -216,7 +216,7 @@ def _scorer(name: str, spec: Spec) -> tuple[ScorerConfig, Scorer]:
                 faults.setdefault("params", []).append(": ".join(filter(None, (inner, problem.message))))
             if not error.problems:
                 faults["params"] = [str(error)]
-    raise ValidationError({field: list(map(_sentence, told)) for field, told in faults.items()})
+    raise ValidationError({field: list(map(_sentence, messages)) for field, messages in faults.items()})
 
 
 def _field(path: str) -> str:

@@ -88,11 +88,13 @@ def _make(task: str, size: int, seed: int, file: Path) -> None:
             }
         ) from None
     if done.returncode != 0:
-        told = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-        raise ValidationError({"task": f"The problems could not be made: {told[0].removeprefix('grpo: ')}"})
+        tail = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise ValidationError({"task": f"The problems could not be made: {tail[0].removeprefix('grpo: ')}"})
 
 
 def _free_name(project: Project, name: str) -> str:
     """`name`, or with a number after it where the project has one of that name from elsewhere."""
     taken = set(PromptDataset.objects.filter(project=project, name__startswith=name).values_list("name", flat=True))
-    return next(one for n in range(len(taken) + 1) if (one := name if n == 0 else f"{name} ({n + 1})") not in taken)
+    return next(
+        candidate for n in range(len(taken) + 1) if (candidate := name if n == 0 else f"{name} ({n + 1})") not in taken
+    )

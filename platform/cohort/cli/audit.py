@@ -136,9 +136,9 @@ def _push(arguments: argparse.Namespace) -> int:
     if not targets():
         raise HomeError("neither COHORT_LOG_GIT nor COHORT_LOG_WITNESS is set, so there is nobody to push to.")
     failed = 0
-    for told in push():
-        failed += not told.good
-        print(told.words, file=sys.stdout if told.good else sys.stderr)
+    for outcome in push():
+        failed += not outcome.good
+        print(outcome.words, file=sys.stdout if outcome.good else sys.stderr)
     return 1 if failed else 0
 
 
@@ -149,7 +149,7 @@ def export(path: Path) -> int:
     Raises DataError when one of the files exists or cannot be written.
     """
     head = services.checkpoint()
-    beside = path.with_name(f"{path.name}.checkpoint")
+    checkpoint_path = path.with_name(f"{path.name}.checkpoint")
     statement = (
         "SELECT entry.body FROM audit_auditleaf AS leaf JOIN audit_auditentry AS entry ON entry.id = leaf.entry_id "
         "WHERE leaf.idx < %s ORDER BY leaf.idx"
@@ -163,7 +163,7 @@ def export(path: Path) -> int:
                 lines.writelines(bytes(body) + b"\n" for (body,) in rows)
             lines.flush()
             os.fsync(lines.fileno())
-        with beside.open("x", encoding="utf-8") as note:
+        with checkpoint_path.open("x", encoding="utf-8") as note:
             note.write(head.note)
     except FileExistsError as error:
         raise DataError(f"{error.filename} is there already; give another name") from None
@@ -178,17 +178,17 @@ def rotate() -> tuple[SigningKey, LogCheckpoint]:
     """The key that signs from now on, and the checkpoint that both have signed. Raises KeyFault and LogFault."""
     path = environment().signing_key_path
     old = keys.signing_key()
-    aside = keys.coming(path)
-    if aside.exists() and load(aside, old.name).vkey == old.vkey:  # the last rotation was cut after its statement
+    new_path = keys.coming(path)
+    if new_path.exists() and load(new_path, old.name).vkey == old.vkey:  # the last rotation was cut after its statement
         keys.rotation_finish(path)
-    elif aside.exists():  # before it
-        aside.unlink()
+    elif new_path.exists():  # before it
+        new_path.unlink()
     if keys.gone(path).exists():
         services.checkpoint()
         keys.gone(path).unlink()
     services.checkpoint()  # by the old key alone, so that it is known to the log
     new = generate(old.name)
-    new.write(aside)
+    new.write(new_path)
     services.rotate_key(old=old, new=new)
     keys.rotation_finish(path)
     row = services.checkpoint()

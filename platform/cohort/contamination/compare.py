@@ -27,13 +27,13 @@ def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """(the report, the first touched items beside their nearest training texts). Raises NotComparable."""
     other = row.suite_version or row.heldout
     assert other is not None, "a constraint of the table"
-    for one in (row.dataset, other):
-        if not artifacts.exists(one.artifact):
-            raise NotComparable(f"the file of {_name(one)} is no longer stored")
+    for source in (row.dataset, other):
+        if not artifacts.exists(source.artifact):
+            raise NotComparable(f"the file of {_name(source)} is no longer stored")
     try:
         items, options = dict[str, str](), dict[str, tuple[str, ...]]()
-        for name, text, some in _texts(other):
-            items[name], options[name] = text, some
+        for name, text, choices in _texts(other):
+            items[name], options[name] = text, choices
         report = overlap(_prompts(row.dataset), items.items(), options)
         sensitive = row.suite_version is not None and row.suite_version.sensitive
         return report, [] if sensitive else _examples(report, items, options, row.dataset)
@@ -61,8 +61,8 @@ def _examples(
 ) -> list[dict[str, str]]:
     first = report["touched"][:EXAMPLES]
     nearest = {hit["id"]: next(iter(hit["by"].values()))["train"] for hit in first}
-    wanted = set(nearest.values())
-    texts = {name: text for name, text in _prompts(dataset) if name in wanted} if wanted else {}
+    needed = set(nearest.values())
+    texts = {name: text for name, text in _prompts(dataset) if name in needed} if needed else {}
     shown = {hit["id"]: [items[hit["id"]], *(options[hit["id"]] if "options" in hit["by"] else ())] for hit in first}
     return [
         {"id": name, "train": train, "item_text": _cut("\n".join(shown[name])), "train_text": _cut(texts[train])}

@@ -82,9 +82,9 @@ class Pair:
                 more = f"; {self.same_but_numbers:,} the same but for numbers" if self.same_but_numbers else ""
                 return f"{self.name}: none of {self.items:,} items stands in the training data{more}"
             case _:
-                found = ", ".join(f"{count:,} {words}" for words, count in self.methods if count)
+                methods = ", ".join(f"{count:,} {words}" for words, count in self.methods if count)
                 stand = "stands" if self.touched == 1 else "stand"
-                return f"{self.name}: {self.touched:,} of {self.items:,} items {stand} in the training data ({found})"
+                return f"{self.name}: {self.touched:,} of {self.items:,} items {stand} in the training data ({methods})"
 
     def figures(self) -> dict[str, Any]:
         """For the audit log and the record."""

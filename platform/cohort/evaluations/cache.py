@@ -3,7 +3,7 @@
 A bootstrap of 1,000 items takes most of a second, and every page of a run's evaluations shows it. The newest
 comparisons of each run are kept in one row, under a digest of all that went into them: every item, what the suite and
 its margin are, and the code that computes. What is read is therefore what would be computed now, and nothing has to be
-told of changes.
+invalidated.
 
 Only for pages. A record is sealed from what is computed there and then.
 """
@@ -43,8 +43,8 @@ def _compared(run: Run, cases: Sequence[Case]) -> list[dict[str, Any]]:
         ComparisonCache.objects.bulk_create(
             [row], update_conflicts=True, unique_fields=["run"], update_fields=["key", "comparisons"]
         )
-    found: list[dict[str, Any]] = json.loads(kept)
-    return found
+    comparisons: list[dict[str, Any]] = json.loads(kept)
+    return comparisons
 
 
 def _key(cases: Sequence[Case]) -> str:
@@ -52,8 +52,8 @@ def _key(cases: Sequence[Case]) -> str:
     digest = hashlib.sha256(_code().encode())
     for facts, before, after, same_protocol, touched in cases:
         sides = [None if side is None else [*map(_values, side)] for side in (before, after)]
-        told = [asdict(facts), sides, same_protocol, None if touched is None else sorted(touched)]
-        digest.update(json.dumps(told).encode())
+        parts = [asdict(facts), sides, same_protocol, None if touched is None else sorted(touched)]
+        digest.update(json.dumps(parts).encode())
     return digest.hexdigest()
 
 

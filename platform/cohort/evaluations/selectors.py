@@ -88,7 +88,7 @@ class Suite:
 
     @property
     def slices(self) -> list[tuple[dict[str, Any], "Points | None"]]:
-        return [(one, points(one["change"])) for one in self.compared["slices"]]
+        return [(part, points(part["change"])) for part in self.compared["slices"]]
 
     @property
     def clean(self) -> tuple[dict[str, Any], "Points | None"] | None:
@@ -111,7 +111,7 @@ def points(change: Mapping[str, Any] | None) -> Points | None:
     if change is None:
         return None
     span = change["interval"]
-    return Points(*(100 * float(one) for one in (change["difference"], span["low"], span["high"], change["mde"])))
+    return Points(*(100 * float(share) for share in (change["difference"], span["low"], span["high"], change["mde"])))
 
 
 def tone(compared: Mapping[str, Any]) -> str:
@@ -138,15 +138,15 @@ def suites(run: Run, config: RunConfig, *, compare: Compare = compare_all) -> li
     names = sorted(results, key=lambda name: (name in known, name))
     given = [_case(known.get(name), name, results[name], config) for name in names]
     return [
-        Suite(results[name].get("before"), results[name].get("after"), compared, one[3])
-        for name, one, compared in zip(names, given, compare(given), strict=True)
+        Suite(results[name].get("before"), results[name].get("after"), compared, case[3])
+        for name, case, compared in zip(names, given, compare(given), strict=True)
     ]
 
 
-def by_category(found: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
-    """(category in words, its suites), in the order in which categories are told everywhere."""
+def by_category(measured: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
+    """(category in words, its suites), in the order in which categories are shown everywhere."""
     grouped: dict[str, list[Suite]] = {}
-    for suite in found:
+    for suite in measured:
         grouped.setdefault(suite.category, []).append(suite)
     return [(words, grouped[name]) for name, words in CATEGORIES.items() if name in grouped]
 
@@ -158,8 +158,8 @@ def newest_results(run: Run) -> QuerySet[EvalResult]:
 
 
 def evaluations_known(run: Run) -> str:
-    """Which evaluations stand. Nothing of one changes once it is stored, so while this is the same, so is all that can
-    be said of them."""
+    """Which evaluations stand. Nothing of one changes once it is stored, so while this is the same, so is all that
+    follows from them."""
     return ",".join(str(pk) for pk in newest_results(run).values_list("pk", flat=True))
 
 
@@ -184,13 +184,16 @@ def _case(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult]
         margin=margin,
         protocol=shown.protocol,
     )
-    scores = [_scores(one) if one else None for one in (before, after)]
+    scores = [_scores(result) if result else None for result in (before, after)]
     return facts, scores[0], scores[1], same, _touched(shown)
 
 
 def _scores(result: EvalResult) -> list[Item]:
     rows = result_items(result).values_list("problem_id", "score", "truncated", "error", "cluster", "slice")
-    return [Item(one, score, cut, bool(error), cluster, part) for one, score, cut, error, cluster, part in rows]
+    return [
+        Item(problem_id, score, cut, bool(error), cluster, part)
+        for problem_id, score, cut, error, cluster, part in rows
+    ]
 
 
 def _touched(result: EvalResult) -> frozenset[str] | None:
@@ -201,8 +204,8 @@ def _touched(result: EvalResult) -> frozenset[str] | None:
         here = here.get(key) if isinstance(here, dict) else None
     if not isinstance(here, list):
         return None
-    ids = (one.get("id") if isinstance(one, dict) else one for one in here)
-    return frozenset(one for one in ids if isinstance(one, str))
+    ids = (entry.get("id") if isinstance(entry, dict) else entry for entry in here)
+    return frozenset(entry for entry in ids if isinstance(entry, str))
 
 
 @dataclass(frozen=True)
@@ -231,14 +234,16 @@ def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[C
     """(the first `limit` pairs of the chosen kind, all without one; how many there are)."""
     if suite.before is None or suite.after is None:
         return [], 0
-    before, after = (dict(result_items(one).values_list("problem_id", "score")) for one in (suite.before, suite.after))
+    before, after = (
+        dict(result_items(result).values_list("problem_id", "score")) for result in (suite.before, suite.after)
+    )
     kinds = {name: _kind(score, after[name]) for name, score in before.items() if name in after}
     chosen = [
         name for name, kind in kinds.items() if show == "all" or kind == show or (show == "changed" and kind != "same")
     ]
     shown = chosen[:limit]  # only of these are the texts read, which may be long
     old, new = (
-        {item.problem_id: item for item in result_items(one).filter(problem_id__in=shown)}
-        for one in (suite.before, suite.after)
+        {item.problem_id: item for item in result_items(result).filter(problem_id__in=shown)}
+        for result in (suite.before, suite.after)
     )
     return [Changed(old[name], new[name]) for name in shown], len(chosen)

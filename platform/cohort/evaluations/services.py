@@ -21,7 +21,7 @@ def results_import(*, run: Run, actor: User, phase: str, uploads: Sequence[Uploa
     if not uploads:
         raise ValidationError({"upload": "Choose a file."})
     try:
-        head, found = read_uploads(uploads)
+        head, numbers = read_uploads(uploads)
     except BadImport as error:
         raise ValidationError({"upload": f"{error}."}) from None
     run_lock(run=run)  # two uploads of one file at the same time
@@ -36,28 +36,28 @@ def results_import(*, run: Run, actor: User, phase: str, uploads: Sequence[Uploa
     rows = ImportedResult.objects.bulk_create(
         ImportedResult(
             run=run,
-            tool=one.tool,
-            task=one.task,
+            tool=stated.tool,
+            task=stated.task,
             phase=phase,
-            metric=one.metric,
-            value=one.value,
-            stderr=one.stderr,
-            n=one.n,
-            higher_is=one.higher_is,
-            facts=one.facts,
+            metric=stated.metric,
+            value=stated.value,
+            stderr=stated.stderr,
+            n=stated.n,
+            higher_is=stated.higher_is,
+            facts=stated.facts,
             file_name=head.name,
             file_sha256=head.sha256,
-            samples=one.samples,
+            samples=stated.samples,
             by=actor,
         )
-        for one in found
+        for stated in numbers
     )
     audit(
         actor=f"user:{actor.username}",
         kind="results_imported",
         subject=f"run:{run.pk}",
         project=run.project,
-        after={"tool": found[0].tool, "phase": phase, "results": len(rows)},
-        data={"files": [{"name": one.name, "sha256": one.sha256} for one in uploads[:100]]},
+        after={"tool": numbers[0].tool, "phase": phase, "results": len(rows)},
+        data={"files": [{"name": upload.name, "sha256": upload.sha256} for upload in uploads[:100]]},
     )
     return rows

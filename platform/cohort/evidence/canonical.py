@@ -64,12 +64,12 @@ def sha256(content: bytes) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         counted = Counter(name for name, _ in pairs)  # in one pass: there may be a million
         twice = next(name for name, times in counted.items() if times > 1)
         raise CanonicalError(f"the key {_shortened(ascii(twice))} is given twice")
-    return found
+    return fields
 
 
 def _whole(digits: str) -> int | float:
@@ -104,9 +104,9 @@ def _fault(value: Any, path: str) -> str | None:
                     return f"{where} has the key {key!a}, which is not text"
                 if _SURROGATE.search(key):
                     return f"{where} has the key {key!a}, which holds half a surrogate pair"
-            return next((f for key, one in value.items() if (f := _fault(one, f"{path}.{key}".lstrip(".")))), None)
+            return next((f for key, child in value.items() if (f := _fault(child, f"{path}.{key}".lstrip(".")))), None)
         case list() | tuple():
-            return next((f for at, one in enumerate(value) if (f := _fault(one, f"{path}[{at}]"))), None)
+            return next((f for at, child in enumerate(value) if (f := _fault(child, f"{path}[{at}]"))), None)
         case _:
             return f"{where} is of type {type(value).__name__}, which JSON does not have"
 

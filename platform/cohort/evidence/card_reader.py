@@ -52,14 +52,14 @@ class CardReader:
         entry = self.entries.get(name)
         if entry is None:
             raise Rejected(f"there is no {name}")
-        place, end = entry.start, entry.start + entry.packed
+        offset, end = entry.start, entry.start + entry.packed
         size, crc, inflate = 0, 0, zlib.decompressobj(-zlib.MAX_WBITS)
         while not inflate.eof:
             packed = inflate.unconsumed_tail
             if not packed:
-                self._handle.seek(place)
-                packed = self._handle.read(min(_PACKED, end - place))
-                place += len(packed)
+                self._handle.seek(offset)
+                packed = self._handle.read(min(_PACKED, end - offset))
+                offset += len(packed)
             try:
                 chunk = inflate.decompress(packed, _CHUNK)
             except zlib.error as error:
@@ -69,7 +69,7 @@ class CardReader:
                 raise Rejected(f"{name}: cannot be unpacked: its content is not {entry.size:,} bytes long")
             crc = zlib.crc32(chunk, crc)
             yield chunk
-        if inflate.unused_data or place != end:
+        if inflate.unused_data or offset != end:
             raise Rejected(f"{name}: something follows its content")
         if (size, crc) != (entry.size, entry.crc):
             raise Rejected(f"{name}: cannot be unpacked: its length or CRC is not the one in the zip")

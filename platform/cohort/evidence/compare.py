@@ -42,15 +42,15 @@ Case = tuple[SuiteFacts, Sequence[Item] | None, Sequence[Item] | None, bool, Col
 def compare_all(cases: Iterable[Case]) -> list[dict[str, Any]]:
     """`compare` of each case, in order, with `p_holm` set in the safety family: the suites of a SAFETY category that
     have a direction (not neutral) and were compared."""
-    found = [_compared(*case) for case in cases]
+    compared = [_compared(*case) for case in cases]
     family = [
-        (one["change"], p)
-        for one, p in found
-        if p is not None and one["category"] in SAFETY and one["higher_is"] != "neutral"
+        (comparison["change"], p)
+        for comparison, p in compared
+        if p is not None and comparison["category"] in SAFETY and comparison["higher_is"] != "neutral"
     ]
     for (change, _), adjusted in zip(family, holm([p for _, p in family]), strict=True):
         change["p_holm"] = adjusted
-    return [one for one, _ in found]
+    return [comparison for comparison, _ in compared]
 
 
 def compare(
@@ -83,8 +83,8 @@ def _compared(
         share = math.fsum(pair.before for pair in both) / len(both)
         words = verdict(evidence, suite.margin, suite.higher_is, before=share)
         outcome, p = non_inferiority(evidence, suite.margin, suite.higher_is, before=share), evidence.p
-    found = {
-        **{one.name: getattr(suite, one.name) for one in fields(suite) if one.name not in ("margin", "protocol")},
+    comparison = {
+        **{fact.name: getattr(suite, fact.name) for fact in fields(suite) if fact.name not in ("margin", "protocol")},
         **_counted(old, new, change),
         "margin": suite.margin,
         "non_inferiority": outcome,
@@ -93,7 +93,7 @@ def _compared(
         "clean": None if touched is None else _clean(old, new, both, frozenset(touched), change, seed_of(suite.suite)),
         "protocol": dict(suite.protocol),
     }
-    return found, p
+    return comparison, p
 
 
 def seed_of(suite: str) -> int:
@@ -130,14 +130,14 @@ def _change(both: Sequence[Pair], *, seed: int | None) -> tuple[dict[str, Any], 
     return change, evidence
 
 
-def _wider(one: Clustered, other: Bootstrap) -> Clustered:
+def _wider(analytic: Clustered, resampled: Bootstrap) -> Clustered:
     """Each bound the farther of the two: Student's t is honest with few items, the bootstrap with skewed scores."""
     return replace(
-        one,
-        low=min(one.low, other.low),
-        high=max(one.high, other.high),
-        lower=min(one.lower, other.lower),
-        upper=max(one.upper, other.upper),
+        analytic,
+        low=min(analytic.low, resampled.low),
+        high=max(analytic.high, resampled.high),
+        lower=min(analytic.lower, resampled.lower),
+        upper=max(analytic.upper, resampled.upper),
     )
 
 
@@ -148,11 +148,11 @@ def _slices(old: Sequence[Item], new: Sequence[Item], both: Sequence[Pair] | Non
         return []
     old_by, new_by = (_by(items, lambda item: item.slice) for items in (old, new))
     both_by = _by(both or (), lambda pair: pair.item.slice)
-    found = []
+    rows = []
     for name in names:
         change = _change(both_by[name], seed=None)[0] if name in both_by else None
-        found.append({"slice": name, **_counted(old_by.get(name, ()), new_by.get(name, ()), change)})
-    return found
+        rows.append({"slice": name, **_counted(old_by.get(name, ()), new_by.get(name, ()), change)})
+    return rows
 
 
 def _clean(
@@ -200,7 +200,7 @@ def _clusters(items: Iterable[Item]) -> list[tuple[bool, str]] | None:
 
 
 def _by(of: Iterable[_T], key: Callable[[_T], str]) -> dict[str, list[_T]]:
-    found: dict[str, list[_T]] = {}
-    for one in of:
-        found.setdefault(key(one), []).append(one)
-    return found
+    groups: dict[str, list[_T]] = {}
+    for item in of:
+        groups.setdefault(key(item), []).append(item)
+    return groups

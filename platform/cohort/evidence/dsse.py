@@ -53,9 +53,9 @@ def parsed(content: bytes) -> Envelope:
             case {
                 "payload": str(payload),
                 "payloadType": str(kind),
-                "signatures": [{"keyid": str(key_id), "sig": str(signature), **beside}],
+                "signatures": [{"keyid": str(key_id), "sig": str(signature), **others}],
                 **more,
-            } if not beside and not more:
+            } if not others and not more:
                 return Envelope(strict_base64.decode(payload), kind, key_id, strict_base64.decode(signature))
     except CanonicalError as error:
         raise EnvelopeError(str(error)) from None
@@ -66,13 +66,13 @@ def parsed(content: bytes) -> Envelope:
 
 def opened(content: bytes, keys: Sequence[PublicKey]) -> Opened:
     """The payload, when one of `keys` signed it. Raises EnvelopeError."""
-    found = parsed(content)
-    key = next((key for key in keys if key.key_id == found.key_id), None)
+    signed = parsed(content)
+    key = next((key for key in keys if key.key_id == signed.key_id), None)
     if key is None:
-        raise EnvelopeError(f"is signed by the key {found.key_id!a}, which is not known here")
-    if not key.verify(found.signature, encoded(found.payload, found.payload_type)):
+        raise EnvelopeError(f"is signed by the key {signed.key_id!a}, which is not known here")
+    if not key.verify(signed.signature, encoded(signed.payload, signed.payload_type)):
         raise EnvelopeError(f"its signature by {key.name!a} ({key.key_id}) does not fit its payload")
-    return Opened(found.payload, found.payload_type, key)
+    return Opened(signed.payload, signed.payload_type, key)
 
 
 def statement(subjects: dict[str, str], predicate_type: str, predicate: dict[str, Any]) -> bytes:

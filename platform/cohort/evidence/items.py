@@ -27,7 +27,7 @@ class SuiteFacts:
     @classmethod
     def of(cls, comparison: Mapping[str, Any]) -> "SuiteFacts":
         """The facts that a comparison (of a record) carries. Raises KeyError where one is missing."""
-        return cls(**{one.name: comparison[one.name] for one in fields(cls)})
+        return cls(**{fact.name: comparison[fact.name] for fact in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,20 @@ class Pair:
 
 def by_suite(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[Item]]:
     """Items of an evaluation file, by suite, in the file's order. Raises as `Item.from_line` does."""
-    found: dict[str, list[Item]] = {}
+    grouped: dict[str, list[Item]] = {}
     for number, line in enumerate(lines, start=1):
         if number > MAX_ITEMS:
             raise ValueError(f"more than {MAX_ITEMS:,} items")
-        found.setdefault(str(line["suite"]), []).append(Item.from_line(line))
-    return found
+        grouped.setdefault(str(line["suite"]), []).append(Item.from_line(line))
+    return grouped
 
 
 def sorted_once(items: Sequence[Item]) -> list[Item]:
     """The items by id. Raises ValueError where two have one id."""
     ordered = sorted(items, key=lambda item: item.problem_id)
-    for one, other in pairwise(ordered):
-        if one.problem_id == other.problem_id:
-            raise ValueError(f"the item {one.problem_id!r} was evaluated twice")
+    for left, right in pairwise(ordered):
+        if left.problem_id == right.problem_id:
+            raise ValueError(f"the item {left.problem_id!r} was evaluated twice")
     return ordered
 
 
@@ -100,10 +100,10 @@ def pairs(before: Sequence[Item], after: Sequence[Item]) -> list[Pair] | None:
     if len(before) != len(after):
         return None
     both = [*zip(before, after, strict=True)]
-    if any(_place(one) != _place(other) for one, other in both):
+    if any(_key(old) != _key(new) for old, new in both):
         return None
-    return [Pair(other, one.score, other.score) for one, other in both]
+    return [Pair(new, old.score, new.score) for old, new in both]
 
 
-def _place(item: Item) -> tuple[str, str, str]:
+def _key(item: Item) -> tuple[str, str, str]:
     return item.problem_id, item.cluster, item.slice

@@ -120,13 +120,13 @@ def load(path: Path, name: str | None = None) -> SigningKey:
         raise KeyFault(
             f"{path} holds no Ed25519 key in PEM (PKCS#8, no password): `openssl genpkey -algorithm ed25519`"
         )
-    told = [line.removeprefix(_NAME_LINE) for line in head.decode(errors="replace").splitlines()
+    names = [line.removeprefix(_NAME_LINE) for line in head.decode(errors="replace").splitlines()
             if line.startswith(_NAME_LINE)]  # fmt: skip
-    if name is None and len(told) != 1:
+    if name is None and len(names) != 1:
         raise KeyFault(f"{path} does not name its key: put the line `{_NAME_LINE}example.org/log` above the PEM")
-    if name is not None and told and told != [name]:
-        raise KeyFault(f"{path} holds the key named {told[0]!a}, not {name!a}")
-    return SigningKey(told[0] if name is None else name, private)
+    if name is not None and names and names != [name]:
+        raise KeyFault(f"{path} holds the key named {names[0]!a}, not {name!a}")
+    return SigningKey(names[0] if name is None else name, private)
 
 
 def checked_name(name: str) -> str:
@@ -138,16 +138,16 @@ def checked_name(name: str) -> str:
 
 def parse_vkey(text: str) -> PublicKey:
     """Raises KeyFault for anything but the one spelling of a vkey."""
-    found = _VKEY.fullmatch(text)
+    match = _VKEY.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        packed = strict_base64.decode(found["key"], 33)
+        packed = strict_base64.decode(match["key"], 33)
     except ValueError:
         raise KeyFault(f"{text[:200]!a} is not a public key as `name+hash+base64`") from None
-    key = PublicKey(checked_name(found["name"]), packed[1:])
+    key = PublicKey(checked_name(match["name"]), packed[1:])
     if packed[:1] != _ED25519:
         raise KeyFault(f"the key {key.name!a} is not an Ed25519 key")
-    if key.key_id != found["id"]:
-        raise KeyFault(f"the key {key.name!a} has the hash {key.key_id}, and {found['id']} is written")
+    if key.key_id != match["id"]:
+        raise KeyFault(f"the key {key.name!a} has the hash {key.key_id}, and {match['id']} is written")
     return key

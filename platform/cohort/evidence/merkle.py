@@ -30,10 +30,10 @@ def root(leaf_hashes: Iterable[bytes]) -> bytes:
         peaks.append((height, top))
     if not peaks:
         return EMPTY_ROOT
-    found = peaks.pop()[1]
+    digest = peaks.pop()[1]
     while peaks:
-        found = node_hash(peaks.pop()[1], found)
-    return found
+        digest = node_hash(peaks.pop()[1], digest)
+    return digest
 
 
 class Nodes:
@@ -127,18 +127,18 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
     """Whether leaf hash `leaf` is number `index` in the tree of `size` leaves with this root (RFC 9162, 2.1.3.2)."""
     if not 0 <= index < size or not _hashes(leaf, root, *path):
         return False
-    first, last, found = index, size - 1, leaf
+    first, last, digest = index, size - 1, leaf
     for sibling in path:
         if last == 0:
             return False
         if first & 1 or first == last:
-            found = node_hash(sibling, found)
+            digest = node_hash(sibling, digest)
             while not first & 1 and first:
                 first, last = first >> 1, last >> 1
         else:
-            found = node_hash(found, sibling)
+            digest = node_hash(digest, sibling)
         first, last = first >> 1, last >> 1
-    return last == 0 and found == root
+    return last == 0 and digest == root
 
 
 def verify_consistency(old_size: int, new_size: int, path: Sequence[bytes], old_root: bytes, new_root: bytes) -> bool:

@@ -56,19 +56,19 @@ def open_note(note: str, keys: Sequence[PublicKey]) -> Opened:
     verified: list[PublicKey] = []
     unknown: list[str] = []
     for line in lines:
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise NoteError(f"{line[:80]!a} is not a line of a signature")
         try:
-            packed = strict_base64.decode(found["signature"])
+            packed = strict_base64.decode(match["signature"])
         except ValueError as error:
-            raise NoteError(f"the signature of {found['name']!a}: {error}") from None
+            raise NoteError(f"the signature of {match['name']!a}: {error}") from None
         if len(packed) < 5:
-            raise NoteError(f"the signature of {found['name']!a} is too short")
+            raise NoteError(f"the signature of {match['name']!a} is too short")
         key_id = packed[:4].hex()
-        key = next((key for key in keys if (key.name, key.key_id) == (found["name"], key_id)), None)
+        key = next((key for key in keys if (key.name, key.key_id) == (match["name"], key_id)), None)
         if key is None:
-            unknown.append(f"{found['name']}+{key_id}")
+            unknown.append(f"{match['name']}+{key_id}")
         elif key in verified:
             raise NoteError(f"is signed twice by {key.name!a}")
         elif not key.verify(packed[4:], text.encode()):

@@ -14,7 +14,7 @@ _UNSEEN = re.compile(
 
 def printable(text: str) -> str:
     """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
-    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNSEEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
@@ -31,9 +31,9 @@ def points(difference: float) -> str:
     return f"{100 * difference:+.1f}".replace("-", MINUS)
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def counted(number: int, singular: str, plural: str | None = None) -> str:
     """`1 file`, `2 files`, `1,234 files`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def named(names: list[str], most: int = 6) -> str:

@@ -72,33 +72,33 @@ def digest() -> str:
 
 def _imported() -> dict[str, Path]:
     """Module → file, of all of ours that the check imports. Raises NotSelfContained."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [_START]
     while waiting:
         module = waiting.pop()
         package, _, _ = module.partition(".")
-        if module in found or package in sys.stdlib_module_names or package in _NEEDED or package in _WHOLE:
+        if module in files or package in sys.stdlib_module_names or package in _NEEDED or package in _WHOLE:
             continue
         if package not in _OURS:
             raise NotSelfContained(f"the check of a card imports {module}, which is not part of {NAME}")
-        found[module] = _path(module)
-        waiting += _imports(found[module])
+        files[module] = _path(module)
+        waiting += _imports(files[module])
         if parent := module.rpartition(".")[0]:
             waiting.append(parent)
-    return found
+    return files
 
 
 def _imports(path: Path) -> list[str]:
     """Modules that a file imports, by its text: nothing is run."""
-    found = []
+    modules = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
+            modules.append(node.module)
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            found += [name for name in inner if name.startswith(_OURS) and _is_module(name)]
-    return found
+            modules += [name for name in inner if name.startswith(_OURS) and _is_module(name)]
+    return modules
 
 
 def _is_module(name: str) -> bool:

@@ -76,9 +76,9 @@ def withheld(section: str, field: str, entry: dict[str, Any]) -> dict[str, str]:
 
 def _bytes(text: Any, length: int, what: str) -> bytes:
     try:
-        found = bytes.fromhex(text)
-        if len(found) != length or found.hex() != text:
+        decoded = bytes.fromhex(text)
+        if len(decoded) != length or decoded.hex() != text:
             raise ValueError
     except (TypeError, ValueError):
         raise RecordFault(f"{what} is not {2 * length} hex digits") from None
-    return found
+    return decoded

@@ -37,10 +37,10 @@ def parse_rotation(statement: str, old: PublicKey) -> Rotation:
     """What the statement says, when `old` signed it. Raises RotationError."""
     try:
         opened = open_note(statement, [old])
-        found = _TEXT.fullmatch(opened.text)
-        if found is None or found["old"] != old.vkey or opened.unknown:
+        match = _TEXT.fullmatch(opened.text)
+        if match is None or match["old"] != old.vkey or opened.unknown:
             raise RotationError(f"is no statement that the key {old.name!a} ({old.key_id}) was replaced")
-        return Rotation(old, parse_vkey(found["new"]), _moment(found["at"]))
+        return Rotation(old, parse_vkey(match["new"]), _moment(match["at"]))
     except (NoteError, KeyFault) as error:
         raise RotationError(str(error)) from None
 

@@ -163,7 +163,7 @@ def sample_proof(commitments: Commitments, *, position: int, salt: str, content:
         "run_root": commitments.root().hex(),
         "index": index,
         "size": size,
-        "path": [strict_base64.encode(one) for one in path],
+        "path": [strict_base64.encode(digest) for digest in path],
         "salt": salt,
         "sample": content,
     }
@@ -175,9 +175,9 @@ def check_sample_proof(proof: Any, run_root: bytes, size: int) -> dict[str, Any]
     match proof:
         case {
             "schema": "cohort-sample/1",
-            "run_root": str(told_root),
+            "run_root": str(stated_root),
             "index": int(index),
-            "size": int(told_size),
+            "size": int(stated_size),
             "path": [*path],
             "salt": str(salt),
             "sample": dict(content),
@@ -186,10 +186,10 @@ def check_sample_proof(proof: Any, run_root: bytes, size: int) -> dict[str, Any]
             pass
         case _:
             raise SampleFault(f"is not a sample with its proof ({SAMPLE_SCHEMA})")
-    if (told_root, told_size) != (run_root.hex(), size):
+    if (stated_root, stated_size) != (run_root.hex(), size):
         raise SampleFault("is of another run: its root is not the one of this card")
     try:
-        hashes = [strict_base64.decode(str(one), HASH_BYTES) for one in path]
+        hashes = [strict_base64.decode(str(digest), HASH_BYTES) for digest in path]
     except ValueError as error:
         raise SampleFault(str(error)) from None
     if not verify_inclusion(sample_leaf(salt, content), index, size, hashes, run_root):

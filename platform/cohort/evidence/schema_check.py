@@ -17,10 +17,10 @@ _ANNOTATIONS = frozenset(
 )
 """Say something and test nothing; `format` too, as the specification has it unless one asks for more."""
 _DEEPEST = 100
-_MOST_TOLD = 20
+_MOST_FAULTS = 20
 
 Fault = str
-Test = Callable[["_Place", Any, Any, dict[str, Any]], Iterator[Fault]]
+Test = Callable[["_Location", Any, Any, dict[str, Any]], Iterator[Fault]]
 
 
 class SchemaFault(ValueError):
@@ -31,7 +31,7 @@ def faults(document: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     """What in `document` is not as `schema` says, `place: reason`, none when all is. Raises SchemaFault for a keyword
     that is not known and for a reference that leads nowhere."""
     refuse_unknown(schema)
-    return _Place(schema).check(document, schema)
+    return _Location(schema).check(document, schema)
 
 
 def refuse_unknown(schema: Any) -> None:
@@ -44,18 +44,18 @@ def refuse_unknown(schema: Any) -> None:
         if keyword not in _TESTS and keyword not in _ANNOTATIONS:
             raise SchemaFault(f"the schema's keyword {keyword!a} is not known here")
         if keyword in ("properties", "patternProperties", "$defs"):
-            for one in value.values():
-                refuse_unknown(one)
+            for subschema in value.values():
+                refuse_unknown(subschema)
         elif keyword in ("anyOf", "oneOf", "allOf", "prefixItems"):
-            for one in value:
-                refuse_unknown(one)
+            for subschema in value:
+                refuse_unknown(subschema)
         elif keyword in ("additionalProperties", "items", "propertyNames", "not"):
             refuse_unknown(value)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in a document a check stands, and the whole schema, for its references."""
+class _Location:
+    """A path in the document, with the whole schema for its references."""
 
     schema: dict[str, Any]
     path: str = ""
@@ -76,7 +76,7 @@ class _Place:
 
     def below(self, value: Any, schema: Any, path: str | None = None) -> Iterator[Fault]:
         """The faults of `value` by a schema within this one, at the same path or at `path`."""
-        return _Place(self.schema, self.path if path is None else path, self.depth + 1).check(value, schema)
+        return _Location(self.schema, self.path if path is None else path, self.depth + 1).check(value, schema)
 
     def fits(self, value: Any, schema: Any) -> bool:
         return next(self.below(value, schema), None) is None
@@ -115,11 +115,11 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Equal as JSON values: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(one, str) or isinstance(other, str):
-        return bool(one == other)
-    return canonical(one) == canonical(other)
+    if isinstance(left, str) or isinstance(right, str):
+        return bool(left == right)
+    return canonical(left) == canonical(right)
 
 
 def _shown(value: Any) -> str:
@@ -127,87 +127,87 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-def _type(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _type(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     names = [rule] if isinstance(rule, str) else rule
     for name in names:
         if name not in _TYPES:
             raise SchemaFault(f"the schema's type {name!a} is not known here")
     if not any(_TYPES[name](value) for name in names):
-        yield f"{place}: {_shown(value)} is not of type {' or '.join(names)}"
+        yield f"{location}: {_shown(value)} is not of type {' or '.join(names)}"
 
 
-def _const(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _const(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if not _same(value, rule):
-        yield f"{place}: {_shown(value)} is not {_shown(rule)}"
+        yield f"{location}: {_shown(value)} is not {_shown(rule)}"
 
 
-def _enum(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if not any(_same(value, one) for one in rule):
-        yield f"{place}: {_shown(value)} is none of {', '.join(map(_shown, rule))}"
+def _enum(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if not any(_same(value, allowed) for allowed in rule):
+        yield f"{location}: {_shown(value)} is none of {', '.join(map(_shown, rule))}"
 
 
-def _properties(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _properties(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, dict):
-        for name, one in rule.items():
+        for name, subschema in rule.items():
             if name in value:
-                yield from place.below(value[name], one, place.at(name))
+                yield from location.below(value[name], subschema, location.at(name))
 
 
-def _pattern_properties(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _pattern_properties(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, dict):
-        for pattern, one in rule.items():
+        for pattern, subschema in rule.items():
             for name in value:
                 if _regex(pattern).search(name):
-                    yield from place.below(value[name], one, place.at(name))
+                    yield from location.below(value[name], subschema, location.at(name))
 
 
-def _additional(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _additional(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, dict):
         patterns = [_regex(pattern) for pattern in schema.get("patternProperties", {})]
         for name in value:
             if name in schema.get("properties", {}) or any(pattern.search(name) for pattern in patterns):
                 continue
             if rule is False:
-                yield f"{place.at(name)}: is not a field of the format"
+                yield f"{location.at(name)}: is not a field of the format"
             else:
-                yield from place.below(value[name], rule, place.at(name))
+                yield from location.below(value[name], rule, location.at(name))
 
 
-def _property_names(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _property_names(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, dict):
         for name in value:
-            if not place.fits(name, rule):
-                yield f"{place.at(name)}: is not a name that the format has"
+            if not location.fits(name, rule):
+                yield f"{location.at(name)}: is not a name that the format has"
 
 
-def _required(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _required(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, dict):
         for name in rule:
             if name not in value:
-                yield f"{place.at(name)}: is missing"
+                yield f"{location.at(name)}: is missing"
 
 
-def _items(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _items(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, list):
         first = len(schema.get("prefixItems", ()))
-        for at, one in enumerate(value[first:], start=first):
-            yield from place.below(one, rule, f"{place.path}[{at}]")
+        for index, element in enumerate(value[first:], start=first):
+            yield from location.below(element, rule, f"{location.path}[{index}]")
 
 
-def _prefix_items(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _prefix_items(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, list):
-        for at, (one, inner) in enumerate(zip(value, rule, strict=False)):
-            yield from place.below(one, inner, f"{place.path}[{at}]")
+        for index, (element, subschema) in enumerate(zip(value, rule, strict=False)):
+            yield from location.below(element, subschema, f"{location.path}[{index}]")
 
 
-def _unique(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if rule and isinstance(value, list) and len({canonical(one) for one in value}) != len(value):
-        yield f"{place}: holds the same value twice"
+def _unique(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if rule and isinstance(value, list) and len({canonical(element) for element in value}) != len(value):
+        yield f"{location}: holds the same value twice"
 
 
-def _pattern(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+def _pattern(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, str) and not _regex(rule).search(value):
-        yield f"{place}: {_shown(value)} does not match {rule}"
+        yield f"{location}: {_shown(value)} does not match {rule}"
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
@@ -222,10 +222,10 @@ _ECMA_END = re.compile(r"(?<!\\)\$(?=$|\|)")
 
 
 def _bound(measure: Callable[[Any], Any], fits: Callable[[Any, Any], bool], words: str) -> Test:
-    def test(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    def test(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
         size = measure(value)
         if size is not None and not fits(size, rule):
-            yield f"{place}: {_shown(value)} {words.format(rule)}"
+            yield f"{location}: {_shown(value)} {words.format(rule)}"
 
     return test
 
@@ -238,34 +238,34 @@ def _length_of(kind: type[Sized]) -> Callable[[Any], int | None]:
     return lambda value: len(value) if isinstance(value, kind) else None
 
 
-def _any_of(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if any(place.fits(value, one) for one in rule):
+def _any_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if any(location.fits(value, option) for option in rule):
         return
-    told = [list(islice(place.below(value, one), _MOST_TOLD)) for one in rule]
-    nearest = min(told, key=lambda found: (len(found), -len(found[0].partition(": ")[0])))
+    failures = [list(islice(location.below(value, option), _MOST_FAULTS)) for option in rule]
+    nearest = min(failures, key=lambda listed: (len(listed), -len(listed[0].partition(": ")[0])))
     yield nearest[0]  # of the alternative with the fewest faults, the deepest among equals
 
 
-def _one_of(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    fitting = sum(place.fits(value, one) for one in rule)
+def _one_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    fitting = sum(location.fits(value, option) for option in rule)
     if fitting == 0:
-        yield from _any_of(place, value, rule, schema)
+        yield from _any_of(location, value, rule, schema)
     elif fitting > 1:
-        yield f"{place}: {_shown(value)} can be read in {fitting} ways"
+        yield f"{location}: {_shown(value)} can be read in {fitting} ways"
 
 
-def _all_of(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    for one in rule:
-        yield from place.below(value, one)
+def _all_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    for subschema in rule:
+        yield from location.below(value, subschema)
 
 
-def _not(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if place.fits(value, rule):
-        yield f"{place}: {_shown(value)} is what it may not be"
+def _not(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if location.fits(value, rule):
+        yield f"{location}: {_shown(value)} is what it may not be"
 
 
-def _reference(place: _Place, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    yield from place.below(value, place.resolve(rule))
+def _reference(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    yield from location.below(value, location.resolve(rule))
 
 
 _TESTS: dict[str, Test] = {

@@ -31,7 +31,7 @@ def write(index: int, path: Sequence[bytes], checkpoint_note: str, extra: bytes 
     lines = [FIRST_LINE]
     if extra is not None:
         lines.append(f"extra {strict_base64.encode(extra)}")
-    lines += [f"index {index}", *(strict_base64.encode(one) for one in path), "", checkpoint_note]
+    lines += [f"index {index}", *(strict_base64.encode(digest) for digest in path), "", checkpoint_note]
     return "\n".join(lines)
 
 

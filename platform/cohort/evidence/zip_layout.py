@@ -70,7 +70,7 @@ def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
     directory, count, directory_at = _directory(handle)
     entries: list[ZipEntry] = []
     names: set[bytes] = set()
-    at = place = 0
+    at = offset = 0
     for _ in range(count):
         if at + _CENTRAL.size > len(directory):
             raise LayoutFault("its directory is not as it was written")
@@ -82,35 +82,35 @@ def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
         if name in names:
             raise LayoutFault(f"{name.decode()!a} is there twice")
         names.add(name)
-        told = name.decode()
-        central = central_entry(told, crc=crc, packed=packed, size=size, place=place)
+        entry_name = name.decode()
+        central = central_entry(entry_name, crc=crc, packed=packed, size=size, place=offset)
         if directory[at : at + len(central)] != central:
-            raise LayoutFault(f"the entry of {told!a} is not as it was written, or something lies before it")
-        head = local_head(told, crc=crc, packed=packed, size=size)
-        handle.seek(place)
+            raise LayoutFault(f"the entry of {entry_name!a} is not as it was written, or something lies before it")
+        head = local_head(entry_name, crc=crc, packed=packed, size=size)
+        handle.seek(offset)
         if handle.read(len(head)) != head:
-            raise LayoutFault(f"the head of {told!a} is not as it was written")
-        entries.append(ZipEntry(told, place + len(head), packed, size, crc))
-        place += len(head) + packed
-        if place > directory_at:
-            raise LayoutFault(f"{told!a} is longer than the zip")
+            raise LayoutFault(f"the head of {entry_name!a} is not as it was written")
+        entries.append(ZipEntry(entry_name, offset + len(head), packed, size, crc))
+        offset += len(head) + packed
+        if offset > directory_at:
+            raise LayoutFault(f"{entry_name!a} is longer than the zip")
         at += len(central)
-    if at != len(directory) or place != directory_at:
+    if at != len(directory) or offset != directory_at:
         raise LayoutFault("something lies between its contents and its end")
     return entries
 
 
 def _directory(handle: IO[bytes]) -> tuple[bytes, int, int]:
-    """(directory, number of entries, its place), found from the end; nothing larger than a card's is read."""
+    """(directory, number of entries, its offset), read from the end; nothing larger than a card's is read."""
     end_at = handle.seek(0, os.SEEK_END) - _END.size
     handle.seek(max(end_at, 0))
     end = handle.read(_END.size)
     if end_at < 0 or not end.startswith(b"PK\x05\x06"):
         raise LayoutFault("the zip is damaged: it was cut short, or something follows its end")
-    count, length, place = _END.unpack(end)[4:7]
-    if end != end_record(count=count, length=length, place=place) or place + length != end_at:
+    count, length, offset = _END.unpack(end)[4:7]
+    if end != end_record(count=count, length=length, place=offset) or offset + length != end_at:
         raise LayoutFault("its end is not as it was written")
     if count > MAX_ENTRIES or length > count * (_CENTRAL.size + MAX_NAME_LENGTH):
         raise LayoutFault(f"it has more than {MAX_ENTRIES:,} entries, or names longer than {MAX_NAME_LENGTH} bytes")
-    handle.seek(place)
-    return handle.read(length), count, place
+    handle.seek(offset)
+    return handle.read(length), count, offset

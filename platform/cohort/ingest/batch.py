@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from cohort.base.refusals import Refused
 from cohort.base.storable import storable_json
 from cohort.ingest.copy import RowFault, server_cursor
-from cohort.ingest.rows import Place, store
+from cohort.ingest.rows import LockedAttempt, store
 from cohort.nodes.leases import StaleFence
 from cohort.runs.models import Attempt, AttemptState
 from grpo_core.records import types as records
@@ -33,7 +33,7 @@ _SEQ = re.compile(rb'\{"seq": ?([0-9]{1,18}),')
 _FREE = (records.Event, records.Manifest, records.EvalResult)
 """Records with values of any shape, in which the quick reading would let numbers pass that are not finite."""
 
-# Run before attempt, as everywhere. FOR UPDATE waits and then sees both rows as they are now. Who may write is asked in
+# Run before attempt, as everywhere. FOR UPDATE waits and then sees both rows as they are now. Who may write is read in
 # the same statement: every batch comes through here, and each statement less counts.
 _LOCK = """
     SELECT run.id, run.fence, run.step, run.first_metrics = '{}', run.stalled_at IS NOT NULL,
@@ -89,7 +89,7 @@ def _ingest(attempt_id: int, digest: str | None, fence: int, body: bytes) -> int
                 raise StaleFence(f"run {run_id} is at fence {newest}; this call came with {fence}")
             fresh = batch_read(body, held=held)
             if fresh:
-                store(cursor, Place(attempt_id, run_id, own, step, unbegun, stalled), fresh)
+                store(cursor, LockedAttempt(attempt_id, run_id, own, step, unbegun, stalled), fresh)
             return int(held) + len(fresh)
     except RowFault as fault:
         raise BadRecord(str(fault), code=fault.code) from None
@@ -110,13 +110,13 @@ def batch_read(body: bytes, *, held: int = 0) -> list[Envelope]:
     if text and not text.endswith(b"\n"):
         raise BadRecord("the batch ends in the middle of a line; it was cut on the way", code="cut")
     fresh: list[Envelope] = []
-    start = place = 0
+    start = line_number = 0
     while start < len(text):
         end = text.index(b"\n", start)
-        place += 1
+        line_number += 1
         peeked = _SEQ.match(text, start, end)
         if peeked is None or int(peeked[1]) > held:
-            envelope = _envelope(text[start:end], place)
+            envelope = _envelope(text[start:end], line_number)
             if envelope.seq > held + len(fresh) + 1:
                 break
             if envelope.seq == held + len(fresh) + 1:
@@ -125,10 +125,10 @@ def batch_read(body: bytes, *, held: int = 0) -> list[Envelope]:
     return fresh
 
 
-def _envelope(line: bytes, place: int) -> Envelope:
+def _envelope(line: bytes, line_number: int) -> Envelope:
     if len(line) > MAX_RECORD_BYTES:
         raise BadRecord(
-            f"line {place} of the batch is {len(line)} bytes; a record has at most {MAX_RECORD_BYTES}",
+            f"line {line_number} of the batch is {len(line)} bytes; a record has at most {MAX_RECORD_BYTES}",
             code="record_too_large",
         )
     escaped = b"\\u" in line and _ESCAPED.search(line) is not None
@@ -136,19 +136,19 @@ def _envelope(line: bytes, place: int) -> Envelope:
         try:
             envelope = records.ENVELOPE.validate_json(line)
         except ValidationError:
-            return _slowly(line, place, escaped=False)  # which says what is wrong in words that people know
+            return _slowly(line, line_number, escaped=False)  # which says what is wrong in words that people know
         if not isinstance(envelope.record, _FREE):
             return envelope
-    return _slowly(line, place, escaped=escaped)
+    return _slowly(line, line_number, escaped=escaped)
 
 
-def _slowly(line: bytes, place: int, *, escaped: bool) -> Envelope:
+def _slowly(line: bytes, line_number: int, *, escaped: bool) -> Envelope:
     """The same line by Python's own reader, which tells a NaN and half a surrogate pair where they stand."""
     try:
         # Decoded first: of bytes, json takes other encodings too, and halves of surrogate pairs written as they are.
         content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise BadRecord(f"line {place} of the batch is not JSON: {error}", code="not_json") from None
+        raise BadRecord(f"line {line_number} of the batch is not JSON: {error}", code="not_json") from None
     if escaped:
         content = storable_json(content)
     try:
@@ -157,7 +157,7 @@ def _slowly(line: bytes, place: int, *, escaped: bool) -> Envelope:
         fault = error.errors()[0]
         where = ".".join(str(piece) for piece in fault["loc"])
         seq = content.get("seq") if isinstance(content, dict) else None
-        name = f"record {seq}" if isinstance(seq, int) else f"line {place} of the batch"
+        name = f"record {seq}" if isinstance(seq, int) else f"line {line_number} of the batch"
         raise BadRecord(f"{name} is not valid: {where}: {fault['msg']}", code="not_a_record") from None
 
 

@@ -45,13 +45,13 @@ def buckets_store(
     if not ends:
         return
     first = ends[0] - FACTOR + 1
-    found: list[tuple[int, dict[str, float]]] = []
+    rows: list[tuple[int, dict[str, float]]] = []
     if first < steps[0].step:
         cursor.execute(_MISSING, (run_id, first, steps[0].step - 1, attempt_id), prepare=True)
-        found = [(step, numbers(from_json(metrics), from_json(seconds))) for step, metrics, seconds in cursor]
-    found += [(step.step, numbers(step.metrics, step.seconds)) for step in steps]
+        rows = [(step, numbers(from_json(metrics), from_json(seconds))) for step, metrics, seconds in cursor]
+    rows += [(step.step, numbers(step.metrics, step.seconds)) for step in steps]
     parts: dict[int, list[Numbers]] = {}
-    for step, metrics in found:
+    for step, metrics in rows:
         parts.setdefault(first_of(step, FACTOR), []).append(point(metrics))
     made = {end - FACTOR + 1: joined(parts[end - FACTOR + 1]) for end in ends}
     _insert(cursor, attempt_id, FACTOR, made)

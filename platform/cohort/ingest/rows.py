@@ -82,7 +82,7 @@ _GROUP_IDS = """
 _ADVANCE = """
     UPDATE runs_attempt SET acked_seq = %s, progress_at = statement_timestamp() WHERE id = %s
 """
-# The newest steps are asked for by their numbers, a range of the index by run and step: "the last 20 of the attempt"
+# The newest steps are selected by their numbers, a range of the index by run and step: "the last 20 of the attempt"
 # is read as all of them sorted until the table has been analysed. One plan reads a run from its beginning: that made
 # when autovacuum has just found the table empty. It is kept until autovacuum comes again, a minute after 50 steps.
 _ADVANCE_STEP = f"""
@@ -102,8 +102,8 @@ _ADVANCE_STEP = f"""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Whose records these are, as read under the lock."""
+class LockedAttempt:
+    """The attempt whose records these are, as read under the lock."""
 
     attempt_id: int
     run_id: int
@@ -128,16 +128,16 @@ class _Rows:
     removed: list[records.CheckpointRemoved] = field(default_factory=list)
 
 
-def store(cursor: "psycopg.Cursor[Any]", place: Place, envelopes: Sequence[records.Envelope]) -> None:
+def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> None:
     """Write the records, which follow without a gap on what the attempt holds, and advance its `acked_seq`.
 
     Raises RowFault for a record that no table can hold or that contradicts what is stored.
     """
-    rows, few = _sorted(place, envelopes)
+    rows, few = _sorted(attempt, envelopes)
     if rows.steps:
         _STEPS.write(cursor, rows.steps)
     if rows.groups:
-        _store_groups(cursor, place, rows.groups)
+        _store_groups(cursor, attempt, rows.groups)
     if rows.commitments:
         _store_commitments(cursor, rows.commitments)
     if rows.items:
@@ -145,22 +145,22 @@ def store(cursor: "psycopg.Cursor[Any]", place: Place, envelopes: Sequence[recor
     if rows.events:
         _EVENTS.write(cursor, rows.events)
     if rows.checkpoints:
-        _store_checkpoints(cursor, place, rows.checkpoints)
+        _store_checkpoints(cursor, attempt, rows.checkpoints)
     if rows.removed:
         # One that another attempt wrote, and this one fetched to resume from, is where it was.
-        gone = ([one.step for one in rows.removed], [one.path for one in rows.removed])
-        cursor.execute(_REMOVED, (*gone, place.run_id, place.attempt_id), prepare=True)
+        gone = ([removal.step for removal in rows.removed], [removal.path for removal in rows.removed])
+        cursor.execute(_REMOVED, (*gone, attempt.run_id, attempt.attempt_id), prepare=True)
     for envelope in few:
-        _store_one(place, envelope)
+        _store_one(attempt, envelope)
     steps = [envelope.record for envelope in envelopes if isinstance(envelope.record, records.StepMetrics)]
     if steps:
-        buckets_store(cursor, attempt_id=place.attempt_id, run_id=place.run_id, steps=steps)
-    _update_run(cursor, place, envelopes[-1].seq, steps)
+        buckets_store(cursor, attempt_id=attempt.attempt_id, run_id=attempt.run_id, steps=steps)
+    _update_run(cursor, attempt, envelopes[-1].seq, steps)
 
 
-def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows, list[records.Envelope]]:
+def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tuple[_Rows, list[records.Envelope]]:
     """(what goes through COPY, what is written one by one). Every value is checked against its column."""
-    rows, few, step = _Rows(), [], place.step
+    rows, few, step = _Rows(), [], attempt.step
     for envelope in envelopes:
         record, seq = envelope.record, envelope.seq
         match record:
@@ -170,7 +170,7 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                         f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_newer"
                     )
                 step, parts = record.step, (to_json(record.metrics).decode(), to_json(record.seconds).decode())
-                row = (place.attempt_id, place.run_id, seq, record.step, envelope.at, *parts)
+                row = (attempt.attempt_id, attempt.run_id, seq, record.step, envelope.at, *parts)
                 _STEPS.fit(seq, row)
                 rows.steps.append(row)
             case records.Group():
@@ -182,11 +182,11 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                         code="other_step_committed",
                     )
                 leaves = b64decode(record.leaves)
-                committed = (place.attempt_id, place.run_id, seq, record.step, record.count, leaves)
+                committed = (attempt.attempt_id, attempt.run_id, seq, record.step, record.count, leaves)
                 _COMMITMENTS.fit(seq, committed)
                 rows.commitments.append(committed)
             case records.EvalItem():
-                rows.items.append(_item(place, seq, record))
+                rows.items.append(_item(attempt, seq, record))
             case records.Event():
                 if record.type in OWN_KINDS:
                     raise RowFault(
@@ -194,20 +194,20 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
                         "names its events otherwise",
                         code="own_kind",
                     )
-                rows.events.append(_event(place, envelope, record.type, record.message, record.data))
+                rows.events.append(_event(attempt, envelope, record.type, record.message, record.data))
             case records.PhaseStarted():
-                told = {"phase": record.phase, "total": record.total}
-                rows.events.append(_event(place, envelope, "phase", PHASE_WORDS[record.phase].capitalize(), told))
+                data = {"phase": record.phase, "total": record.total}
+                rows.events.append(_event(attempt, envelope, "phase", PHASE_WORDS[record.phase].capitalize(), data))
                 few.append(envelope)
             case records.Resumed():
-                if step > place.step:
+                if step > attempt.step:
                     raise RowFault(
                         f"record {seq} is not valid: the attempt has trained a step before it was resumed",
                         code="resumed_late",
                     )
                 step = record.step
-                told = record.model_dump(mode="json", exclude={"kind"})
-                rows.events.append(_event(place, envelope, "resumed", _resumed_words(record), told))
+                data = record.model_dump(mode="json", exclude={"kind"})
+                rows.events.append(_event(attempt, envelope, "resumed", _resumed_words(record), data))
                 few.append(envelope)
             case records.CheckpointManifest():
                 rows.checkpoints.append((seq, envelope.at, record))
@@ -218,41 +218,45 @@ def _sorted(place: Place, envelopes: Sequence[records.Envelope]) -> tuple[_Rows,
     return rows, few
 
 
-def _item(place: Place, seq: int, item: records.EvalItem) -> tuple[Any, ...]:
-    asked = (item.phase, item.suite, item.problem_id, item.prompt, item.answer, item.completion)
+def _item(attempt: LockedAttempt, seq: int, item: records.EvalItem) -> tuple[Any, ...]:
+    problem = (item.phase, item.suite, item.problem_id, item.prompt, item.answer, item.completion)
     judged = (item.score, item.truncated, item.error or "", item.tokens, item.detail)
-    row = (place.attempt_id, place.run_id, seq, *asked, *judged, item.slice, item.cluster)
+    row = (attempt.attempt_id, attempt.run_id, seq, *problem, *judged, item.slice, item.cluster)
     _ITEMS.fit(seq, row)
     return row
 
 
-def _event(place: Place, envelope: records.Envelope, kind: str, message: str, data: dict[str, Any]) -> tuple[Any, ...]:
+def _event(
+    attempt: LockedAttempt, envelope: records.Envelope, kind: str, message: str, data: dict[str, Any]
+) -> tuple[Any, ...]:
     text = to_json(data).decode()
-    row = (place.run_id, place.attempt_id, envelope.seq, envelope.at, "trainer", kind, message, text)
+    row = (attempt.run_id, attempt.attempt_id, envelope.seq, envelope.at, "trainer", kind, message, text)
     _EVENTS.fit(envelope.seq, row)
     return row
 
 
 def _resumed_words(record: records.Resumed) -> str:
-    place = f"step {record.step}" if record.step else "the evaluation before training"
-    skipped = "".join(f"; {one.path} was passed over: {one.reason}" for one in record.skipped)
-    return f"Goes on from the checkpoint of {place}{skipped}"
+    origin = f"step {record.step}" if record.step else "the evaluation before training"
+    skipped = "".join(f"; {entry.path} was passed over: {entry.reason}" for entry in record.skipped)
+    return f"Goes on from the checkpoint of {origin}{skipped}"
 
 
-def _store_groups(cursor: "psycopg.Cursor[Any]", place: Place, groups: list[tuple[int, records.Group]]) -> None:
+def _store_groups(
+    cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, groups: list[tuple[int, records.Group]]
+) -> None:
     """Ids are taken first, so that samples need not ask for those of their groups."""
     ids = [row[0] for row in cursor.execute(_GROUP_IDS, (len(groups),), prepare=True)]
     made, samples = [], []
     for group_id, (seq, group) in zip(ids, groups, strict=True):
-        asked = (group.step, group.index, group.problem_id, group.prompt, group.answer)
+        problem = (group.step, group.index, group.problem_id, group.prompt, group.answer)
         rest = (group.reward_mean, group.reward_std, group.signal, group.discarded or "", group.sampled_at)
-        row = (group_id, place.attempt_id, place.run_id, seq, *asked, *rest)
+        row = (group_id, attempt.attempt_id, attempt.run_id, seq, *problem, *rest)
         _GROUPS.fit(seq, row)
         made.append(row)
         indexes = set()
-        for one in group.samples:
-            indexes.add(one.index)
-            sample = _sample(group_id, one)
+        for drawn in group.samples:
+            indexes.add(drawn.index)
+            sample = _sample(group_id, drawn)
             _SAMPLES.fit(seq, sample)
             samples.append(sample)
         if len(indexes) < len(group.samples):
@@ -284,35 +288,50 @@ def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> 
 
 
 def _store_checkpoints(
-    cursor: "psycopg.Cursor[Any]", place: Place, found: list[tuple[int, datetime, records.CheckpointManifest]]
+    cursor: "psycopg.Cursor[Any]",
+    attempt: LockedAttempt,
+    manifests: list[tuple[int, datetime, records.CheckpointManifest]],
 ) -> None:
-    """A run has one best checkpoint: the last that was told to be."""
-    best = max((seq for seq, _, one in found if one.best), default=None)
+    """A run has one best checkpoint: the last one marked best."""
+    best = max((seq for seq, _, manifest in manifests if manifest.best), default=None)
     if best is not None:
-        Checkpoint.objects.filter(run=place.run_id, best=True).update(best=False)
+        Checkpoint.objects.filter(run=attempt.run_id, best=True).update(best=False)
     made = []
-    for seq, at, one in found:
-        files = _FILES.dump_json(one.files).decode()
-        rest = (one.step, at, one.path, files, one.final, seq == best, False, one.seconds)
-        row = (place.attempt_id, place.run_id, seq, *rest)
+    for seq, at, manifest in manifests:
+        files = _FILES.dump_json(manifest.files).decode()
+        rest = (manifest.step, at, manifest.path, files, manifest.final, seq == best, False, manifest.seconds)
+        row = (attempt.attempt_id, attempt.run_id, seq, *rest)
         _CHECKPOINTS.fit(seq, row)
         made.append(row)
     _CHECKPOINTS.write(cursor, made)
 
 
-def _sample(group_id: int, one: records.Sample) -> tuple[Any, ...]:
-    components = _COMPONENTS.dump_json(one.components).decode()
-    written = (one.completion, one.tokens, one.finish_reason, one.reward, components, one.shaped_reward)
-    return (group_id, one.index, *written, one.advantage, one.mask_cause or "", one.logprob_mean, one.salt or "")
+def _sample(group_id: int, sample: records.Sample) -> tuple[Any, ...]:
+    components = _COMPONENTS.dump_json(sample.components).decode()
+    written = (sample.completion, sample.tokens, sample.finish_reason, sample.reward, components, sample.shaped_reward)
+    return (
+        group_id,
+        sample.index,
+        *written,
+        sample.advantage,
+        sample.mask_cause or "",
+        sample.logprob_mean,
+        sample.salt or "",
+    )
 
 
 # ---------------------------------------------------------------------- a few in a run
 
 
-def _store_one(place: Place, envelope: records.Envelope) -> None:
+def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
     seq, record = envelope.seq, envelope.record
-    told: dict[str, Any] = {"attempt_id": place.attempt_id, "run_id": place.run_id, "seq": seq, "at": envelope.at}
-    attempts = Attempt.objects.filter(pk=place.attempt_id)
+    columns: dict[str, Any] = {
+        "attempt_id": attempt.attempt_id,
+        "run_id": attempt.run_id,
+        "seq": seq,
+        "at": envelope.at,
+    }
+    attempts = Attempt.objects.filter(pk=attempt.attempt_id)
     match record:
         case records.Manifest():
             attempts.update(manifest=record.model_dump(mode="json"))
@@ -320,15 +339,15 @@ def _store_one(place: Place, envelope: records.Envelope) -> None:
             attempts.update(outcome=record.model_dump(mode="json"))
         case records.EvalResult():
             _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
-            EvalResult.objects.create(**told, **record.model_dump(exclude={"kind"}))
+            EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
         case records.PhaseStarted():
-            _phase(place, seq, record)
+            _phase(attempt, seq, record)
         case records.Resumed():
-            _resumed(place, seq, record)
+            _resumed(attempt, seq, record)
 
 
-def _phase(place: Place, seq: int, record: records.PhaseStarted) -> None:
-    run = Run.objects.get(pk=place.run_id)
+def _phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted) -> None:
+    run = Run.objects.get(pk=attempt.run_id)
     state = PHASE_STATES.get(record.phase)
     if state is not None and state != run.state:
         run_move(run=run, to=state, actor="trainer")
@@ -339,44 +358,50 @@ def _phase(place: Place, seq: int, record: records.PhaseStarted) -> None:
     run.save(update_fields=["phase", "steps_total"])
 
 
-def _resumed(place: Place, seq: int, record: records.Resumed) -> None:
+def _resumed(attempt: LockedAttempt, seq: int, record: records.Resumed) -> None:
     """What earlier attempts recorded beyond the checkpoint is superseded; the run is where the checkpoint is."""
-    earlier = Checkpoint.objects.filter(run=place.run_id, attempt__fence__lt=place.fence, final=False, step=record.step)
+    earlier = Checkpoint.objects.filter(
+        run=attempt.run_id, attempt__fence__lt=attempt.fence, final=False, step=record.step
+    )
     if not standing(earlier).exists():
         raise RowFault(
             f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
             "resume from",
             code="no_such_checkpoint",
         )
-    begun = StepMetric.objects.filter(attempt=place.attempt_id, seq__lt=seq).exists()
-    own = Attempt.objects.filter(pk=place.attempt_id, resumed_step=None)
+    begun = StepMetric.objects.filter(attempt=attempt.attempt_id, seq__lt=seq).exists()
+    own = Attempt.objects.filter(pk=attempt.attempt_id, resumed_step=None)
     if begun or not own.update(resumed_step=record.step):
         raise RowFault(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
-    Attempt.objects.filter(run=place.run_id, fence__lt=place.fence).update(
+    Attempt.objects.filter(run=attempt.run_id, fence__lt=attempt.fence).update(
         valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
     )
     # The best was perhaps found beyond the checkpoint; then the one before it is the best again.
-    every = Checkpoint.objects.filter(run=place.run_id)
+    every = Checkpoint.objects.filter(run=attempt.run_id)
     every.filter(best=True).update(best=False)
     if record.best is not None:
         again = standing(every.filter(step=record.best, final=False)).order_by("-attempt__fence").first()
         if again is not None:
             every.filter(pk=again.pk).update(best=True)
-    steps = standing(StepMetric.objects.filter(run=place.run_id)).order_by("step").values_list("metrics", flat=True)
+    steps = standing(StepMetric.objects.filter(run=attempt.run_id)).order_by("step").values_list("metrics", flat=True)
     first, latest = steps.first(), steps.reverse().first()
-    Run.objects.filter(pk=place.run_id).update(step=record.step, first_metrics=first or {}, latest_metrics=latest or {})
+    Run.objects.filter(pk=attempt.run_id).update(
+        step=record.step, first_metrics=first or {}, latest_metrics=latest or {}
+    )
 
 
-def _update_run(cursor: "psycopg.Cursor[Any]", place: Place, seq: int, steps: Sequence[records.StepMetrics]) -> None:
+def _update_run(
+    cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, seq: int, steps: Sequence[records.StepMetrics]
+) -> None:
     """Count the records as held, and bring the run's row up to date: step, first and newest metrics, speed."""
-    if place.stalled:
-        run_moves(run=Run.objects.get(pk=place.run_id))
+    if attempt.stalled:
+        run_moves(run=Run.objects.get(pk=attempt.run_id))
     if steps:
         # The run begins at its first step; an attempt that begins anew takes the earlier ones' place in this too.
-        first = to_json(steps[0].metrics).decode() if place.unbegun or steps[0].step == 1 else None
+        first = to_json(steps[0].metrics).decode() if attempt.unbegun or steps[0].step == 1 else None
         last = steps[-1]
         now = (last.step, first, to_json(last.metrics).decode())
-        newest = (place.run_id, last.step - _STEPS_FOR_SPEED, place.attempt_id)
-        cursor.execute(_ADVANCE_STEP, (seq, place.attempt_id, *now, *newest, place.run_id), prepare=True)
+        newest = (attempt.run_id, last.step - _STEPS_FOR_SPEED, attempt.attempt_id)
+        cursor.execute(_ADVANCE_STEP, (seq, attempt.attempt_id, *now, *newest, attempt.run_id), prepare=True)
         return
-    cursor.execute(_ADVANCE, (seq, place.attempt_id), prepare=True)
+    cursor.execute(_ADVANCE, (seq, attempt.attempt_id), prepare=True)

@@ -172,9 +172,9 @@ def _unfit(
     if dataset is not None and not (kind == "try" and not of_rows):
         for column, component in sorted(rubric.columns.items()):
             if (having := dataset.columns.get(column, 0)) < dataset.problems:
-                some = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"
+                count = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"
                 yield FieldProblem(
                     "dataset",
-                    f"{some} the field {column!r}, which the component {component!r} reads; choose another dataset, or "
-                    "another reward",
+                    f"{count} the field {column!r}, which the component {component!r} reads; choose another dataset, "
+                    "or another reward",
                 )

@@ -66,7 +66,7 @@ def run_config(
     if eval_dataset is not None:
         chosen["eval"] = {"path": input_path(eval_dataset), "format": eval_dataset.format}
     if suites:
-        chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(one) for one in suites]}
+        chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(suite) for suite in suites]}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
     rubric = Rubric(config.reward)
     unfit = [*_unfit(config, dataset, eval_dataset), *_columns_missing(rubric, dataset, field="dataset")]
@@ -104,7 +104,7 @@ def run_create(
         "eval_dataset": eval_dataset.project_id if eval_dataset else project.pk,
         "verifier_version": verifier_version.verifier.project_id,
         "cloned_from": cloned_from.project_id if cloned_from else project.pk,
-        **{f"eval.suites.{at}": one.version.suite.project_id for at, one in enumerate(suites)},
+        **{f"eval.suites.{at}": suite.version.suite.project_id for at, suite in enumerate(suites)},
     }
     foreign = [
         FieldProblem(field, f"does not belong to the project {project.name}")
@@ -145,7 +145,7 @@ def run_create(
         created_by=actor,
     )
     run.parsed_config = config
-    RunSuite.objects.bulk_create(RunSuite(run=run, version=one.version) for one in suites)
+    RunSuite.objects.bulk_create(RunSuite(run=run, version=suite.version) for suite in suites)
     data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
     run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)
     run_logged(run=run, actor=f"user:{actor.username}", kind="run_created", after={"name": run.name}, data=data)
@@ -184,11 +184,11 @@ def margins(config: Mapping[str, Any]) -> dict[str, float]:
     may be of a version that had no suites."""
     evaluation = config["eval"]
     general = evaluation["margin"]
-    found = {"heldout": general}
+    by_suite = {"heldout": general}
     for suite in evaluation.get("suites") or ():
         own = suite.get("margin")
-        found[suite["name"]] = general if own is None else own
-    return found
+        by_suite[suite["name"]] = general if own is None else own
+    return by_suite
 
 
 @transaction.atomic

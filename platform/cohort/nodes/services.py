@@ -1,8 +1,8 @@
 """Machines that may run attempts: made, drained, let in again, and the tokens that worker calls carry. How one is
-revoked is in `revoke`: that ends attempts, and `attempts` asks here.
+revoked is in `revoke`: that ends attempts, and `attempts` calls this module.
 
 A token is shown once and stored only as its SHA-256; a token is looked up by that digest. Nodes serve every project,
-so who may change one is asked elsewhere (`access.keeps_nodes`); `actor` is None for commands run on the server.
+so who may change one is checked elsewhere (`access.keeps_nodes`); `actor` is None for commands run on the server.
 """
 
 import hashlib

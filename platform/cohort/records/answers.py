@@ -80,7 +80,7 @@ def judged_by(verdict: str, non_inferiority: str | None, margin: float) -> str:
 
 def printable(text: str) -> str:
     """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
-    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNSEEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def short(digest: str) -> str:

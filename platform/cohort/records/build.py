@@ -52,7 +52,7 @@ def build_record(
     salt: Callable[[], str] = new_salt,
 ) -> dict[str, Any]:
     """record.json for the project itself, as a value: every field with its audience and salt, the root over them and
-    the seal. `files` are the sealed data files in any order; `traces`, what of the kept groups goes into the card;
+    the seal. `files` are the sealed data files in any order; `traces`, the kept groups in the card;
     `version` counts within the run's end."""
     sections = build_sections(facts, traces=traces)
     parts = {name: getattr(sections, name) for name in FIELDS}
@@ -87,5 +87,5 @@ def _entries(section: str, part: Section, salt: Callable[[], str]) -> dict[str, 
 
 def _entry(section: str, name: str, answer: Answer, salt: str) -> dict[str, Any]:
     audience = answer.audience or FIELDS[section][name].audience
-    said = answer.model_dump(mode="json", exclude={"audience"})
-    return Entry(**said, audience=audience, salt=salt).model_dump(mode="json")
+    fields = answer.model_dump(mode="json", exclude={"audience"})
+    return Entry(**fields, audience=audience, salt=salt).model_dump(mode="json")

@@ -1,6 +1,6 @@
 """A record arranged for reading: what pages, card.html, card.pdf and CARD.md show, in one order and in the same words.
 
-Takes the document of any audience; what is withheld stands as a row that says so.
+Takes the document of any audience; a withheld field becomes a row that says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ LEGEND = (
     ("stated by …", EVIDENCE_WORDS["stated"]),
     ("not stated", EVIDENCE_WORDS["none"]),
 )
-"""What the marks beside the values mean."""
+"""Meaning of the marks next to the values."""
 VERDICTS = {"not_worse": "not worse", "regressed": "regressed", "undecided": "undecided"}
 
 
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """Source and evidence, as the small mark beside the value."""
+        """Source and evidence, as the small mark next to the value."""
         if isinstance(self.entry, Withheld):
             return "withheld"
         if self.entry.evidence in ("none", "stated", "declared"):
@@ -96,7 +96,7 @@ class Row:
         return self.path.replace(".", "-")
 
     @property
-    def asked(self) -> bool:
+    def is_question(self) -> bool:
         """Whether a person can state it."""
         return self.path in BY_FIELD
 
@@ -111,7 +111,7 @@ class Figures:
     after: str
     difference: str
     visible_from: str
-    """Smallest difference that would have been found, in points."""
+    """Smallest detectable difference, in points."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Compared(Figures):
     margin: str
     """As `words.judged_by`."""
     paired: bool
-    """The same problems were answered alike both times."""
+    """The same problems under the same protocol both times."""
     tone: str
     """Class of the verdict's badge, which is never without its word."""
     details: tuple[str, ...]
@@ -139,22 +139,30 @@ class Compared(Figures):
         return (self.name, self.problems, self.before, self.after, self.difference, self.visible_from, judged)
 
 
-def compared(found: Comparison) -> Compared:
-    change = found.change
-    parts = [_figures(one.slice, one.problems, one.before, one.after, one.change) for one in found.slices]
-    if found.clean is not None:
-        name = f"without the {count(found.clean.touched)} items found in the training file"
-        parts.append(_figures(name, found.clean.problems, found.clean.before, found.clean.after, found.clean.change))
-    figures = _figures(found.title, found.problems, found.before, found.after, change)
+def compared(comparison: Comparison) -> Compared:
+    change = comparison.change
+    parts = [_figures(part.slice, part.problems, part.before, part.after, part.change) for part in comparison.slices]
+    if comparison.clean is not None:
+        name = f"without the {count(comparison.clean.touched)} items found in the training file"
+        parts.append(
+            _figures(
+                name,
+                comparison.clean.problems,
+                comparison.clean.before,
+                comparison.clean.after,
+                comparison.clean.change,
+            )
+        )
+    figures = _figures(comparison.title, comparison.problems, comparison.before, comparison.after, change)
     return Compared(
         **{name: getattr(figures, name) for name in Figures.__dataclass_fields__},
-        suite=found.suite,
-        category=found.category.replace("_", " "),
-        verdict=found.verdict,
-        margin=judged_by(found.verdict, found.non_inferiority, found.margin),
+        suite=comparison.suite,
+        category=comparison.category.replace("_", " "),
+        verdict=comparison.verdict,
+        margin=judged_by(comparison.verdict, comparison.non_inferiority, comparison.margin),
         paired=change is not None,
-        tone=tone(found.verdict),
-        details=tuple(_details(found)),
+        tone=tone(comparison.verdict),
+        details=tuple(_details(comparison)),
         parts=tuple(parts),
     )
 
@@ -171,14 +179,14 @@ def _figures(name: str, problems: int, before: Side | None, after: Side | None, 
     )
 
 
-def _details(found: Comparison) -> list[str]:
+def _details(comparison: Comparison) -> list[str]:
     lines = []
-    for when, side in (("before", found.before), ("after", found.after)):
+    for when, side in (("before", comparison.before), ("after", comparison.after)):
         if side is not None:
-            line = f"{when.capitalize()}: {number(side.correct)} of {count(found.problems)}, 95 % Wilson interval "
+            line = f"{when.capitalize()}: {number(side.correct)} of {count(comparison.problems)}, 95 % Wilson interval "
             line += f"{percent(side.interval.low)} to {percent(side.interval.high)}"
             lines.append(f"{line}; {count(side.truncated)} cut off, {count(side.errors)} not scored.")
-    change = found.change
+    change = comparison.change
     if change is None:
         return lines
     line = f"{count(change.fixed)} scored higher after, {count(change.broken)} lower; "
@@ -198,12 +206,12 @@ def _details(found: Comparison) -> list[str]:
         lines.append(
             f"Bootstrap: {low} to {high}, {count(change.bootstrap.resamples)} resamples, seed {change.bootstrap.seed}."
         )
-    if found.higher_is == "worse":
+    if comparison.higher_is == "worse":
         lines.append("A higher score is worse here.")
-    if found.non_inferiority is not None:
+    if comparison.non_inferiority is not None:
         lines.append(
-            f"Against the margin of {number(100 * found.margin)} points, fixed before the run: "
-            f"{VERDICTS[found.non_inferiority]}."
+            f"Against the margin of {number(100 * comparison.margin)} points, fixed before the run: "
+            f"{VERDICTS[comparison.non_inferiority]}."
         )
     return lines
 
@@ -240,10 +248,10 @@ class Block:
     @property
     def by_category(self) -> list[tuple[str, list[Compared]]]:
         """The comparisons in the order in which categories first come."""
-        found: dict[str, list[Compared]] = {}
-        for one in self.comparisons:
-            found.setdefault(one.category, []).append(one)
-        return list(found.items())
+        groups: dict[str, list[Compared]] = {}
+        for row in self.comparisons:
+            groups.setdefault(row.category, []).append(row)
+        return list(groups.items())
 
     @property
     def stated(self) -> int:
@@ -295,9 +303,9 @@ class DocumentView:
 
     @property
     def raised(self) -> list[dict[str, Any]]:
-        """Flags of the monitors, with who overrode one and why; none where this audience does not get them."""
+        """Flags of the monitors, with overrides and their reasons; none where this audience does not get them."""
         flags, overrides = (self._value(f"oversight.{name}") or [] for name in ("flags", "overrides"))
-        why = {one["monitor"]: one for one in overrides}
+        why = {override["monitor"]: override for override in overrides}
         return [{"text": flag["text"], **why.get(flag["monitor"], {})} for flag in flags if flag["raised"]]
 
     def _value(self, path: str) -> Any:
@@ -306,8 +314,8 @@ class DocumentView:
 
     @property
     def to_ask(self) -> tuple[Row, ...]:
-        """Missing ones that a person can state."""
-        return tuple(row for row in self.missing if row.asked)
+        """Missing fields that a person can state."""
+        return tuple(row for row in self.missing if row.is_question)
 
 
 def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
@@ -315,10 +323,10 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         document = Document.model_validate(document)
     blocks = []
     for section, fields in FIELDS.items():
-        told = document.sections[section]
-        rows = tuple(Row(facts.label, facts.path, told[name]) for name, facts in fields.items() if name in told)
-        found = document.comparisons if section == "behaviour" else []
-        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, found))))
+        entries = document.sections[section]
+        rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
+        comparisons = document.comparisons if section == "behaviour" else []
+        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons))))
     stated, total = document.counts()
     rows = tuple(row for block in blocks for row in block.rows)
     return DocumentView(

@@ -1,6 +1,6 @@
-"""Everything the platform holds of an ended run, read once, as the record is made from it. Writes nothing.
+"""All platform data on an ended run, read once when the record is made. Writes nothing.
 
-What a later attempt superseded is only counted (`history`); everything else here is of what stands.
+Superseded work is only counted (`history`); everything else here is standing work.
 """
 
 from collections.abc import Iterator
@@ -50,10 +50,10 @@ class Committed:
 def committed(run: Run) -> Committed:
     steps = leaves = superseded = 0
     hashes: list[bytes] = []
-    for one in step_leaves(run):
-        steps, leaves = steps + 1, leaves + one.count
-        superseded += one.count if one.superseded else 0
-        hashes += [one.leaves[at : at + HASH_BYTES] for at in range(0, len(one.leaves), HASH_BYTES)]
+    for step in step_leaves(run):
+        steps, leaves = steps + 1, leaves + step.count
+        superseded += step.count if step.superseded else 0
+        hashes += [step.leaves[at : at + HASH_BYTES] for at in range(0, len(step.leaves), HASH_BYTES)]
     return Committed(steps, leaves, superseded, root(hashes).hex() if hashes else "")
 
 
@@ -62,7 +62,7 @@ State = Literal["succeeded", "failed", "cancelled"]
 
 @dataclass(frozen=True)
 class Overlap:
-    """Held-out prompts that are in the training file too, letter case and white space aside."""
+    """Held-out prompts that are in the training file too, ignoring letter case and white space."""
 
     heldout: int
     shared: int
@@ -70,7 +70,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class TracesInCard:
-    """What of the kept groups went into the card."""
+    """Kept groups that went into the card."""
 
     groups: int
     samples: int
@@ -88,9 +88,9 @@ class Facts:
     config: RunConfig
     history: History
     told_by: Attempt | None
-    """The newest attempt whose work stands: one that only tried to begin, later, tells nothing of the run's work."""
+    """The newest attempt with standing work; a later one that failed to start has none."""
     last_words: str
-    """What the trainer said last, when the run ended with an attempt and not while it waited for another."""
+    """The trainer's last message, when the run ended with an attempt and not while queued for another."""
     first: StepMetric | None
     last: StepMetric | None
     comparisons: list[Comparison]
@@ -101,25 +101,24 @@ class Facts:
     samples_kept: int
     events: int
     last_event: int
-    """Id of the newest event that the record knows of; sealing itself adds one."""
+    """Id of the newest event in the record; sealing itself adds one."""
     overlap: Overlap | None
     """None when there is no separate held-out file, or a file is no longer stored."""
     seen_at_launch: dict[str, Any] | None
-    """What the platform's own search for overlaps had found then, and who launched with it; None where it knew of
-    none."""
+    """Overlaps that the platform's own search had found by then, and who launched; None without any."""
     lineage: Lineage
     committed: Committed
     flags: list[Flag]
     reviewed: dict[str, Any]
-    """Figures of `cohort.review.judgements`: what people judged of the completions that stand."""
+    """Figures of `cohort.review.judgements`: human judgements of standing completions."""
     imported: list[ImportedResult]
     probed: Probed
     estimate: LaunchEstimate | None
-    """What was measured of the config before the run's last launch."""
+    """The estimate measured for the config before the run's last launch."""
     step_seconds: list[float]
-    """Of each step that stands, what it took."""
+    """Duration of each standing step."""
     step_memory: list[float]
-    """Of each step that told it, its peak in bytes."""
+    """Peak memory in bytes of each step that reported it."""
     statements: dict[str, Statement]
     """Field (`section.field`, with `:flag` for an override) → the newest statement, without those withdrawn."""
 
@@ -133,14 +132,14 @@ class Facts:
 
     @property
     def totals(self) -> dict[str, float]:
-        """Sums over the work that stands; empty when nobody told them. A trainer that ended before it had taken up
-        what was done before it has counted nothing, which is not the same as nothing done."""
-        told = dict(self.outcome["totals"]) if self.outcome else {}
-        return told if "samples" in told and (told["samples"] or not self.steps_done) else {}
+        """Sums over the standing work; empty when none were reported. Zero samples with steps done means that the
+        trainer ended before it restored the earlier totals, so they count as not reported."""
+        totals = dict(self.outcome["totals"]) if self.outcome else {}
+        return totals if "samples" in totals and (totals["samples"] or not self.steps_done) else {}
 
     @property
     def tokens(self) -> float | None:
-        """Sampled in the steps that stand, with prompts: by the totals, else as counted at the last step."""
+        """Sampled in the standing steps, with prompts: from the totals, else as counted at the last step."""
         if self.totals:
             return self.totals["tokens"]
         counted = self.last.metrics.get("num_tokens") if self.last else None
@@ -195,11 +194,11 @@ def collect(run: Run, *, state: State) -> Facts:
 
 
 def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
-    """Of attempts, newest first: the first that resumed from a checkpoint, has a step that stands, or had nothing to go
-    on from."""
+    """Of attempts, newest first: the first that resumed from a checkpoint, has a standing step, or had no earlier work
+    to resume."""
     stepped = set(standing_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
-    for place, attempt in enumerate(attempts, start=1):
-        before = (earlier.valid_through for earlier in attempts[place:])
+    for index, attempt in enumerate(attempts, start=1):
+        before = (earlier.valid_through for earlier in attempts[index:])
         alone = all(through is not None and through < 0 for through in before)
         if alone or attempt.resumed_step is not None or attempt.pk in stepped:
             return attempt
@@ -223,7 +222,7 @@ def standing_groups(run: Run) -> QuerySet[Group]:
 
 
 def _final(run: Run) -> Checkpoint | None:
-    """The newest final weights that stand."""
+    """The newest standing final weights."""
     saved = standing(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
     return saved.order_by("-attempt__fence", "-seq").first()
 
@@ -244,8 +243,8 @@ def _overlap(run: Run, config: RunConfig) -> Overlap | None:
         return None
     try:
         heldout = list(_prompts(run.eval_dataset, config.eval.limit))
-        wanted = set(heldout)
-        shared = {prompt for prompt in _prompts(run.dataset, config.data.limit) if prompt in wanted}
+        heldout_prompts = set(heldout)
+        shared = {prompt for prompt in _prompts(run.dataset, config.data.limit) if prompt in heldout_prompts}
     except FileNotFoundError:
         return None
     return Overlap(heldout=len(heldout), shared=sum(prompt in shared for prompt in heldout))

@@ -174,15 +174,15 @@ class FieldFacts:
 
 
 def _table() -> dict[str, dict[str, FieldFacts]]:
-    found: dict[str, dict[str, FieldFacts]] = {}
+    table: dict[str, dict[str, FieldFacts]] = {}
     for section, part in Sections.model_fields.items():
         kind = part.annotation
         assert kind is not None, "every section has a type"
-        found[section] = {
-            name: FieldFacts(section, name, str(one.title), one.json_schema_extra["audience"])
-            for name, one in kind.model_fields.items()
+        table[section] = {
+            name: FieldFacts(section, name, str(info.title), info.json_schema_extra["audience"])
+            for name, info in kind.model_fields.items()
         }
-    return found
+    return table
 
 
 FIELDS: dict[str, dict[str, FieldFacts]] = _table()

@@ -1,4 +1,4 @@
-"""What governance keeps: the records of a run and their cards, what people stated, what is said of a record after its
+"""Governance models: the records of a run and their cards, statements by people, entries added to a record after its
 seal. All but public links are only added to; PostgreSQL itself refuses to change or delete a row."""
 
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Record(models.Model):
     end = models.PositiveIntegerField()
     """Which of the run's ends this is of: `Run.ends` when it was sealed. An end may come without a new attempt."""
     version = models.PositiveIntegerField(default=1)
-    """Counted within the end. A later version says more; it never takes an earlier one's place silently."""
+    """Counted within the end. A later version adds fields; it never takes an earlier one's place silently."""
     supersedes = models.OneToOneField(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="superseded_by"
     )
@@ -74,9 +74,9 @@ class Card(models.Model):
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     log_index = models.BigIntegerField(null=True)
-    """Place of its entry in the audit log; null for cards of the first schema, which no log knows."""
+    """Index of its entry in the audit log; null for cards of the first schema, which no log knows."""
     checkpoint_size = models.BigIntegerField(null=True)
-    """Size of the log at the checkpoint that lies in the card."""
+    """Size of the log at the checkpoint in the card."""
     reason = models.TextField(blank=True)
     """Why it was issued again."""
     issued_at = models.DateTimeField()
@@ -92,7 +92,7 @@ class Card(models.Model):
 
 
 class Statement(models.Model):
-    """What a person said of a field that no machine can know. The newest of a field is the one that holds."""
+    """A person's statement on a field that cannot be measured. The newest of a field is in force."""
 
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="statements")
     field = models.CharField(max_length=80)
@@ -125,7 +125,7 @@ class EntryKind(models.TextChoices):
 
 
 class RecordEntry(models.Model):
-    """What is said of a record after it was sealed: sign-offs, revocation, incidents, feedback, monitoring."""
+    """An entry added to a record after it was sealed: sign-offs, revocation, incidents, feedback, monitoring."""
 
     record = models.ForeignKey(Record, on_delete=models.PROTECT, related_name="entries")
     kind = models.CharField(max_length=12, choices=EntryKind.choices)

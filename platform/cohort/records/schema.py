@@ -37,10 +37,10 @@ class Document(Part):
 
     @model_validator(mode="after")
     def _every_field_is_there(self) -> "Document":
-        wanted = {section: set(fields) for section, fields in FIELDS.items()}
-        found = {section: set(fields) for section, fields in self.sections.items()}
-        for section in wanted.keys() | found.keys():
-            odd = wanted.get(section, set()) ^ found.get(section, set())
+        expected = {section: set(fields) for section, fields in FIELDS.items()}
+        actual = {section: set(fields) for section, fields in self.sections.items()}
+        for section in expected.keys() | actual.keys():
+            odd = expected.get(section, set()) ^ actual.get(section, set())
             if odd:
                 raise ValueError(f"{section}.{min(odd)}: is missing, or is not a field of {SCHEMA}")
         _COMPARISONS.validate_python(self._comparisons() or [])
@@ -57,8 +57,8 @@ class Document(Part):
         return _COMPARISONS.validate_python(self._comparisons() or [])
 
     def _comparisons(self) -> Any:
-        found = self.entry("behaviour.performance")
-        return found.value if isinstance(found, Entry) else None
+        entry = self.entry("behaviour.performance")
+        return entry.value if isinstance(entry, Entry) else None
 
     def counts(self, section: str | None = None) -> tuple[int, int]:
         """(fields that are stated, measured or do not apply; all fields), of one section or of all. What is withheld

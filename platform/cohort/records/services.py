@@ -77,9 +77,8 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
     With a `reason`, a further version is sealed of an end that has a record: it holds what was stated since, and takes
     the place of the version before without changing it.
 
-    The run is not locked while it is read, which may take a minute. Should it continue meanwhile, what was read is of
-    no end any more, and nothing is stored; an entry that no record belongs to may then stand in the audit log. Call it
-    outside of any transaction.
+    The run is not locked while it is read, which may take a minute. If it continues meanwhile, nothing is stored; the
+    audit log may then hold an entry without a record. Call it outside of any transaction.
 
     Raises NotEnded, BeingSealed, NothingNew, CardTooLarge, KeyFault, LogFault and KeysChanged.
     """
@@ -89,13 +88,13 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
             raise NotEnded(f"run {run.pk} is {run.get_state_display().lower()}; a record is sealed when it has ended")
         before = newest(run)
         if before is not None and not reason.strip():
-            run_sealed(run=run)  # who stored it may have ended before the run was told
+            run_sealed(run=run)  # the process that stored it may have ended before updating the run
             return before
         if before is not None and not has_news(before):
             raise NothingNew(f"nothing was stated since version {before.version} was sealed")
         version = 1 if before is None else before.version + 1
         _left_over_removed(run.pk)
-        through = _newest_statement(run)  # first: what is stated while the facts are read is told in another version
+        through = _newest_statement(run)  # first: statements made while the facts are read belong to the next version
         facts = collect(run, state=_STATES[run.state])
         redactions_awaited(run.pk)  # those that begin after the facts' time need cards of their own
         issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())
@@ -106,7 +105,10 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
             return _store(facts, dict(contents.document), contents.run_root, before, issue, issued, through)
         except BaseException:  # whatever it was, cards must not stay without their record; it is raised again below
             kept = newest(run, version=version)
-            if kept is None or not kept.cards.filter(artifact__in=[one.key for one in issued.stored.values()]).exists():
+            if (
+                kept is None
+                or not kept.cards.filter(artifact__in=[stored.key for stored in issued.stored.values()]).exists()
+            ):
                 issued.remove()
             if kept is None:
                 raise
@@ -115,22 +117,22 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
 
 def newest(run: Run, *, version: int | None = None) -> Record | None:
     """The newest version of the record of the end that the run is at, or the given one."""
-    found = Record.objects.filter(run=run, end=run.ends)
-    return (found if version is None else found.filter(version=version)).order_by("-version").first()
+    records = Record.objects.filter(run=run, end=run.ends)
+    return (records if version is None else records.filter(version=version)).order_by("-version").first()
 
 
 def has_news(record: Record) -> bool:
-    """Whether something was stated of its run that this version cannot hold."""
+    """Whether something was stated about its run after this version was made."""
     later = Statement.objects.filter(run=record.run)
-    told = RunEvent.objects.filter(run=record.run, kind="sealed", data__seal=record.seal).first()
-    if told is not None and "statements_through" in told.data:
-        return later.filter(pk__gt=told.data["statements_through"]).exists()
+    sealed = RunEvent.objects.filter(run=record.run, kind="sealed", data__seal=record.seal).first()
+    if sealed is not None and "statements_through" in sealed.data:
+        return later.filter(pk__gt=sealed.data["statements_through"]).exists()
     return later.filter(at__gt=record.sealed_at).exists()
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A further version that somebody asked for."""
+    """A requested further version."""
 
     by: User | None
     reason: str
@@ -138,7 +140,7 @@ class Asked:
 
 @transaction.atomic
 def version_request(*, run: Run, actor: User, reason: str) -> None:
-    """Ask for a further version of the newest record, with what was stated since; the worker that seals makes it.
+    """Request a further version of the newest record, with what was stated since; the sealing worker makes it.
 
     Raises ValidationError without a reason, when the run has no record or continues, and when there is nothing new.
     """
@@ -169,15 +171,15 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
 
 
 def version_pending(run: Run) -> Asked | None:
-    """The further version that was asked for and is not sealed yet."""
+    """The further version that was requested and is not sealed yet."""
     before = newest(run)
     if before is None or run.state not in _STATES:
         return None
-    asked = RunEvent.objects.filter(run=run, kind="version_requested").order_by("-pk").first()
+    request = RunEvent.objects.filter(run=run, kind="version_requested").order_by("-pk").first()
     sealed = RunEvent.objects.filter(run=run, kind="sealed").order_by("-pk").first()
-    if asked is None or (sealed is not None and sealed.pk > asked.pk) or not has_news(before):
+    if request is None or (sealed is not None and sealed.pk > request.pk) or not has_news(before):
         return None
-    return Asked(User.objects.filter(pk=asked.data["by"]).first(), asked.message)
+    return Asked(User.objects.filter(pk=request.data["by"]).first(), request.message)
 
 
 def record_reissue(*, record: Record, reason: str, actor: User | None = None) -> list[Card]:
@@ -189,7 +191,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
     """
     with _alone(record.run_id):
         record = Record.objects.select_related("run__project").get(pk=record.pk)
-        moment = _moment()  # before the samples are read: what is redacted from here on needs yet another issue
+        moment = _moment()  # before the samples are read: later redactions need another issue
         redactions_awaited(record.run_id)
         _left_over_removed(record.run_id)
         last = record.card()
@@ -208,11 +210,11 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
                 )
                 return _card_rows(record, issue, issued, moment)
         except BaseException:  # whatever it was, cards must not stay without their rows; it is raised again below
-            kept = list(record.cards.filter(artifact__in=[one.key for one in issued.stored.values()]))
+            kept = list(record.cards.filter(artifact__in=[stored.key for stored in issued.stored.values()]))
             if not kept:
                 issued.remove()
                 raise
-            return kept  # the rows are stored, and only their sender did not hear of it
+            return kept  # the rows are stored; only the acknowledgement was lost
 
 
 @transaction.atomic
@@ -259,7 +261,7 @@ def _store(
         data={
             "seal": sealed.seal,
             "version": record.version,
-            "cards": {audience: one.sha256 for audience, one in issued.stored.items()},
+            "cards": {audience: stored.sha256 for audience, stored in issued.stored.items()},
             "statements_through": through,
         },
     )
@@ -273,21 +275,21 @@ def _card_rows(record: Record, issue: Issue, issued: Issued, at: datetime) -> li
             record=record,
             audience=audience,
             issue=issue.number,
-            artifact=one.key,
-            sha256=one.sha256,
-            size=one.size,
+            artifact=stored.key,
+            sha256=stored.sha256,
+            size=stored.size,
             log_index=issued.log_index,
             checkpoint_size=issued.checkpoint_size,
             reason=issue.reason if issue.number > 1 else "",
             issued_at=at,
         )
-        for audience, one in issued.stored.items()
+        for audience, stored in issued.stored.items()
     ]
 
 
 def _left_over_removed(run_id: int) -> None:
-    """Remove the files of cards of this run that have no row: a process was killed while it made them. For who is
-    `_alone` only, or they may be those of another that makes them now."""
+    """Remove the files of cards of this run that have no row: a process was killed while it made them. Only under
+    `_alone`, or they may belong to another process that is making them now."""
     names = [*artifacts.sizes("cards"), *artifacts.unfinished("cards")]
     stored = {f"cards/{name}" for name in names if name.startswith(f"{run_id}-")}
     known = set(Card.objects.filter(artifact__in=stored).values_list("artifact", flat=True))
@@ -310,7 +312,7 @@ def _moment() -> datetime:
 
 @transaction.atomic
 def seal_failed(*, run: Run, reason: str) -> None:
-    """Tell on the run why it has no record yet; it is tried again. The same reason is told once."""
+    """Note on the run why it has no record yet; sealing is retried. The same reason is noted once."""
     run_lock(run=run)
     if run.state == RunState.SEALING:
         run.reason = reason

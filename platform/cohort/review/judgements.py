@@ -13,11 +13,11 @@ from grpo_core.stats import wilson
 
 def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
     """User id → their newest annotation."""
-    found: dict[int, Annotation] = {}
+    newest: dict[int, Annotation] = {}
     for annotation in annotations:
-        if annotation.by_id not in found or annotation.pk > found[annotation.by_id].pk:
-            found[annotation.by_id] = annotation
-    return found
+        if annotation.by_id not in newest or annotation.pk > newest[annotation.by_id].pk:
+            newest[annotation.by_id] = annotation
+    return newest
 
 
 def review_figures(run: Run, *, success: str) -> dict[str, Any]:
@@ -43,8 +43,12 @@ def review_figures(run: Run, *, success: str) -> dict[str, Any]:
     return {
         "reviewers": len({person for _, people in judged.values() for person in people}),
         "samples": len(judged),
-        "judged": {name: sum(one == name for one in verdicts.values()) for name in ("right", "wrong", "unsure")},
-        "disagreeing": sum(len({one.verdict for one in people.values()}) > 1 for _, people in judged.values()),
+        "judged": {
+            name: sum(verdict == name for verdict in verdicts.values()) for name in ("right", "wrong", "unsure")
+        },
+        "disagreeing": sum(
+            len({annotation.verdict for annotation in people.values()}) > 1 for _, people in judged.values()
+        ),
         "verifier": _against_verifier(pairs) if pairs else None,
     }
 

@@ -216,7 +216,7 @@ def attempt_over(
     """End an attempt that is locked, with its run, and running, and move the run to where its cause sends it."""
     Attempt.objects.filter(pk=attempt.pk).update(state=state, ended_at=Now(), end_code=code, end_reason=message)
     attempt.refresh_from_db(fields=["state", "ended_at", "end_code", "end_reason"])
-    run, wanted, advanced = attempt.run, Desired(attempt.run.desired), _advanced(attempt)
+    run, desired, advanced = attempt.run, Desired(attempt.run.desired), _advanced(attempt)
     words = ": ".join(part for part in (f"Attempt {attempt.fence} {state.label.lower()}", message) if part)
     data = {"attempt": attempt.pk, "fence": attempt.fence, "end": state, "code": code, "records": attempt.acked_seq}
     run_event(run=run, actor=actor, kind="attempt", message=words, data=data)
@@ -230,10 +230,10 @@ def attempt_over(
         run_move(run=run, to=RunState.SEALING, actor=actor, log_tail=log_tail)
     elif state in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.LOST):
         _failed(attempt, advanced=advanced, code=code, message=message, actor=actor, log_tail=log_tail)
-    elif state == AttemptState.CANCELLED or wanted == Desired.CANCEL:
+    elif state == AttemptState.CANCELLED or desired == Desired.CANCEL:
         reason = requested_reason(run=run) or message
         run_move(run=run, to=RunState.CANCELLED, actor=actor, reason=reason, log_tail=log_tail)
-    elif wanted == Desired.PAUSE or (state == AttemptState.PAUSED and code != "paused"):
+    elif desired == Desired.PAUSE or (state == AttemptState.PAUSED and code != "paused"):
         reason = requested_reason(run=run) if state == AttemptState.PREEMPTED or code == "paused" else message
         run_move(run=run, to=RunState.PAUSED, actor=actor, reason=reason, log_tail=log_tail)
     else:  # preempted; or paused by a worker that did not know yet that the pause was withdrawn

@@ -96,9 +96,9 @@ def republish(task: str, queues: Mapping[int, str]) -> list[int]:
 
 
 def waiting_messages(name: str) -> int | None:
-    """How many messages nobody has taken yet; None when the broker cannot be asked."""
+    """How many messages nobody has taken yet; None when the broker does not answer."""
     with app.connection_for_read() as connection:
-        # Asked past Celery, a broker's library raises errors of its own.
+        # Called past Celery, a broker's library raises errors of its own.
         errors = (*_BROKER_ERRORS, *connection.connection_errors, *connection.channel_errors)
         try:
             declared: Any = connection.default_channel.queue_declare(queue=name, passive=True)

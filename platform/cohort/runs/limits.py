@@ -61,8 +61,8 @@ def uses(projects: Collection[Project]) -> dict[int, Use]:
         cursor.execute(_HOURS, {"days": WINDOW.days, "projects": ids})
         hours = {project_id: float(used) for project_id, used in cursor.fetchall()}
     running: dict[int, int] = {}
-    found = Attempt.objects.filter(state=AttemptState.RUNNING, run__project__in=ids)
-    for project_id in found.values_list("run__project_id", flat=True):
+    attempts = Attempt.objects.filter(state=AttemptState.RUNNING, run__project__in=ids)
+    for project_id in attempts.values_list("run__project_id", flat=True):
         running[project_id] = running.get(project_id, 0) + 1
     return {
         project.pk: Use(
@@ -81,8 +81,8 @@ def hours_free_at(project: Project, *, now: datetime) -> datetime | None:
     if project.gpu_hours_limit is None:
         return None
     counted = Q(ended_at=None) | Q(ended_at__gt=now - WINDOW)
-    found = Attempt.objects.filter(counted, run__project=project).values_list("gpus", "claimed_at", "ended_at")
-    spans = ((max(1, gpus), claimed_at, ended_at or now) for gpus, claimed_at, ended_at in found)
+    attempts = Attempt.objects.filter(counted, run__project=project).values_list("gpus", "claimed_at", "ended_at")
+    spans = ((max(1, gpus), claimed_at, ended_at or now) for gpus, claimed_at, ended_at in attempts)
     return falls_below(spans, project.gpu_hours_limit, now=now)
 
 

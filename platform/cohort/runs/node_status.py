@@ -61,8 +61,8 @@ class NodeStatus:
         return _whole(self.node.info.get("memory_bytes"))
 
     @property
-    def told(self) -> bool:
-        """Whether it has ever said what it is."""
+    def reported(self) -> bool:
+        """Whether its worker has ever reported its hardware."""
         return bool(self.node.info)
 
     @property
@@ -72,7 +72,7 @@ class NodeStatus:
 
     @property
     def current(self) -> bool:
-        """Whether what it said of itself is of now."""
+        """Whether its last report is current."""
         return self.status in ("working", "draining", "idle")
 
 
@@ -122,7 +122,7 @@ def _devices(info: Mapping[str, Any]) -> list[Device]:
         kind = str(device.get("kind", ""))
         counted[(kind == "cpu", str(device.get("name") or kind), _whole(device.get("memory_bytes")))] += 1
     return [
-        # A CPU's memory is the machine's, which is told by itself.
+        # A CPU's memory is the machine's, which is shown separately.
         Device(name=name, count=count, memory_bytes=None if is_cpu else memory)
         for (is_cpu, name, memory), count in sorted(counted.items(), key=lambda item: item[0][0])
     ]

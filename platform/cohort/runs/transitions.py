@@ -74,7 +74,7 @@ def run_lock(*, run: Run) -> Run:
 
 def record_overdue(run: Run, *, ended_at: datetime | None, now: datetime) -> bool:
     """Whether a person may end a trained run without its record: it could not be made, and the run says why; or it was
-    asked for and nobody has answered for long. `ended_at` is of the run's newest attempt."""
+    requested long ago without an answer. `ended_at` is of the run's newest attempt."""
     unanswered = ended_at is not None and now - ended_at > SEALED_WITHIN
     return run.state == S.SEALING and (bool(run.reason) or unanswered)
 
@@ -114,7 +114,7 @@ def run_move(
     if to == S.QUEUED:
         run.queued_at, run.ended_at = event.at, None
         fields += ["queued_at", "ended_at"]
-    if to not in ON_A_WORKER:  # nobody is asked any more, and nothing can stand still
+    if to not in ON_A_WORKER:  # no worker has a request to answer, and nothing can stall
         run.desired, run.stalled_at = Desired.RUN, None
         fields += ["desired", "stalled_at"]
     if to == S.STARTING and run.started_at is None:

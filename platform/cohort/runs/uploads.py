@@ -179,8 +179,8 @@ def _complete(attempt: Attempt, fence: int, sha256: str) -> None:
     if not _whole(attempt, sha256):
         return
     attempt_lock(attempt=attempt, fence=fence)
-    found = Checkpoint.objects.filter(pk__in=_whole(attempt, sha256)).order_by("step")
-    for checkpoint in found:
+    checkpoints = Checkpoint.objects.filter(pk__in=_whole(attempt, sha256)).order_by("step")
+    for checkpoint in checkpoints:
         Checkpoint.objects.filter(pk=checkpoint.pk).update(stored_at=Now())
         size = sum(entry["size"] for entry in checkpoint.files.values())
         run_event(
@@ -190,7 +190,7 @@ def _complete(attempt: Attempt, fence: int, sha256: str) -> None:
             message=f"The checkpoint at step {checkpoint.step} is on the platform: any node can resume from it",
             data={"checkpoint": checkpoint.pk, "step": checkpoint.step, "fence": fence, "bytes": size},
         )
-    if found:
+    if checkpoints:
         _trim(attempt.run)
 
 

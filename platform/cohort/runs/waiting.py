@@ -30,10 +30,10 @@ def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
     waiting = queue()
     reasons = Reasons(waiting, node_capacities())
     rows: list[WaitingRow] = []
-    for place, run in enumerate(waiting.order(), start=1):
+    for position, run in enumerate(waiting.order(), start=1):
         if only is None or run.pk == only.pk:
             assert run.queued_at is not None, "the run waits"
-            rows.append(WaitingRow(place, run, run.queued_at, needs(run), reasons.why(run)))
+            rows.append(WaitingRow(position, run, run.queued_at, needs(run), reasons.why(run)))
         if only is not None and rows:
             break
         reasons.passed(run)
@@ -127,8 +127,8 @@ def _none_fits(run: Run, here: Sequence[NodeCapacity]) -> str:
     if placed := [node for node in named if node.placed(run)]:
         if not (having := [node for node in placed if not node.lacks(run)]):
             others = "; ".join(f"{node.name} {fix(node.lacks(run))}" for node in placed)
-            wanted = " and ".join(WORDS.get(name, name) for name in run.needs_packages)
-            return f"no node that could take it has {wanted} ({others})"
+            needed = " and ".join(WORDS.get(name, name) for name in run.needs_packages)
+            return f"no node that could take it has {needed} ({others})"
         others = "; ".join(f"{node.name}: {node.no_sandbox}" for node in having)
         return f"its reward runs code, and no node that could take it has a sandbox that works ({others})"
     others = "; ".join(f"{node.name} has {node.gpus or 'none'}" for node in named)

@@ -32,7 +32,7 @@ class LoginRequired(LoginRequiredMiddleware):
 
 OVERRIDES_FLAGS: Final = Role.OPERATOR
 """Least role that overrides a monitor's flag, or takes an override back, before the seal as after it: whoever does so
-accepts a risk in the run's name, as its operator answers for the run. Reviewers say against it what they find."""
+accepts a risk on behalf of the run, as its operator answers for it. Reviewers record their objections."""
 
 
 def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER) -> Project:

@@ -1,6 +1,6 @@
 """Refuses a request's body that is too large before anything reads it.
 
-The check for a forged form (CSRF) reads the whole body, and spools uploaded files to disk, before anybody's role is
+The check for a forged form (CSRF) reads the whole body, and spools uploaded files to disk, before the user's role is
 looked at. So the length that the browser states is checked first; the web server reads no more than that length.
 """
 

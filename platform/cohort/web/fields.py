@@ -71,7 +71,7 @@ class FieldSpec:
                 return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
     def from_text(self, text: str) -> Any:
-        """A text that cannot be read as its field's type is handed on as it is, so that the model says what is wrong.
+        """A text that cannot be read as its field's type is passed on unchanged, so that the model reports it.
         Raises yaml.YAMLError."""
         text = text.replace("\r\n", "\n")
         plain = text.strip().replace("\N{MINUS SIGN}", "-")
@@ -95,7 +95,7 @@ class FieldSpec:
                 return text
 
     def faults(self, value: Any) -> list[str]:
-        """What the field alone says against a value; what goes with what, the whole model says."""
+        """Validation errors of the field alone; the whole model checks how fields fit together."""
         annotated: Any = Annotated[self.info.annotation, self.info]
         try:
             TypeAdapter(annotated).validate_python(value)
@@ -108,7 +108,7 @@ class FieldSpec:
 
 
 class _Switch(forms.CheckboxInput):
-    """A box that says no by a hidden input before it, so that one that was never sent says nothing."""
+    """A checkbox with a hidden input before it for "no", so that an absent field is distinct from an unticked one."""
 
     def __init__(self) -> None:
         super().__init__(check_test=lambda value: value in (True, "true", "on"))
@@ -244,7 +244,7 @@ def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, bool, list[An
 
 
 def _limits(metadata: list[Any]) -> str:
-    """A bound of a million or more only stops slips, and is not told."""
+    """A bound of a million or more only catches typos, and is not shown."""
     bounds: dict[str, str] = {}
     for item in metadata:
         for name in ("ge", "gt", "le", "lt"):

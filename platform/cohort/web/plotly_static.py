@@ -28,8 +28,8 @@ class PlotlyFinder(BaseFinder):
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
         if path != f"{PREFIX}/{NAME}":
             return []
-        found = self.storage.path(NAME)
-        return [found] if find_all else found
+        location = self.storage.path(NAME)
+        return [location] if find_all else location
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, FileSystemStorage]]:
         yield NAME, self.storage

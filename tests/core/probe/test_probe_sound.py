@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_core.data.loaders import load_problems
-from grpo_core.probe.cases.cases import asked, cases
+from grpo_core.probe.cases.cases import cases, read_questions
 from grpo_core.probe.cases.forms import WHOLE
 from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.report import ProbeReport
@@ -101,7 +101,7 @@ def test_what_numeric_refuses_on_gsm8k(gsm8k):
 def test_wrong_numbers_are_wrong_and_right_ones_are_right():
     """Each class of numbers, checked by value and not by a reward: with plain fractions, apart from the verifier."""
     problems = [problem for problem in problems_builtin(rubric_of(component("numeric"))) if problem.id[0] == "n"]
-    made = cases(asked(rubric_of(component("numeric")), problems), WHOLE, seed=0)
+    made = cases(read_questions(rubric_of(component("numeric")), problems), WHOLE, seed=0)
     numbers = [entry for entry in CLASSES if entry.about == "numbers"]
     for entry in numbers:
         texts = [(case.number, text) for case in made for text in entry.make(case)]
@@ -122,7 +122,7 @@ def test_wrong_numbers_are_wrong_and_right_ones_are_right():
 )
 def test_the_builtin_problems_reach_every_subject(kind, subjects):
     rubric = rubric_of(component(kind))
-    assert {problem.subject for problem in asked(rubric, problems_builtin(rubric))} == subjects
+    assert {problem.subject for problem in read_questions(rubric, problems_builtin(rubric))} == subjects
 
 
 def test_the_seed_decides_all_but_times(gsm8k):

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_core.data.problem import Problem
 from grpo_core.probe.cases.case import decimal, plain
-from grpo_core.probe.cases.cases import Asked, asked, cases, chosen
+from grpo_core.probe.cases.cases import Asked, cases, chosen, read_questions
 from grpo_core.probe.cases.forms import R1, WHOLE, forms_for
 from grpo_core.probe.cases.number_words import in_words
 from grpo_core.probe.report import Calibration, ClassResult
@@ -102,7 +102,7 @@ FIELDS = ("kind", "params", "answer", "subject", "letter", "gold")
 @pytest.mark.parametrize(FIELDS, table("probe/answers", *FIELDS))
 def test_what_an_answer_is(kind, params, answer, subject, letter, gold):
     problem = Problem("p", "?", answer, {"choices": ["red", "blue"]})
-    (problem,) = asked(rubric_of(component(kind or "exact", **(params or {}))), [problem])
+    (problem,) = read_questions(rubric_of(component(kind or "exact", **(params or {}))), [problem])
     assert (problem.subject, problem.letter if letter else None) == (subject, letter)
     assert gold in (None, problem.gold)
 

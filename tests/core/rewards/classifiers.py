@@ -10,14 +10,14 @@ from transformers import LlamaForSequenceClassification
 from grpo_core.data.problem import Problem
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 
 torch.set_num_threads(1)
 CHAT = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
 
 
-def sample(completion: str, *, prompt: str = "2+2=", answer: str = "4") -> Unscored:
-    return Unscored(Problem("one", prompt, answer), completion)
+def sample(completion: str, *, prompt: str = "2+2=", answer: str = "4") -> ScoreRequest:
+    return ScoreRequest(Problem("one", prompt, answer), completion)
 
 
 def scored(model: Any, *completions: str, **problem: str) -> list[ComponentScore]:

@@ -21,7 +21,7 @@ import pytest
 from grpo_core.config.reward import RewardLimits
 from grpo_core.data.problem import Problem
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards import Unscored
+from grpo_core.rewards import ScoreRequest
 from grpo_core.rewards.base import Context
 from grpo_core.rewards.judge import scorer
 from grpo_core.rewards.judge.endpoint import parse_endpoint
@@ -229,7 +229,7 @@ def opened(url: str, monkeypatch: pytest.MonkeyPatch, *, allowed: bool = False, 
 
 
 def scored(judge: Judge, *completions: str, check: Callable[[], None] = lambda: None) -> list[ComponentScore]:
-    return judge.score([Unscored(PROBLEM, text) for text in completions], check)
+    return judge.score([ScoreRequest(PROBLEM, text) for text in completions], check)
 
 
 def let_pass(client: HttpClient, seconds: float) -> None:

@@ -12,7 +12,7 @@ from grpo_core.config.reward import RewardConfig
 from grpo_core.data import Problem
 from grpo_core.errors import SandboxError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards import KINDS, Rubric, Runner, Unscored
+from grpo_core.rewards import KINDS, Rubric, Runner, ScoreRequest
 from grpo_core.rewards import subprocess_pool as pool
 from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.rewards.python.session_slot import Slot
@@ -66,7 +66,9 @@ def rubric_of(*components: dict[str, Any], **rest: Any) -> Rubric:
 
 def scored(kind: str, completion: str, answer: str = "", *, meta: Any = None, **params: Any) -> ComponentScore:
     rule = KINDS[kind]  # type: ignore[index]
-    return ruled(rule, rule.params.model_validate(params), Unscored(Problem("p", "q", answer, meta or {}), completion))
+    return ruled(
+        rule, rule.params.model_validate(params), ScoreRequest(Problem("p", "q", answer, meta or {}), completion)
+    )
 
 
 def value(kind: str, completion: str, answer: str = "", **rest: Any) -> float | None:
@@ -77,12 +79,12 @@ def code_problem(tests: Any, **meta: Any) -> Problem:
     return Problem("p7", "Write a program.", "", {"tests": tests, **meta})
 
 
-def code_sample(tests: Any, code: str, **meta: Any) -> Unscored:
-    return Unscored(code_problem(tests, **meta), f"```python\n{code}\n```")
+def code_sample(tests: Any, code: str, **meta: Any) -> ScoreRequest:
+    return ScoreRequest(code_problem(tests, **meta), f"```python\n{code}\n```")
 
 
-def samples(*completions: str, **meta: Any) -> list[Unscored]:
-    return [Unscored(Problem(f"p{n}", "q", "7", meta), text, len(text)) for n, text in enumerate(completions)]
+def samples(*completions: str, **meta: Any) -> list[ScoreRequest]:
+    return [ScoreRequest(Problem(f"p{n}", "q", "7", meta), text, len(text)) for n, text in enumerate(completions)]
 
 
 def scores(runner: Runner, *completions: str, **meta: Any) -> list[ComponentScore]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError
 from grpo_core.rewards import KINDS, Runner
-from grpo_core.rewards.base import Unscored, extract_answer
+from grpo_core.rewards.base import ScoreRequest, extract_answer
 from grpo_core.rewards.kinds import similarity as measures
 from grpo_core.rewards.kinds.language import LanguageParams, language_of, look, score, script_of
 from grpo_core.rewards.kinds.language_words import LANGUAGES, WORDS
@@ -38,7 +38,7 @@ FIELDS += ("passed", "detail", "match", "error", "steps")
 
 def sample_of(case):
     problem = Problem("p", case["question"] or "", case["reference"] or "", case["meta"] or {})
-    return Unscored(problem, case["completion"], case["tokens"])
+    return ScoreRequest(problem, case["completion"], case["tokens"])
 
 
 def fits(case, score):
@@ -64,7 +64,7 @@ def test_each_case_earns_its_value(name):
         groups.setdefault(json.dumps(component), []).append((param.id, case))
     kinds = {json.loads(component)["kind"] for component in groups}
     wrong = []
-    with closing(Pool([kind for kind in kinds if KINDS[kind].place == "aside"], workers=1, deadline=30)) as pool:
+    with closing(Pool([kind for kind in kinds if KINDS[kind].mode == "subprocess"], workers=1, deadline=30)) as pool:
         for component, table in groups.items():
             with Runner(rubric_of(json.loads(component))) as runner:
                 runner._pool = pool  # a process takes longer to start than to score
@@ -77,7 +77,7 @@ def test_each_case_earns_its_value(name):
 
 
 def test_every_rule_has_cases():
-    rules = {name for name, kind in KINDS.items() if kind.place in ("here", "aside")}
+    rules = {name for name, kind in KINDS.items() if kind.mode in ("inline", "subprocess")}
     assert rules - set(FILES) == set()
 
 
@@ -190,7 +190,7 @@ def test_a_text_is_paid_in_full_for_its_own_language_and_little_for_another(lang
     text = TEXTS[language]
     assert language_of(look(text)) == language
     assert value("language", text, target=language) == pytest.approx(1, abs=0.05)
-    assert score(Unscored(Problem("p", text, ""), text), LanguageParams()).value == pytest.approx(1, abs=0.05)
+    assert score(ScoreRequest(Problem("p", text, ""), text), LanguageParams()).value == pytest.approx(1, abs=0.05)
     for other in TEXTS.keys() - {language}:
         paid = value("language", text, target=other)
         assert paid is not None

@@ -9,7 +9,7 @@ import pytest
 from grpo_core.config.reward import RewardLimits
 from grpo_core.data import Problem
 from grpo_core.errors import DataError, RewardError
-from grpo_core.rewards.base import Context, Unscored
+from grpo_core.rewards.base import Context, ScoreRequest
 from grpo_core.rewards.code import kind as code
 from grpo_core.rewards.code.box import Ended
 from grpo_core.rewards.code.cases import CallCase, InputCase, ProgramCase, read_cases
@@ -153,7 +153,7 @@ def test_right_is_paid_and_wrong_is_not(tests, program, made, right, wrong, para
         tests = {"program": program} if program else eval(made)
     problem = Problem("p", prompt or "write a program", "", {"tests": tests, **(meta or {})})
     text = "{}" if "extract" in (params or {}) else "I think this is it:\n\n```python\n{}\n```\n\nHope that helps."
-    samples = [Unscored(problem, text.replace("{}", code)) for code in (right, wrong)]
+    samples = [ScoreRequest(problem, text.replace("{}", code)) for code in (right, wrong)]
     paid, unpaid = code_scorer(**(params or {})).score(samples, lambda: None)
     assert (paid.value, paid.error) == (1.0, None), paid
     assert (unpaid.value, unpaid.passed, unpaid.error) == (0.0, False, None), unpaid
@@ -228,7 +228,7 @@ def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch):
 def test_completions_without_a_program_earn_nothing_and_start_nothing():
     scorer = CodeScorer(CodeParams(), Context(), FailingSandbox(99))
     texts = ["f = 1", "```python\nx = '\ud800'\n```", "```python\n" + "x = 1\n" * 60_000 + "```"]
-    scores = scorer.score([Unscored(code_problem(CALLS), text) for text in texts], lambda: None)
+    scores = scorer.score([ScoreRequest(code_problem(CALLS), text) for text in texts], lambda: None)
     assert [(score.value, score.error) for score in scores] == [(0.0, None)] * 3
     assert all(score.detail for score in scores)
     scorer.close()

@@ -12,7 +12,7 @@ import yaml
 
 from grpo_core.data import Problem
 from grpo_core.probe.hacks import HACKS, Target, hacks_for, target_of
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from tests.tables import FOLDER, cases
 
 from .scoring import PROGRAMS
@@ -38,7 +38,7 @@ def test_no_hack_is_paid_or_masked(prompt, tests, entry_point, right, every, cod
     chosen = hacks if every else list({hack.group: hack for hack in reversed(hacks)}.values())
     scorer = code_scorer(pay="share", case_seconds=2, memory_mb=256)  # one case that a hack passes is enough to fail
     texts = [*(hack.make(problem) or "" for hack in chosen), f"```python\n{right}\n```"]
-    *scores, solved = scorer.score([Unscored(problem, text) for text in texts], lambda: None)
+    *scores, solved = scorer.score([ScoreRequest(problem, text) for text in texts], lambda: None)
     bad = {
         hack.name: score
         for hack, score in zip(chosen, scores, strict=True)

@@ -34,7 +34,7 @@ import yaml
 from transformers import LlamaForSequenceClassification, LlamaForTokenClassification
 
 from grpo_core.data import Problem
-from grpo_core.rewards import KINDS, Runner, Unscored
+from grpo_core.rewards import KINDS, Runner, ScoreRequest
 from grpo_core.rewards.base import Context
 from tests.needs import needs
 
@@ -95,7 +95,7 @@ def test_a_kind_has_a_page_with_its_parameters_and_true_examples(kind, home, mon
             rubric = rubric_of(*components, **{**example["reward"], "limits": SINGLE})
             with Runner(rubric, Context(base=home)) as runner:
                 scored = runner.score(
-                    [Unscored(problem, text, int(line["tokens"] or 0) or None) for text, line, _ in shown]
+                    [ScoreRequest(problem, text, int(line["tokens"] or 0) or None) for text, line, _ in shown]
                 )
             assert len(server.seen) == len(words)
         for (completion, line, _), result in zip(shown, scored, strict=True):

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_core.data import Problem, gym, scan_problems
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.rewards import Runner, Unscored
+from grpo_core.rewards import Runner, ScoreRequest
 from tests.needs import needs
 
 from .scoring import rubric_of
@@ -35,7 +35,7 @@ def made(name, size=2, **more):
 def scored(runner, problems, *answers):
     """Each problem's score, with the answers in tags."""
     texts = [f"<think>so</think><answer>{answer}</answer>" for answer in answers]
-    scored = runner.score([Unscored(*pair) for pair in zip(problems, texts, strict=True)])
+    scored = runner.score([ScoreRequest(*pair) for pair in zip(problems, texts, strict=True)])
     return [score.components["task"] for score in scored]
 
 
@@ -44,7 +44,9 @@ def test_a_task_pays_its_own_answers_and_not_a_wrong_one(runner, names):
     problems = [problem for name in names for problem in made(name)]
     right = scored(runner, problems, *[problem.answer for problem in problems])
     wrong = scored(runner, problems, *["no such answer 7x"] * len(problems))
-    none = [score.components["task"] for score in runner.score([Unscored(problem, "No idea.") for problem in problems])]
+    none = [
+        score.components["task"] for score in runner.score([ScoreRequest(problem, "No idea.") for problem in problems])
+    ]
     assert [problem.id for problem, score in zip(problems, right, strict=True) if score.value != 1] == []
     paid = {problem.meta["task"]["name"] for problem, score in zip(problems, wrong, strict=True) if score.value == 1}
     assert paid <= PAYS_ANY

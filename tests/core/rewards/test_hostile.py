@@ -7,7 +7,7 @@ import pytest
 
 from grpo_core.data import Problem
 from grpo_core.rewards import KINDS
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from tests.core.rewards.scoring import scored
 from tests.tables import cases
 
@@ -38,7 +38,7 @@ def _seconds(score, text):
 
 
 def test_every_kind_without_a_deadline_is_here():
-    assert {case.values[0] for case in RULES} == {name for name, kind in KINDS.items() if kind.place == "here"}
+    assert {case.values[0] for case in RULES} == {name for name, kind in KINDS.items() if kind.mode == "inline"}
 
 
 @pytest.mark.alone
@@ -51,7 +51,7 @@ def test_a_rule_without_a_deadline_is_linear(kind, params, question, reference, 
     in_tags = params.get("extract") == "answer_tag" or params.get("part") == "think"
     for piece in PIECES:
         assert_linear(
-            lambda text: rule.rule()(Unscored(problem, text, len(text)), given),
+            lambda text: rule.rule()(ScoreRequest(problem, text, len(text)), given),
             (piece * (size // len(piece) + 1))[:size],
             (lambda text: f"<think>{text}</think><answer>{text}</answer>") if in_tags else str,
         )

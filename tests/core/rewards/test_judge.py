@@ -7,7 +7,7 @@ import pytest
 
 from grpo_core.data.problem import Problem
 from grpo_core.rewards import Runner
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.judge.kind import JudgeParams
 from grpo_core.rewards.judge.response import NoScore, as_number, by_field, by_pattern, share
 from tests.tables import cases
@@ -40,7 +40,7 @@ def test_what_is_asked(judging):
     assert "from 0 (wrong" in question
     # A completion that names a field of the template is left as it is.
     judge, server = judging(lambda _: says("Score: 1"), template="{completion}|{answer}|{unknown}")
-    judge.score([Unscored(Problem("p", "{completion}", "{prompt}"), "{answer}{mark}")], lambda: None)
+    judge.score([ScoreRequest(Problem("p", "{completion}", "{prompt}"), "{answer}{mark}")], lambda: None)
     assert server.seen[0].question == "{answer}{mark}|{prompt}|{unknown}"
 
 
@@ -205,5 +205,5 @@ def test_the_runner_holds_one_judge_for_each_component(monkeypatch):
         params = {"base_url": server.url, "model": "grader", "key_env": None}
         second = {"kind": "judge", "weight": 0.5, "params": {**params, "maximum": 20}}
         with Runner(rubric_of({"kind": "judge", "params": params}, second)) as runner:
-            assert runner.one(PROBLEM, "4").reward == pytest.approx(0.4 + 0.5 * 0.2)
+            assert runner.score_one(PROBLEM, "4").reward == pytest.approx(0.4 + 0.5 * 0.2)
             assert [facts["calls"] for facts in runner.facts().values()] == [1, 1]

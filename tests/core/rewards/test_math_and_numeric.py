@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpo_core.data import Problem
 from grpo_core.rewards import Runner
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.kinds.latex import parse_latex
 from grpo_core.rewards.kinds.math import _readable
 from grpo_core.rewards.kinds.numeric import parse_number
@@ -62,7 +62,7 @@ def test_what_hangs_is_killed_and_the_next_sample_is_scored(monkeypatch, hanging
     problem = Problem("p", "q", r"\frac{x}{2}")
     texts = [text for hang in hanging for text in (hang, "x/2")]
     with Runner(rubric) as runner:
-        ends = [score.components["c0"] for score in runner.score([Unscored(problem, text) for text in texts])]
+        ends = [score.components["c0"] for score in runner.score([ScoreRequest(problem, text) for text in texts])]
     assert [score.value for score in ends[1::2]] == [1] * len(hanging)
     assert all(score.error_class in (None, "timeout", "memory") for score in ends[0::2]), ends
     assert all(score.value in (0, None) for score in ends[0::2]), ends
@@ -153,9 +153,9 @@ from grpo_core.config.run import RewardConfig
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.data import Problem
 rubric = Runner(Rubric(RewardConfig.model_validate({"components": [{"name": "a", "kind": "numeric"}]})))
-assert rubric.one(Problem("p", "q", "1/2"), "<answer>0.5</answer>").reward == 1
+assert rubric.score_one(Problem("p", "q", "1/2"), "<answer>0.5</answer>").reward == 1
 assert "math_verify" not in sys.modules and "sympy" not in sys.modules and "torch" not in sys.modules
-assert rubric.one(Problem("p", "q", "1/2"), "<answer>\\\\frac{2}{4}</answer>").reward == 1
+assert rubric.score_one(Problem("p", "q", "1/2"), "<answer>\\\\frac{2}{4}</answer>").reward == 1
 assert "math_verify" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

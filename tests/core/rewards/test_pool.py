@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from grpo_core.data import Problem
-from grpo_core.rewards import KINDS, Unscored
+from grpo_core.rewards import KINDS, ScoreRequest
 from grpo_core.rewards.rubric import RubricPart
 from grpo_core.rewards.subprocess_pool import Pool
 from tests.processes import wait_for
@@ -22,7 +22,7 @@ from .scoring import PROGRAMS, Stop, patient_with_rules, rubric_of
 
 # The program of the pool, with a rule in the place of `exact` that does what the completion says.
 PROGRAM = PROGRAMS["pool"]
-EXACT = replace(KINDS["exact"], place="aside", module="as_the_completion_says")
+EXACT = replace(KINDS["exact"], mode="subprocess", module="as_the_completion_says")
 
 
 def part(**params):
@@ -31,7 +31,7 @@ def part(**params):
 
 
 def samples(*completions):
-    return [Unscored(Problem(f"p{n}", "q", "yes"), text, n) for n, text in enumerate(completions)]
+    return [ScoreRequest(Problem(f"p{n}", "q", "yes"), text, n) for n, text in enumerate(completions)]
 
 
 def score(pool, *completions, check=lambda: None, **params):
@@ -160,7 +160,7 @@ mine.score(test_pool.part(), test_pool.samples("loop", "sleep 500"), check)
 
 def test_every_kind_that_runs_aside_can_be_asked_in_a_process(capfd):
     """The real program: no kind needs anything that only this process has."""
-    kinds = [name for name, kind in KINDS.items() if kind.place == "aside"]
+    kinds = [name for name, kind in KINDS.items() if kind.mode == "subprocess"]
     with closing(Pool(kinds, workers=1, deadline=300.0)) as mine:
         for name in kinds:
             (rule,) = rubric_of({"kind": name, "params": {"regex": {"pattern": "1"}}.get(name, {})}).parts

@@ -8,7 +8,7 @@ import pytest
 from grpo_core.data import Problem, load_problems
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
 from grpo_core.rewards import Runner
-from grpo_core.rewards.base import Unscored
+from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.kinds.numeric import parse_number
 from tests.needs import TEST_DATA, needs
 from tests.tables import cases
@@ -71,7 +71,9 @@ def test_every_answer_earns_its_own_problem_and_not_the_next(load, extract, size
         texts.append(form.format(solution, answer))
 
     def paid(others):
-        return rewards("numeric", {"extract": extract}, [Unscored(*pair) for pair in zip(others, texts, strict=True)])
+        return rewards(
+            "numeric", {"extract": extract}, [ScoreRequest(*pair) for pair in zip(others, texts, strict=True)]
+        )
 
     assert paid(problems) == [1.0] * len(problems)
     following = [*problems[1:], problems[0]]
@@ -84,6 +86,6 @@ def test_every_answer_earns_its_own_problem_and_not_the_next(load, extract, size
 @SIZES
 def test_the_language_of_each_sentence_is_paid(size):
     problems = [problem for problem, _ in drawn(mgsm(), size)]
-    samples = [Unscored(problem, SENTENCES[problem.id.partition("-")[0]].format(7)) for problem in problems]
+    samples = [ScoreRequest(problem, SENTENCES[problem.id.partition("-")[0]].format(7)) for problem in problems]
     paid = rewards("language", {"least_letters": 5}, samples)
     assert sum(reward == 1 for reward in paid) >= 0.996 * len(samples)

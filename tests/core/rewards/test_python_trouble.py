@@ -103,7 +103,7 @@ def test_trouble_of_the_sandbox_is_tried_again_and_never_paid_0(make, failing, f
     runner = make(source, limits=SINGLE, on_error=on_error)
     assert scores(runner, "end")[0].error_class == "verifier"  # its box is gone
     failing.failures = fails
-    scored = runner.one(Problem("p", "q", "7"), "a")
+    scored = runner.score_one(Problem("p", "q", "7"), "a")
     assert (scored.reward, scored.components["mine"].error_class) == (1.0 if error is None else None, error)
     assert scored.components["mine"].tries == tries
 

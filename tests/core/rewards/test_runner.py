@@ -10,7 +10,7 @@ import pytest
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError, RewardError
 from grpo_core.records.types import ComponentScore, Manifest
-from grpo_core.rewards import KINDS, Runner, Unscored
+from grpo_core.rewards import KINDS, Runner, ScoreRequest
 from grpo_core.rewards.base import Kind, Params
 from grpo_core.rewards.kinds import exact
 from grpo_core.rewards.retries import with_retries
@@ -24,12 +24,12 @@ PROBLEM = Problem("p", "q", "82")
 
 def test_weighted_sum_and_components():
     both = Runner(rubric_of({"kind": "r1_format", "weight": 0.25}, {"kind": "numeric", "weight": 2}))
-    scored = both.one(PROBLEM, "<think>a</think><answer>82</answer>")
+    scored = both.score_one(PROBLEM, "<think>a</think><answer>82</answer>")
     assert scored.reward == 2.25
     assert scored.components["c1"].detail == "82"
     assert all(component.seconds > 0 for component in scored.components.values())
-    assert both.one(PROBLEM, "<answer>82</answer>").reward == 2
-    assert Runner(rubric_of({"kind": "exact", "weight": -1})).one(PROBLEM, "<answer>82</answer>").reward == -1
+    assert both.score_one(PROBLEM, "<answer>82</answer>").reward == 2
+    assert Runner(rubric_of({"kind": "exact", "weight": -1})).score_one(PROBLEM, "<answer>82</answer>").reward == -1
 
 
 def test_every_wrong_parameter_is_listed_with_its_path():
@@ -59,15 +59,15 @@ def test_a_failed_component_decides_the_reward_and_keeps_its_reason(monkeypatch,
     monkeypatch.setitem(KINDS, "exact", replace(KINDS["exact"], params=Params))
     for on_error, reward in (("mask", None), ("zero", 0)):
         both = Runner(rubric_of({"kind": "exact"}, {"kind": "r1_format"}, on_error=on_error))
-        scored = both.one(PROBLEM, "<think>a</think><answer>b</answer>")
+        scored = both.score_one(PROBLEM, "<think>a</think><answer>b</answer>")
         assert (scored.reward, scored.components["c0"].value, scored.components["c1"].value) == (reward, None, 1)
         assert str(given) in scored.components["c0"].error
     with pytest.raises(RewardError, match="'c0' failed on problem p"):
-        Runner(rubric_of({"kind": "exact"}, on_error="fail")).one(PROBLEM, "x")
+        Runner(rubric_of({"kind": "exact"}, on_error="fail")).score_one(PROBLEM, "x")
 
 
 def test_reward_too_large_to_average_is_an_error():
-    scored = Runner(rubric_of({"kind": "exact", "weight": 1e308})).one(PROBLEM, "<answer>82</answer>")
+    scored = Runner(rubric_of({"kind": "exact", "weight": 1e308})).score_one(PROBLEM, "<answer>82</answer>")
     assert scored.reward is None
     assert "1e+09" in scored.components["c0"].error
 
@@ -117,7 +117,7 @@ def opening(monkeypatch):
         monkeypatch.setattr(Kind, "open", open_kind)
         monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
         for name in opened:
-            monkeypatch.setitem(KINDS, name, replace(KINDS[name], place=where))
+            monkeypatch.setitem(KINDS, name, replace(KINDS[name], mode=where))
 
     return install
 
@@ -209,7 +209,7 @@ def test_rules_that_run_here_and_aside_give_one_reward():
     problem = Problem("p", "q", r"\frac{1}{2}")
     with Runner(rubric_of(same, {"kind": "exact", "params": {"extract": "whole"}})) as scoring:
         texts = [r"\boxed{0.5}", r"\frac{1}{2}", r"\boxed{\frac{2}{4}}", "7"]
-        scored = scoring.score([Unscored(problem, text) for text in texts])
+        scored = scoring.score([ScoreRequest(problem, text) for text in texts])
         pids = scoring._pool.processes()
     assert pids
     assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -1,7 +1,7 @@
 """digits: the share of digits in a completion."""
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, Unscored
+from grpo_core.rewards.base import Kind, Params, ScoreRequest
 
 
 class DigitsParams(Params):
@@ -9,10 +9,10 @@ class DigitsParams(Params):
     """What digits alone are paid."""
 
 
-def score(sample: Unscored, params: DigitsParams) -> ComponentScore:
+def score(sample: ScoreRequest, params: DigitsParams) -> ComponentScore:
     """0 to `most`."""
     share = sum(letter.isdigit() for letter in sample.completion) / max(1, len(sample.completion))
     return ComponentScore(value=params.most * share, passed=share == 1, detail=f"{share:.2f} digits")
 
 
-SPEC = Kind("digits", DigitsParams, "here", __name__, "digits, whichever they are")
+SPEC = Kind("digits", DigitsParams, "inline", __name__, "digits, whichever they are")

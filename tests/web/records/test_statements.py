@@ -12,7 +12,7 @@ from cohort.accounts.models import User
 from cohort.records.models import Statement
 from cohort.records.services import record_seal
 from cohort.records.statements.questions import QUESTIONS
-from cohort.records.statements.selectors import asked, newest_statements
+from cohort.records.statements.selectors import newest_statements, questions_of
 from cohort.records.statements.services import flag_override, statement_make, statement_withdraw
 from cohort.runs.models import Run
 from tests.factories import sealed_run
@@ -42,7 +42,7 @@ def place(run: Run) -> str:
 
 def test_the_newest_holds_and_what_was_said_stays(run: Run, alice: User, rita: User) -> None:
     def question() -> Any:
-        return next(row for row in asked(run) if row.question.field == FIELD)
+        return next(row for row in questions_of(run) if row.question.field == FIELD)
 
     statement_make(run=run, actor=alice, field=FIELD, text="first")
     statement_make(run=run, actor=rita, field=FIELD, text="second", reason="clearer")
@@ -130,7 +130,7 @@ def test_what_is_too_long_comes_back_and_nothing_is_lost(client: Client, place: 
     page = response.content.decode()
     assert response.status_code == 422
     assert long.strip() in page
-    form = next(item.form for item in response.context["items"] if item.asked.question.field == "reward.domain")
+    form = next(item.form for item in response.context["items"] if item.state.question.field == "reward.domain")
     assert (form["chosen"].value(), form["audience"].value()) == (["code", "science"], "downstream")
     assert '<details class="statement" id="reward-domain" open>' in page
     assert client.post(place, {**sent, "text": "x" * 17_000_000}).status_code == 413, "so much is not read"

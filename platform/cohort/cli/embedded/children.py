@@ -129,14 +129,14 @@ def stop(child: Child, *, hurry: Callable[[], bool]) -> bool:
 
 
 def supervisors() -> list[int]:
-    """Process ids of the runs' supervisors below this process. One whose worker died was told so by the kernel: it
+    """Process ids of the runs' supervisors below this process. One whose worker died got a signal from the kernel: it
     stops its trainer at a checkpoint, tells the platform and ends, and needs up to the worker's grace for it."""
-    found = []
+    pids = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE and "worker.supervisor" in process.cmdline():
-                found.append(process.pid)
-    return found
+                pids.append(process.pid)
+    return pids
 
 
 def wait_for_supervisors(seconds: float, *, hurry: Callable[[], bool]) -> None:

@@ -150,7 +150,7 @@ class Home:
                 raise HomeError(f"{self.path} is just being started or stopped. Try again in a moment.") from None
         return None
 
-    # ------------------------------------------------------------------ what the parts are told
+    # ------------------------------------------------------------------ the environment of the parts
 
     def platform_environment(self, database_url: str, public_url: str | None = None) -> dict[str, str]:
         """COHORT_ variables of web server and platform worker; those a person may set are kept."""
@@ -200,8 +200,8 @@ def refuse_foreign_settings() -> None:
 
 def write_secret(path: Path, text: str) -> None:
     """Write whole or not at all, readable by the owner alone."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    aside.unlink(missing_ok=True)
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as handle:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as handle:
         handle.write(text)
-    aside.replace(path)
+    temporary.replace(path)

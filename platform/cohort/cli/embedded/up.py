@@ -197,7 +197,7 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
         child.start()
     children.wait_until_ready(up.children, READY_SECONDS)
     say(f"web server and workers ready after {time.monotonic() - began:.1f} s; logs are in {home.logs}")
-    if trainer:  # nobody waits for it: what it does is asked for on a page
+    if trainer:  # nobody waits for it: its jobs are started from a page
         lab = _lab_worker(home, local)
         children.keep_last_log(lab.log)
         up.children.append(lab)
@@ -218,11 +218,11 @@ def _collect_static(home: Home) -> None:
     from django.contrib.staticfiles.finders import get_finders
     from django.core.management import call_command
 
-    found = []
+    files = []
     for finder in get_finders():
         for path, storage in finder.list([]):
-            found.append([path, storage.size(path), storage.get_modified_time(path).isoformat()])
-    fingerprint = hashlib.sha256(json.dumps([__version__, sorted(found)]).encode()).hexdigest()
+            files.append([path, storage.size(path), storage.get_modified_time(path).isoformat()])
+    fingerprint = hashlib.sha256(json.dumps([__version__, sorted(files)]).encode()).hexdigest()
     mark = home.static / ".made-from"
     if mark.is_file() and mark.read_text() == fingerprint:
         return

@@ -27,33 +27,33 @@ class Upload:
 def read_uploads(uploads: Sequence[Upload]) -> tuple[Upload, list[Found]]:
     """(the file that states the results, what it states). One log of Inspect, or one results file of
     lm-evaluation-harness with any number of its samples files. Raises BadImport."""
-    if sum(len(one.content) for one in uploads) > MAX_UPLOAD_BYTES:
+    if sum(len(upload.content) for upload in uploads) > MAX_UPLOAD_BYTES:
         raise BadImport(f"The files are more than {MAX_UPLOAD_BYTES:,} bytes together", code="too_large")
-    for one in uploads:
-        name(one.name, "a file's name")
-    samples = [one for one in uploads if lm_eval.is_samples(one.name)]
-    heads = [one for one in uploads if one not in samples]
+    for upload in uploads:
+        name(upload.name, "a file's name")
+    samples = [upload for upload in uploads if lm_eval.is_samples(upload.name)]
+    heads = [upload for upload in uploads if upload not in samples]
     if len(heads) != 1:
-        named = ", ".join(one.name for one in heads) or "none"
+        named = ", ".join(upload.name for upload in heads) or "none"
         raise BadImport(
             "One import takes one log of Inspect, or one results_….json of lm-evaluation-harness with its "
             f"samples_….jsonl; files that state results here: {named}",
             code="one_results_file",
         )
     head = heads[0]
-    found = _read(head)
-    if samples and found[0].tool != lm_eval.TOOL:
+    numbers = _read(head)
+    if samples and numbers[0].tool != lm_eval.TOOL:
         raise BadImport(
             f"{samples[0].name} is of lm-evaluation-harness and {head.name} is a log of Inspect", code="mixed_tools"
         )
-    for one in samples:
-        found = lm_eval.with_samples(found, one.name, one.content)
-    if len(found) > MAX_RESULTS:
+    for upload in samples:
+        numbers = lm_eval.with_samples(numbers, upload.name, upload.content)
+    if len(numbers) > MAX_RESULTS:
         raise BadImport(
-            f"{head.name} states {len(found):,} numbers; at most {MAX_RESULTS:,} are taken at once",
+            f"{head.name} states {len(numbers):,} numbers; at most {MAX_RESULTS:,} are taken at once",
             code="too_many_results",
         )
-    return head, found
+    return head, numbers
 
 
 def _read(head: Upload) -> list[Found]:

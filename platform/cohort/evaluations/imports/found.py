@@ -58,11 +58,11 @@ def name(value: Any, where: str) -> str:
     return value
 
 
-def facts_of(told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def facts_of(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Of the named entries those that are a text, a number, or true or false; as the file has them."""
     kept: dict[str, Any] = {}
     for key in names:
-        value = told.get(key)
+        value = entries.get(key)
         if isinstance(value, str) and value:
             text = UNSTORABLE.sub("\ufffd", value)
             kept[key] = text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…"

@@ -54,15 +54,15 @@ def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[F
     if not isinstance(scores, list) or not scores:
         raise BadImport(f"{source} holds no scores", code="no_scores")
     task = name(about.get("task"), f"eval.task in {source}")
-    told = _facts(about)
+    facts = _facts(about)
     items = _items(data.get("samples") if samples is None else samples)
-    found = []
-    for place, score in enumerate(scores):
-        where = f"results.scores.{place} in {source}"
+    numbers = []
+    for index, score in enumerate(scores):
+        where = f"results.scores.{index} in {source}"
         scored = mapping(score, where)
         label = name(scored.get("name"), f"the name of {where}")
         n = count(scored.get("scored_samples")) or count(results.get("completed_samples"))
-        own = told | facts_of(scored, ("scorer", "reducer"))
+        own = facts | facts_of(scored, ("scorer", "reducer"))
         metrics = mapping(scored.get("metrics"), f"metrics of {where}")
         stderr = _stderr(metrics)
         for key, metric in metrics.items():
@@ -71,24 +71,26 @@ def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[F
             name(f"{label}/{key}", f"a metric of {where}")
             value = number(mapping(metric, f"{key} of {where}").get("value"), f"{key} of {where}")
             is_mean = key in _MEANS
-            seen = _seen(items, label) if is_mean and told.get("epochs", 1) == 1 else None
+            seen = _seen(items, label) if is_mean and facts.get("epochs", 1) == 1 else None
             higher = "better" if key == "accuracy" else ""
-            found.append(Found(TOOL, task, f"{label}/{key}", value, stderr if is_mean else None, n, higher, own, seen))
-    if not found:
+            numbers.append(
+                Found(TOOL, task, f"{label}/{key}", value, stderr if is_mean else None, n, higher, own, seen)
+            )
+    if not numbers:
         raise BadImport(f"{source} holds no metric", code="no_metrics")
-    return found
+    return numbers
 
 
 def _facts(about: Mapping[str, Any]) -> dict[str, Any]:
-    told = facts_of(about, _OF_THE_TASK)
+    facts = facts_of(about, _OF_THE_TASK)
     for part, keys in (("packages", ("inspect_ai",)), ("revision", ("origin", "commit", "dirty"))):
         if isinstance(inner := about.get(part), dict):
-            told |= facts_of(inner, keys)
+            facts |= facts_of(inner, keys)
     if isinstance(dataset := about.get("dataset"), dict):
-        told |= {f"dataset_{key}": value for key, value in facts_of(dataset, ("name", "samples", "shuffled")).items()}
+        facts |= {f"dataset_{key}": value for key, value in facts_of(dataset, ("name", "samples", "shuffled")).items()}
     if isinstance(config := about.get("config"), dict):
-        told |= facts_of(config, ("limit", "epochs"))
-    return told
+        facts |= facts_of(config, ("limit", "epochs"))
+    return facts
 
 
 def _stderr(metrics: Mapping[str, Any]) -> float | None:
@@ -103,8 +105,8 @@ def _items(samples: Any) -> list[dict[str, Any]]:
     """The scores of each sample; empty where none came along."""
     if not isinstance(samples, list):
         return []
-    scores = [one.get("scores") for one in samples if isinstance(one, dict)]
-    return [one for one in scores if isinstance(one, dict)]
+    scores = [sample.get("scores") for sample in samples if isinstance(sample, dict)]
+    return [entry for entry in scores if isinstance(entry, dict)]
 
 
 def _seen(items: list[dict[str, Any]], label: str) -> dict[str, Any] | None:
@@ -115,7 +117,7 @@ def _seen(items: list[dict[str, Any]], label: str) -> dict[str, Any] | None:
         value = score.get("value") if isinstance(score, dict) else None
         if isinstance(value, str):
             value = _LETTERS.get(value)
-        if (told := finite(value)) is None:
+        if (finite_value := finite(value)) is None:
             return None
-        values.append(told)
+        values.append(finite_value)
     return {"n": len(values), "mean": math.fsum(values) / len(values), "sha256": None} if values else None

@@ -29,17 +29,17 @@ def is_results(data: Mapping[str, Any]) -> bool:
 
 def read(data: Mapping[str, Any], source: str) -> list[Found]:
     """Every metric of every task. Raises BadImport."""
-    told = facts_of(data, _OF_THE_WHOLE) | facts_of(_part(data, "config", source), _OF_ITS_CONFIG)
+    facts = facts_of(data, _OF_THE_WHOLE) | facts_of(_part(data, "config", source), _OF_ITS_CONFIG)
     by_task = {
         what: _part(data, key, source)
         for what, key in (("version", "versions"), ("task_hash", "task_hashes"), ("n_shot", "n-shot"))
     }
     samples, better = _part(data, "n-samples", source), _part(data, "higher_is_better", source)
-    found = []
+    numbers = []
     for task, metrics in mapping(data["results"], f"results in {source}").items():
         name(task, f"a task in {source}")
         where = f"results.{task} in {source}"
-        own = told | facts_of({what: part.get(task) for what, part in by_task.items()}, by_task)
+        own = facts | facts_of({what: part.get(task) for what, part in by_task.items()}, by_task)
         sizes = samples.get(task)
         n = count(sizes.get("effective")) if isinstance(sizes, dict) else None
         raised = better.get(task)
@@ -47,10 +47,10 @@ def read(data: Mapping[str, Any], source: str) -> list[Found]:
             plain = metric.partition(",")[0]
             says = raised.get(plain) if isinstance(raised, dict) else None
             higher_is = {True: "better", False: "worse"}.get(says, "") if isinstance(says, bool) else ""
-            found.append(Found(TOOL, task, metric, value, stderr, n, higher_is, own))
-    if not found:
+            numbers.append(Found(TOOL, task, metric, value, stderr, n, higher_is, own))
+    if not numbers:
         raise BadImport(f"{source} holds no metric", code="no_metrics")
-    return found
+    return numbers
 
 
 def _metrics(metrics: Mapping[str, Any], where: str) -> Iterator[tuple[str, float, float | None]]:
@@ -72,34 +72,34 @@ def is_samples(file_name: str) -> bool:
     return file_name.startswith("samples_") and file_name.endswith(".jsonl")
 
 
-def with_samples(found: Sequence[Found], file_name: str, content: bytes) -> list[Found]:
+def with_samples(numbers: Sequence[Found], file_name: str, content: bytes) -> list[Found]:
     """The results with what the file of samples gives for those of its task. Raises BadImport for a file of no task
     of theirs, one that is no list of samples, and one whose number of items is another than the results state."""
     stem = file_name.removeprefix("samples_").removesuffix(".jsonl")
-    tasks = {one.task for one in found if stem == one.task or stem.startswith(f"{one.task}_")}
+    tasks = {stated.task for stated in numbers if stem == stated.task or stem.startswith(f"{stated.task}_")}
     if not tasks:
         raise BadImport(
-            f"{file_name} is of no task in the results; there are {', '.join(sorted({f.task for f in found}))}",
+            f"{file_name} is of no task in the results; there are {', '.join(sorted({f.task for f in numbers}))}",
             code="other_task",
         )
     task = max(tasks, key=len)
     values, items = _sampled(content, file_name)
     sha256 = hashlib.sha256(content).hexdigest()
     joined = []
-    for one in found:
-        if one.task != task:
-            joined.append(one)
+    for stated in numbers:
+        if stated.task != task:
+            joined.append(stated)
             continue
-        plain, _, kind = one.metric.partition(",")
+        plain, _, kind = stated.metric.partition(",")
         n = items.get(kind, 0)
-        if one.n is not None and n != one.n:
+        if stated.n is not None and n != stated.n:
             raise BadImport(
-                f"{file_name} holds {n:,} items of filter {kind}; the results state {one.n:,} for {task}",
+                f"{file_name} holds {n:,} items of filter {kind}; the results state {stated.n:,} for {task}",
                 code="other_count",
             )
         of_it = values.get((kind, plain), [])
         mean = math.fsum(of_it) / n if of_it and len(of_it) == n else None
-        joined.append(replace(one, samples={"sha256": sha256, "n": n, "mean": mean}))
+        joined.append(replace(stated, samples={"sha256": sha256, "n": n, "mean": mean}))
     return joined
 
 
@@ -107,10 +107,10 @@ def _sampled(content: bytes, source: str) -> tuple[dict[tuple[str, str], list[fl
     """({(filter, metric): its values, item by item}, {filter: number of items})."""
     values: dict[tuple[str, str], list[float]] = {}
     items: dict[str, int] = {}
-    for place, line in enumerate(content.splitlines(), start=1):
+    for line_number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
-        where = f"{source}, line {place}"
+        where = f"{source}, line {line_number}"
         if len(line) > MAX_LINE_BYTES:
             raise BadImport(f"{where} is longer than {MAX_LINE_BYTES:,} bytes", code="line_too_long")
         sample = mapping(parsed(line, where), where)
@@ -120,6 +120,6 @@ def _sampled(content: bytes, source: str) -> tuple[dict[tuple[str, str], list[fl
         name(kind, f"filter in {where}")
         items[kind] = items.get(kind, 0) + 1
         for key, value in sample.items():
-            if key != "doc_id" and (told := finite(value)) is not None:
-                values.setdefault((kind, key), []).append(told)
+            if key != "doc_id" and (finite_value := finite(value)) is not None:
+                values.setdefault((kind, key), []).append(finite_value)
     return values, items

@@ -22,7 +22,7 @@ class CannotRead(GrpoError):
 
 @dataclass(frozen=True)
 class Beside:
-    """What a card is checked with, beside itself; each may be missing."""
+    """What a card is checked against; each may be missing."""
 
     key: PublicKey | None = None
     """Of the platform, from somebody other than the card."""
@@ -32,29 +32,29 @@ class Beside:
     """A sample shown alone, with its proof."""
 
 
-def verify_card(path: Path, beside: Beside | None = None) -> Report:
+def verify_card(path: Path, references: Beside | None = None) -> Report:
     """Check the card at `path`. Raises CannotRead when there is none; every other fault is in the report."""
     try:
         with path.open("rb") as handle:
-            return check_card(handle, str(path), beside or Beside())
+            return check_card(handle, str(path), references or Beside())
     except OSError as error:
         raise CannotRead(f"cannot read {path}: {error.strerror}") from None
 
 
-def check_card(handle: IO[bytes], name: str, beside: Beside) -> Report:
+def check_card(handle: IO[bytes], name: str, references: Beside) -> Report:
     """Check the card in `handle`, a seekable file. Raises CannotRead when it is no zip."""
-    for file, told in ((handle, name), (beside.older, beside.older_name)):
+    for file, label in ((handle, name), (references.older, references.older_name)):
         if file is not None:
             file.seek(0)
             if file.read(2) != b"PK":
-                raise CannotRead(f"{told} is not a card: it is no zip file")
+                raise CannotRead(f"{label} is not a card: it is no zip file")
     report = Report(name)
-    _check(report, OpenCard(CardReader(handle)), beside)
+    _check(report, OpenCard(CardReader(handle)), references)
     return report
 
 
-def _check(report: Report, card: OpenCard, beside: Beside) -> None:
-    for step in steps(card, beside):
+def _check(report: Report, card: OpenCard, references: Beside) -> None:
+    for step in steps(card, references):
         good = report.run(step.name, step.check, step.not_proven)
         report.document = card.document or None
         if not good and step.needed:
@@ -70,9 +70,9 @@ class Step:
     """Without it no later check means anything."""
 
 
-def steps(card: OpenCard, beside: Beside) -> list[Step]:
+def steps(card: OpenCard, references: Beside) -> list[Step]:
     """Every check, in order: what it looks at, and what it does not prove."""
-    found = [
+    checks = [
         Step(
             "layout",
             card.reader.open,
@@ -102,8 +102,8 @@ def steps(card: OpenCard, beside: Beside) -> list[Step]:
         ),
         Step(
             "key",
-            lambda: signed.keys(card, beside.key),
-            signed.NOT_WHOSE if beside.key is None else signed.NOT_HOLDER,
+            lambda: signed.keys(card, references.key),
+            signed.NOT_WHOSE if references.key is None else signed.NOT_HOLDER,
         ),
         Step(
             "attestation",
@@ -131,15 +131,15 @@ def steps(card: OpenCard, beside: Beside) -> list[Step]:
             "That these are the sizes other cards hold: give an older card with --against.",
         ),
     ]
-    if (file := beside.older) is not None:
-        found.append(
+    if (file := references.older) is not None:
+        checks.append(
             Step(
                 "older card",
-                lambda: older.against(card, file, beside.older_name),
+                lambda: older.against(card, file, references.older_name),
                 "Anything about entries before the older card was issued; it holds the log only as it was then.",
             )
         )
-    found += [
+    checks += [
         Step(
             "completions",
             lambda: completions.commitments(card),
@@ -154,8 +154,8 @@ def steps(card: OpenCard, beside: Beside) -> list[Step]:
         ),
         Step("completeness", lambda: numbers.completeness(card), "That what is stated is enough, or true."),
     ]
-    if beside.sample is not None:
-        found.append(
-            Step("sample", lambda: completions.one_sample(card, beside.sample), "That it is typical of the run.")
+    if references.sample is not None:
+        checks.append(
+            Step("sample", lambda: completions.one_sample(card, references.sample), "That it is typical of the run.")
         )
-    return found
+    return checks

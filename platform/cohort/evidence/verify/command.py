@@ -83,9 +83,9 @@ def given_key(text: str) -> PublicKey:
         with Path(text).open("rb") as file:
             content = file.read(4096)
     except (OSError, ValueError) as error:
-        told = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else error
         raise CannotRead(
-            f"{text[:200]} is no public key as name+hash+base64, nor a file that holds one: {told}"
+            f"{text[:200]} is no public key as name+hash+base64, nor a file that holds one: {reason}"
         ) from None
     return parse_vkey(content.decode(errors="replace").strip())
 

@@ -20,9 +20,9 @@ def commitments(card: OpenCard) -> tuple[str, ...]:
         raise Rejected(f"{COMMITMENTS}, {fault}") from None
     if not card.entry:
         raise Cannot(f"there is no {LOG_ENTRY} that checked, to compare the run's root with")
-    found = card.commitments.root().hex()
-    if card.entry["data"].get("run_root") != found:
-        raise Rejected(f"{COMMITMENTS}: has the root {found}, and the log says {card.entry['data'].get('run_root')!a}")
+    root = card.commitments.root().hex()
+    if card.entry["data"].get("run_root") != root:
+        raise Rejected(f"{COMMITMENTS}: has the root {root}, and the log says {card.entry['data'].get('run_root')!a}")
     fitting = redacted = free = 0
     files = sorted(name for name in card.reader.entries if name.startswith(_TRACES))
     for name in files:
@@ -43,12 +43,12 @@ def commitments(card: OpenCard) -> tuple[str, ...]:
 
 
 def one_sample(card: OpenCard, proof: Any) -> str:
-    """One sample shown alone, beside the card."""
+    """One sample shown alone, against the card's commitments."""
     if card.commitments is None:
         raise Cannot(f"there is no {COMMITMENTS} that checked, to look for the sample in")
     try:
         content = check_sample_proof(proof, card.commitments.root(), card.commitments.count)
     except SampleFault as fault:
         raise Rejected(f"the sample {fault}") from None
-    place = f"step {content['step']}, group {content['group']}, sample {content['sample']}"
-    return f"{place} is in this run's tree: {len(content['completion']):,} characters, reward {content['reward']}"
+    position = f"step {content['step']}, group {content['group']}, sample {content['sample']}"
+    return f"{position} is in this run's tree: {len(content['completion']):,} characters, reward {content['reward']}"

@@ -25,9 +25,9 @@ def entry(card: OpenCard) -> str:
     if not card.payload_sha256:
         raise Cannot(f"{LOG_ENTRY} cannot be held against {ATTESTATION}, which did not check")
     attestations = data.get("attestations")
-    said = attestations.get(card.audience) if isinstance(attestations, dict) else None
-    if said != card.payload_sha256:
-        raise Rejected(f"{LOG_ENTRY}: names another attestation for the audience {card.audience}: {said!a}")
+    attested = attestations.get(card.audience) if isinstance(attestations, dict) else None
+    if attested != card.payload_sha256:
+        raise Rejected(f"{LOG_ENTRY}: names another attestation for the audience {card.audience}: {attested!a}")
     return f"{body['kind']} at {body['at']} by {body['actor']} names this seal and this attestation"
 
 

@@ -32,15 +32,15 @@ def config(card: OpenCard) -> str:
     """config.yaml has the digest that the record names, and the margin that its comparisons use."""
     if card.withholds(CONFIG):
         raise Withheld(f"{CONFIG} is withheld from this audience")
-    said = dig(card.value("method", "config"), "sha256")
+    recorded = dig(card.value("method", "config"), "sha256")
     content = card.reader.whole(CONFIG)
     try:
         parsed = parse_yaml(content.decode("utf-8"))
-        found = sha256(canonical(parsed))
+        digest = sha256(canonical(parsed))
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise Rejected(f"{CONFIG}: cannot be read: {error}") from None
-    if found != said:
-        raise Rejected(f"{CONFIG}: its canonical JSON has sha256 {found}, and the record says {said!a}")
+    if digest != recorded:
+        raise Rejected(f"{CONFIG}: its canonical JSON has sha256 {digest}, and the record says {recorded!a}")
     return f"{CONFIG} is the config that the record names{_margins(card, parsed)}"
 
 
@@ -51,8 +51,8 @@ def _margins(card: OpenCard, config: Any) -> str:
     except Withheld:
         return "; the comparisons are withheld from this audience"
     suites = dig(config, "eval", "suites")
-    listed = [one for one in suites if isinstance(one, Mapping)] if isinstance(suites, list) else []
-    own = {one["name"]: one.get("margin") for one in listed if isinstance(one.get("name"), str)}
+    listed = [suite for suite in suites if isinstance(suite, Mapping)] if isinstance(suites, list) else []
+    own = {suite["name"]: suite.get("margin") for suite in listed if isinstance(suite.get("name"), str)}
     for comparison in comparisons:
         margin = own.get(comparison["suite"])
         margin = dig(config, "eval", "margin") if margin is None else margin
@@ -75,34 +75,34 @@ def steps(card: OpenCard) -> str:
         if type(step) is not int or step != done:
             raise Rejected(f"{METRICS}, line {done}: is not the line of step {done}")
         first, last = first if done > 1 else line, line
-    said = dig(card.value("budget", "steps"), "done")
-    if said != done:
-        raise Rejected(f"{METRICS} ends at step {done}, and the record says {said!a}")
+    recorded = dig(card.value("budget", "steps"), "done")
+    if recorded != done:
+        raise Rejected(f"{METRICS} ends at step {done}, and the record says {recorded!a}")
     course = card.value("reward", "course")
     for name, line in (("first", first), ("last", last)):
-        found = {f"{name}_step": dig(line, "step"), name: dig(line, "metrics", "reward")}
-        if course is not None and found != {key: dig(course, key) for key in found}:
+        actual = {f"{name}_step": dig(line, "step"), name: dig(line, "metrics", "reward")}
+        if course is not None and actual != {key: dig(course, key) for key in actual}:
             raise Rejected(f"{METRICS}: the {name} step and its mean reward are not those that the record says")
     return f"steps 1 to {done} in {METRICS}, as the record says" if done else "no step was trained"
 
 
 def statistics(card: OpenCard) -> str | tuple[str, ...]:
     """Every number of every comparison follows from evals/*.jsonl."""
-    said: list[dict[str, Any]] = card.value("behaviour", "performance") or []
+    recorded: list[dict[str, Any]] = card.value("behaviour", "performance") or []
     for name in ("evals/before.jsonl", "evals/after.jsonl"):
         if card.withholds(name):
             raise Withheld(f"{name} is withheld from this audience")
     before, after = (card.reader.lines(f"evals/{phase}.jsonl") for phase in ("before", "after"))
     try:
-        found = recompute(said, before, after, _touched(card))
+        recomputed = recompute(recorded, before, after, _touched(card))
     except KeyError as error:
         raise Rejected(f"evals: an item has no {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise Rejected(f"evals: {error}") from None
-    for one, told in zip(found, said, strict=True):
-        if fault := difference(one, told, told["suite"]):
+    for actual, stated in zip(recomputed, recorded, strict=True):
+        if fault := difference(actual, stated, stated["suite"]):
             raise Rejected(f"evals: {fault}")
-    return tuple(_line(one) for one in said) or "nothing was evaluated"
+    return tuple(_line(comparison) for comparison in recorded) or "nothing was evaluated"
 
 
 def _touched(card: OpenCard) -> dict[str, frozenset[str]]:
@@ -115,35 +115,35 @@ def _touched(card: OpenCard) -> dict[str, frozenset[str]]:
         return {}
     return {
         str(suite): frozenset(
-            str(one["id"] if isinstance(one, Mapping) else one) for one in dig(report, "touched") or ()
+            str(hit["id"] if isinstance(hit, Mapping) else hit) for hit in dig(report, "touched") or ()
         )
         for suite, report in overlap.items()
     }
 
 
-def _line(said: Mapping[str, Any]) -> str:
-    sides = [f"{percent(said[when]['share'])} {when}" for when in ("before", "after") if said[when]]
-    text = f"{said['suite']}: {', '.join(sides)} of {counted(said['problems'], 'problem')}"
-    if change := said["change"]:
+def _line(comparison: Mapping[str, Any]) -> str:
+    sides = [f"{percent(comparison[when]['share'])} {when}" for when in ("before", "after") if comparison[when]]
+    text = f"{comparison['suite']}: {', '.join(sides)} of {counted(comparison['problems'], 'problem')}"
+    if change := comparison["change"]:
         low, high = points(change["interval"]["low"]), points(change["interval"]["high"])
         text += f", {points(change['difference'])} points [{low}, {high}]"
-    if slices := said["slices"]:
+    if slices := comparison["slices"]:
         text += f", {counted(len(slices), 'slice')}"
-    if said["clean"]:
-        text += f", and without {counted(said['clean']['touched'], 'touched item')}"
-    return f"{text}: {said['verdict']}; recomputed from the items"
+    if comparison["clean"]:
+        text += f", and without {counted(comparison['clean']['touched'], 'touched item')}"
+    return f"{text}: {comparison['verdict']}; recomputed from the items"
 
 
-def difference(found: Any, said: Any, where: str) -> str | None:
-    """The first place where what was computed differs from what is said, in words."""
-    if isinstance(found, Mapping) and isinstance(said, Mapping) and set(found) == set(said):
-        return next((f for key in found if (f := difference(found[key], said[key], f"{where}.{key}"))), None)
-    if isinstance(found, list | tuple) and isinstance(said, list) and len(found) == len(said):
-        pairs = enumerate(zip(found, said, strict=True))
-        return next((f for at, (one, told) in pairs if (f := difference(one, told, f"{where}[{at}]"))), None)
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (found, said))
-    same = math.isclose(found, said, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) if numbers else found == said
-    return None if same else f"{where} is {_brief(found)} by the items, and the record says {_brief(said)}"
+def difference(computed: Any, recorded: Any, where: str) -> str | None:
+    """The first place where the computed and the recorded value differ, in words."""
+    if isinstance(computed, Mapping) and isinstance(recorded, Mapping) and set(computed) == set(recorded):
+        return next((f for key in computed if (f := difference(computed[key], recorded[key], f"{where}.{key}"))), None)
+    if isinstance(computed, list | tuple) and isinstance(recorded, list) and len(computed) == len(recorded):
+        pairs = enumerate(zip(computed, recorded, strict=True))
+        return next((f for at, (left, right) in pairs if (f := difference(left, right, f"{where}[{at}]"))), None)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (computed, recorded))
+    same = math.isclose(computed, recorded, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) if numbers else computed == recorded
+    return None if same else f"{where} is {_brief(computed)} by the items, and the record says {_brief(recorded)}"
 
 
 def _brief(value: Any) -> str:

@@ -19,9 +19,9 @@ def proofs(card: OpenCard) -> str:
     that is a power of 2 begins with the older root itself, so only an older card can check it.)"""
     if not card.signed or card.checkpoint is None:
         raise Cannot(f"there is no checkpoint that checked, to hold {CONSISTENCY} against")
-    found = _read(card)
+    paths = _read(card)
     alone = 0
-    for size, path in found.items():
+    for size, path in paths.items():
         if size >= card.checkpoint.size:
             raise Rejected(f"{CONSISTENCY}: {size} is not an earlier size of this log of {card.checkpoint.size}")
         if size & (size - 1) == 0:
@@ -30,7 +30,7 @@ def proofs(card: OpenCard) -> str:
                 raise Rejected(f"{CONSISTENCY}: the proof from {size} has {len(path)} hashes, which none has")
         elif _leads_to(size, card.checkpoint.size, path) != card.checkpoint.root:
             raise Rejected(f"{CONSISTENCY}: the proof from {size} does not lead to this log's root")
-    words = f"{counted(len(found), 'proof')} from earlier sizes of the log to this one"
+    words = f"{counted(len(paths), 'proof')} from earlier sizes of the log to this one"
     return f"{words}, of which {alone} can be checked with an older card only" if alone else words
 
 
@@ -44,15 +44,15 @@ def _read(card: OpenCard) -> dict[int, list[bytes]]:
     assert card.checkpoint is not None
     if isinstance(size, bool) or size != card.checkpoint.size:
         raise Rejected(f"{CONSISTENCY}: is of a log of {size}, and the checkpoint of {card.checkpoint.size}")
-    found = {}
+    paths = {}
     for old, path in listed.items():
         if not _SIZE.fullmatch(old) or not isinstance(path, list):
             raise Rejected(f"{CONSISTENCY}: {old!a} is no size with its hashes")
         try:
-            found[int(old)] = [strict_base64.decode(str(one), HASH_BYTES) for one in path]
+            paths[int(old)] = [strict_base64.decode(str(digest), HASH_BYTES) for digest in path]
         except ValueError as error:
             raise Rejected(f"{CONSISTENCY}: {error}") from None
-    return found
+    return paths
 
 
 def _leads_to(old: int, new: int, path: list[bytes]) -> bytes | None:

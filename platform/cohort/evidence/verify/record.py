@@ -28,24 +28,24 @@ def schema() -> dict[str, Any]:
 
 def read(card: OpenCard) -> str:
     value = card.canonical(RECORD)
-    told = value.get("schema") if isinstance(value, dict) else None
-    version = _VERSION.fullmatch(told) if isinstance(told, str) else None
+    stated = value.get("schema") if isinstance(value, dict) else None
+    version = _VERSION.fullmatch(stated) if isinstance(stated, str) else None
     if version and int(version[1]) > int(SCHEMA.partition("/")[2]):
-        raise Cannot(f"this card is {told}, and this release checks {SCHEMA}: a newer release of cohort checks it")
-    if version and told != SCHEMA:
-        raise Cannot(f"this card is {told}: an older release of cohort checks it (version 0.1)")
+        raise Cannot(f"this card is {stated}, and this release checks {SCHEMA}: a newer release of cohort checks it")
+    if version and stated != SCHEMA:
+        raise Cannot(f"this card is {stated}: an older release of cohort checks it (version 0.1)")
     try:
-        found = list(_first(faults(value, schema())))
+        problems = list(_first(faults(value, schema())))
     except RecursionError:
         raise Rejected(f"{RECORD}: nested too deeply") from None
-    if found:
-        raise Rejected(*(f"{RECORD}: {fault}" for fault in found))
+    if problems:
+        raise Rejected(*(f"{RECORD}: {fault}" for fault in problems))
     card.document = value
     return f"canonical bytes, and as the published schema {SCHEMA} has it; for the audience {value['audience']}"
 
 
-def _first(found: Any) -> Any:
-    for number, fault in enumerate(found):
+def _first(problems: Any) -> Any:
+    for number, fault in enumerate(problems):
         if number == _MOST_FAULTS:
             yield "… and more"
             return
@@ -53,16 +53,16 @@ def _first(found: Any) -> Any:
 
 
 def root(card: OpenCard) -> str:
-    hidden = _tested(lambda: _shown_as_told(card))
-    found = _tested(lambda: record_root(card.document))
-    if found != card.document["record_root"]:
-        raise Rejected(f"the fields have the root {found}, and the record says {card.document['record_root']}")
+    hidden = _tested(lambda: _hidden_fields(card))
+    digest = _tested(lambda: record_root(card.document))
+    if digest != card.document["record_root"]:
+        raise Rejected(f"the fields have the root {digest}, and the record says {card.document['record_root']}")
     total = sum(len(fields) for fields in card.document["sections"].values())
     words = f"{counted(total, 'field')} and the head have the root that the record says"
     return f"{words}; {counted(hidden, 'field')} by hash alone, withheld from this audience" if hidden else words
 
 
-def _shown_as_told(card: OpenCard) -> int:
+def _hidden_fields(card: OpenCard) -> int:
     """How many fields are withheld. Raises RecordFault for one that this audience gets and does not find, or the other
     way round."""
     hidden = 0
@@ -79,10 +79,10 @@ def _shown_as_told(card: OpenCard) -> int:
 
 
 def seal(card: OpenCard) -> str:
-    found = _tested(lambda: seal_of(card.document))
-    if found != card.document["seal"]:
-        raise Rejected(f"root and list of files have the seal {found}, and the record says {card.document['seal']}")
-    return f"{found} is that of the root and of the list of sealed files"
+    digest = _tested(lambda: seal_of(card.document))
+    if digest != card.document["seal"]:
+        raise Rejected(f"root and list of files have the seal {digest}, and the record says {card.document['seal']}")
+    return f"{digest} is that of the root and of the list of sealed files"
 
 
 def _tested(check: Callable[[], T]) -> T:
@@ -98,23 +98,23 @@ def files(card: OpenCard) -> str | tuple[str, ...]:
     paths = [entry["path"] for entry in listed]
     if paths != sorted(set(paths)):
         raise Rejected("the list of sealed files is not sorted, or names one twice")
-    found: list[str] = []
+    problems: list[str] = []
     withheld: list[str] = []
     for entry in listed:
         path = entry["path"]
         there = path in card.reader.entries
         if path in _UNSEALED or not NAME.fullmatch(path.encode(errors="replace")):
-            found.append(f"{path!a} cannot be the name of a sealed file")
+            problems.append(f"{path!a} cannot be the name of a sealed file")
         elif not shows(card.audience, entry["audience"]):
             withheld.append(path)
             if there:
-                found.append(f"{path!a} is in a card for {card.audience}, and is for {entry['audience']}")
+                problems.append(f"{path!a} is in a card for {card.audience}, and is for {entry['audience']}")
         elif not there:
-            found.append(f"{path!a} is sealed and missing from the card")
+            problems.append(f"{path!a} is sealed and missing from the card")
         elif fault := _file(card, entry):
-            found.append(fault)
-    if found:
-        raise Rejected(*found[:_MOST_FAULTS])
+            problems.append(fault)
+    if problems:
+        raise Rejected(*problems[:_MOST_FAULTS])
     words = f"{counted(len(listed) - len(withheld), 'file')} with the size and sha256 that the seal covers"
     if not withheld:
         return words

@@ -45,10 +45,10 @@ class Report:
     @property
     def exit_status(self) -> int:
         """0 good, 1 changed, 2 cannot be checked."""
-        found = {check.status for check in self.checks}
-        if "failed" in found:
+        statuses = {check.status for check in self.checks}
+        if "failed" in statuses:
             return 1
-        return 2 if "cannot" in found or self.document is None else 0
+        return 2 if "cannot" in statuses or self.document is None else 0
 
     @property
     def accepted(self) -> bool:
@@ -63,8 +63,8 @@ class Report:
         status: Status = "ok"
         lines: tuple[str, ...]
         try:
-            found = check()
-            lines = (found,) if isinstance(found, str) else found
+            outcome = check()
+            lines = (outcome,) if isinstance(outcome, str) else outcome
         except Rejected as fault:
             status, lines = "failed", fault.lines
         except Cannot as fault:
@@ -82,8 +82,13 @@ class Report:
             "seal": self.seal,
             "about": one_line(about(self.document)) if self.document else "",
             "checks": [
-                {"name": one.name, "status": one.status, "lines": list(one.lines), "does_not_prove": one.not_proven}
-                for one in self.checks
+                {
+                    "name": check.name,
+                    "status": check.status,
+                    "lines": list(check.lines),
+                    "does_not_prove": check.not_proven,
+                }
+                for check in self.checks
             ],
         }
 
@@ -91,5 +96,5 @@ class Report:
 def about(document: dict[str, Any]) -> str:
     """What the record is of, in one line; may hold foreign text."""
     head = document["head"]
-    place = f"run {head['run']}, end {head['end']}, version {head['version']}"
-    return f"record of {head['title']} ({place}), sealed {head['sealed_at']}; the run {head['state']}"
+    label = f"run {head['run']}, end {head['end']}, version {head['version']}"
+    return f"record of {head['title']} ({label}), sealed {head['sealed_at']}; the run {head['state']}"

@@ -28,11 +28,11 @@ def keys(card: OpenCard, given: PublicKey | None) -> str:
     if len(statements) != len(vkeys) - 1 or len(vkeys) > _MOST_KEYS:
         raise Rejected(f"{KEYS}: {len(vkeys)} keys, and {len(statements)} statements that lead from one to the next")
     try:
-        told = [parse_vkey(str(vkey)) for vkey in vkeys]
-        chain = follow(told[0], [str(statement) for statement in statements])
+        listed = [parse_vkey(str(vkey)) for vkey in vkeys]
+        chain = follow(listed[0], [str(statement) for statement in statements])
     except (KeyFault, RotationError) as error:
         raise Rejected(f"{KEYS}: {error}") from None
-    if chain != told:
+    if chain != listed:
         raise Rejected(f"{KEYS}: its statements lead to other keys than it lists")
     card.origin, card.chain = origin, chain
     return _settle(card, given)
@@ -93,32 +93,32 @@ def _statement(payload_type: str, statement: Any) -> tuple[dict[str, str], dict[
         case {
             "_type": dsse.STATEMENT,
             "predicateType": dsse.PREDICATE_TYPE,
-            "predicate": {"seal": str(), "audience": str(), "issue": int(), "reason": str(), **beside} as predicate,
+            "predicate": {"seal": str(), "audience": str(), "issue": int(), "reason": str(), **others} as predicate,
             "subject": [*listed],
             **more,
-        } if not more and not beside and payload_type == dsse.PAYLOAD_TYPE:
+        } if not more and not others and payload_type == dsse.PAYLOAD_TYPE:
             return _digests(listed), predicate
         case _:
             raise Rejected(f"{ATTESTATION}: is not a statement about a record ({dsse.PREDICATE_TYPE})")
 
 
 def _digests(listed: Sequence[Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in listed:
-        match one:
-            case {"name": str(name), "digest": {"sha256": str(digest), **beside}, **more} if not beside and not more:
-                if name in found or not _HEX.fullmatch(digest):
+    digests: dict[str, str] = {}
+    for subject in listed:
+        match subject:
+            case {"name": str(name), "digest": {"sha256": str(digest), **others}, **more} if not others and not more:
+                if name in digests or not _HEX.fullmatch(digest):
                     raise Rejected(f"{ATTESTATION}: names {name!a} twice, or with what is no sha256")
-                found[name] = digest
+                digests[name] = digest
             case _:
                 raise Rejected(f"{ATTESTATION}: a subject is not a name with its sha256")
-    return found
+    return digests
 
 
 def _same_record(card: OpenCard, predicate: dict[str, Any]) -> None:
-    for name, said in (("seal", card.document["seal"]), ("audience", card.audience)):
-        if predicate[name] != said:
-            raise Rejected(f"{ATTESTATION}: is about the {name} {predicate[name]!a}, and the record says {said}")
+    for name, recorded in (("seal", card.document["seal"]), ("audience", card.audience)):
+        if predicate[name] != recorded:
+            raise Rejected(f"{ATTESTATION}: is about the {name} {predicate[name]!a}, and the record says {recorded}")
 
 
 def _subjects(card: OpenCard, files: dict[str, str]) -> None:
@@ -127,14 +127,14 @@ def _subjects(card: OpenCard, files: dict[str, str]) -> None:
         raise Rejected(f"{missing[0]!a} is signed and missing from the card")
     if extra := sorted(there - set(files)):
         raise Rejected(f"{extra[0]!a} is in the card and not signed")
-    found = []
+    problems = []
     for name, digest in files.items():
         try:
             actual = card.reader.sha256(name)
         except Rejected as fault:
-            found.append(str(fault))
+            problems.append(str(fault))
             continue
         if actual != digest:
-            found.append(f"{name}: changed; its sha256 is {actual}, signed is {digest}")
-    if found:
-        raise Rejected(*found[:10])
+            problems.append(f"{name}: changed; its sha256 is {actual}, signed is {digest}")
+    if problems:
+        raise Rejected(*problems[:10])

@@ -41,7 +41,7 @@ def public_link_end(*, record: Record, actor: User) -> None:
 
 
 def public_record(token: str) -> Record | None:
-    """The record that this token opens; None for a wrong token and for an ended one alike."""
+    """The record that this token opens; None for a wrong or ended token."""
     if not _TOKEN.fullmatch(token):
         return None
     link = (

@@ -1,5 +1,5 @@
-"""How a record stands after what was said of it, and who may sign it. Pure: reads no database, so that services, pages
-and the list all decide alike."""
+"""Sign-off state of a record after its later entries, and who may sign it. Pure: reads no database, so that services,
+pages and the list all decide the same way."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ NEEDED = {SignRole.OPERATOR: Role.OPERATOR, SignRole.REVIEWER: Role.REVIEWER}
 
 
 class State(TextChoices):
-    """Where the sign-off of a record stands."""
+    """Sign-off state of a record."""
 
     NONE = "none", "not signed off"
     OPERATOR = "operator", "signed by the operator only"
@@ -59,13 +59,13 @@ class Standing:
 
     @property
     def signed(self) -> list[RecordEntry]:
-        return [one for one in (self.operator, self.reviewer) if one is not None]
+        return [entry for entry in (self.operator, self.reviewer) if entry is not None]
 
     @property
     def state(self) -> State:
         if self.revocation is not None:
             return State.REVOKED
-        if any(one.decision == Decision.REJECTED for one in self.signed):
+        if any(entry.decision == Decision.REJECTED for entry in self.signed):
             return State.REJECTED
         if self.operator is not None and self.reviewer is not None:
             return State.APPROVED
@@ -79,7 +79,7 @@ class Standing:
 
     @property
     def tone(self) -> str:
-        """Class of the badge; the words always stand in it."""
+        """Class of the badge, which always contains the words."""
         return _SHOWN[self.state][0]
 
     @property
@@ -88,14 +88,14 @@ class Standing:
 
 
 def standing_of(entries: Iterable[RecordEntry]) -> Standing:
-    """How a record stands, from all its entries in the order in which they were written."""
-    found: dict[str, Any] = {}
+    """Sign-off state of a record, from all its entries in the order in which they were written."""
+    newest: dict[str, Any] = {}
     for entry in entries:
         if entry.kind == EntryKind.SIGN_OFF:
-            found[entry.role] = None if entry.decision == Decision.WITHDRAWN else entry
+            newest[entry.role] = None if entry.decision == Decision.WITHDRAWN else entry
         elif entry.kind == EntryKind.REVOKED:
-            found["revocation"] = entry
-    return Standing(**found)
+            newest["revocation"] = entry
+    return Standing(**newest)
 
 
 def may_not_sign(role: SignRole, *, standing: Standing, user_id: int, member: str, launched: bool) -> str:

@@ -1,4 +1,4 @@
-"""What is said of a record after it was sealed. Every function checks, appends one entry, and logs it.
+"""Entries added to a record after it was sealed. Every function checks, appends one entry, and logs it.
 
 Nothing is edited: PostgreSQL refuses it. A wrong entry is corrected by a further one of its kind that names it
 (`corrects`); a sign-off by another of the same person in the same role. Raises ValidationError by field, with what to
@@ -37,10 +37,10 @@ SEVERITIES = {
 def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: str) -> RecordEntry:
     """Approve or reject the record as its operator or its reviewer, or withdraw one's own earlier sign-off.
 
-    Two different people fill the two roles (`rules.may_not_sign`). Raises PermissionDenied for who does not belong to
-    the project.
+    Two different people fill the two roles (`rules.may_not_sign`). Raises PermissionDenied for non-members of the
+    project.
     """
-    said = checked_text(reason, field="reason", what="The reason")
+    text = checked_text(reason, field="reason", what="The reason")
     if role not in SignRole.values:
         raise ValidationError({"role": "Choose the role in which you sign: operator or reviewer."})
     if decision not in Decision.values:
@@ -67,7 +67,7 @@ def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: s
         actor,
         kind=EntryKind.SIGN_OFF,
         logged="record_signed_off",
-        text=said,
+        text=text,
         role=role,
         decision=decision,
         data={"member": member.role},
@@ -79,12 +79,12 @@ def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: s
 @transaction.atomic
 def revoke(*, record: Record, actor: User, reason: str) -> RecordEntry:
     """Say that the record must no longer be relied on. It cannot be undone; another version can be sealed."""
-    said = checked_text(reason, field="reason", what="The reason")
+    text = checked_text(reason, field="reason", what="The reason")
     _lock(record)
     earlier = record.entries.filter(kind=EntryKind.REVOKED).first()
     if earlier is not None:
         raise ValidationError(f"This record was revoked already, on {earlier.at:%Y-%m-%d}.")
-    return _append(record, actor, kind=EntryKind.REVOKED, logged="record_revoked", text=said, openly=True)
+    return _append(record, actor, kind=EntryKind.REVOKED, logged="record_revoked", text=text, openly=True)
 
 
 @transaction.atomic
@@ -92,7 +92,7 @@ def incident(
     *, record: Record, actor: User, severity: str, when: datetime, what: str, corrects: int | None = None
 ) -> RecordEntry:
     """Something went wrong with the model. `when`: aware, not after now."""
-    said = checked_text(what, field="what", what="What happened")
+    text = checked_text(what, field="what", what="What happened")
     if severity not in SEVERITIES:
         raise ValidationError({"severity": f"Choose how severe it was: {', '.join(SEVERITIES)}."})
     if when > timezone.now():
@@ -103,7 +103,7 @@ def incident(
         actor,
         kind=EntryKind.INCIDENT,
         logged="incident_reported",
-        text=said,
+        text=text,
         data=data,
         corrects=_correctable(record, EntryKind.INCIDENT, corrects),
     )
@@ -111,15 +111,15 @@ def incident(
 
 @transaction.atomic
 def feedback(*, record: Record, actor: User, text: str, source: str, corrects: int | None = None) -> RecordEntry:
-    """What somebody outside said of the model, and who it came from."""
-    said = checked_text(text, field="text", what="The feedback")
+    """Feedback on the model from somebody outside, with its source."""
+    text = checked_text(text, field="text", what="The feedback")
     from_whom = checked_text(source, field="source", what="The source", most=SHORT_CHARS)
     return _append(
         record,
         actor,
         kind=EntryKind.FEEDBACK,
         logged="feedback_added",
-        text=said,
+        text=text,
         data={"source": from_whom},
         corrects=_correctable(record, EntryKind.FEEDBACK, corrects),
     )
@@ -135,8 +135,8 @@ def monitoring(
     figures: Sequence[tuple[str, str]] = (),
     corrects: int | None = None,
 ) -> RecordEntry:
-    """What watching the model in use has shown. `period`: first and last day; `figures`: name and value, as text."""
-    said = checked_text(text, field="text", what="The note")
+    """Observations of the model in use. `period`: first and last day; `figures`: name and value, as text."""
+    text = checked_text(text, field="text", what="The note")
     first, last = period
     if last < first:
         raise ValidationError({"until": f"The period ends on {last}, before it begins on {first}."})
@@ -156,7 +156,7 @@ def monitoring(
         actor,
         kind=EntryKind.MONITORING,
         logged="monitoring_noted",
-        text=said,
+        text=text,
         data={"from": first.isoformat(), "until": last.isoformat(), "figures": kept},
         corrects=_correctable(record, EntryKind.MONITORING, corrects),
     )
@@ -166,13 +166,13 @@ def monitoring(
 def override(*, record: Record, actor: User, what: str, reason: str, corrects: int | None = None) -> RecordEntry:
     """Say why a flag that a monitor raised does not stand against the record. The flag itself stays in it."""
     flag = checked_text(what, field="what", what="The flag", most=SHORT_CHARS)
-    said = checked_text(reason, field="reason", what="The reason")
+    text = checked_text(reason, field="reason", what="The reason")
     return _append(
         record,
         actor,
         kind=EntryKind.OVERRIDE,
         logged="flag_overridden",
-        text=said,
+        text=text,
         data={"what": flag},
         corrects=_correctable(record, EntryKind.OVERRIDE, corrects),
         openly=True,
@@ -190,16 +190,16 @@ def has_launched(record: Record, user: User) -> bool:
 
 def checked_text(text: str, *, field: str, what: str, most: int = TEXT_CHARS) -> str:
     """The text, stripped, with one kind of line end. Raises ValidationError on `field`."""
-    said = text.replace("\r\n", "\n").strip()
-    if not said:
+    text = text.replace("\r\n", "\n").strip()
+    if not text:
         raise ValidationError({field: f"{what} is missing."})
-    if len(said) > most:
+    if len(text) > most:
         raise ValidationError(
-            {field: f"{what} has {len(said):,} characters; at most {most:,} are kept. Shorten it, or add several."}
+            {field: f"{what} has {len(text):,} characters; at most {most:,} are kept. Shorten it, or add several."}
         )
-    if UNSTORABLE.search(said):
+    if UNSTORABLE.search(text):
         raise ValidationError({field: f"{what} holds a character that cannot be stored (NUL or half a surrogate)."})
-    return said
+    return text
 
 
 def _lock(record: Record) -> None:
@@ -233,8 +233,8 @@ def _append(
 ) -> RecordEntry:
     """Log first: the entry keeps the log entry's number, and neither can be changed afterwards.
 
-    `openly`: the text is a reason and stands in the log itself. What may tell of people outside (incidents, feedback,
-    monitoring) stands there by its digest alone.
+    `openly`: the text is a reason and is written to the log itself. Of texts that may concern people outside
+    (incidents, feedback, monitoring) the log has only the digest.
     """
     facts = {**(data or {}), **({"corrects": corrects} if corrects is not None else {})}
     content = sha256(canonical({"text": text, **facts}))
@@ -264,5 +264,5 @@ def _append(
 def _for_the_log(text: str) -> str:
     if len(text) <= MAX_REASON_CHARS:
         return text
-    said = f" … ({len(text):,} characters; all of it stands at the record, and its digest in content_sha256)"
-    return text[: MAX_REASON_CHARS - len(said)] + said
+    suffix = f" … ({len(text):,} characters; all of it stands at the record, and its digest in content_sha256)"
+    return text[: MAX_REASON_CHARS - len(suffix)] + suffix

@@ -1,5 +1,5 @@
-"""What the cards of a record that was sealed before are made from again: its last card for the project itself, without
-the samples that were redacted since."""
+"""Inputs for issuing the cards of a sealed record again: its last internal card without the samples that were redacted
+since."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from cohort.records.cards import attest
 from cohort.records.cards.data_files import Collected
 from cohort.records.cards.making import Contents
 from cohort.records.cards.pack import Pack
-from cohort.records.cards.traces import Place, Traces, redacted_lines
+from cohort.records.cards.traces import SampleKey, Traces, redacted_lines
 from cohort.records.models import Card, Record
 from cohort.records.schema import SCHEMA
 from cohort.review.models import Sample
@@ -35,7 +35,11 @@ def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
         card = CardReader(handle)
         card.open()
         sealed = [pack.add(file["path"], card.chunks(file["path"])) for file in document["files"]]
-        wrong = [one.name for one, file in zip(sealed, document["files"], strict=True) if one.sha256 != file["sha256"]]
+        wrong = [
+            packed.name
+            for packed, file in zip(sealed, document["files"], strict=True)
+            if packed.sha256 != file["sha256"]
+        ]
         if wrong:
             raise NotToBeIssued(
                 f"{wrong[0]} in the stored card of record {record.pk} is not the file that was sealed",
@@ -43,7 +47,7 @@ def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
             )
         names = sorted((name for name in card.entries if name.startswith("traces/")), key=_place)
         redacted = _redacted(record)
-        lines = redacted_lines(_lines(card, names), lambda place: place in redacted)
+        lines = redacted_lines(_lines(card, names), lambda sample: sample in redacted)
         traces = Traces(lines, most=MAX_CARD_BYTES, most_a_file=MAX_TRACE_FILE_BYTES)
         shown = [pack.add(name, content) for name, content in traces.files()]
         collected = Collected()
@@ -59,7 +63,7 @@ class NotToBeIssued(Refused):
     code = "not_to_be_issued"
 
 
-def _redacted(record: Record) -> set[Place]:
+def _redacted(record: Record) -> set[SampleKey]:
     """Samples of the run whose text was deleted."""
     rows = Sample.objects.filter(group__run=record.run_id).exclude(redacted_at=None)
     return set(rows.values_list("group__attempt__fence", "group__step", "group__index", "index"))
@@ -79,7 +83,7 @@ def _weights(envelope: bytes) -> dict[str, str]:
     """The final weights' files that the last card's attestation names."""
     statement = json.loads(dsse.parsed(envelope).payload)
     return {
-        one["name"].removeprefix(attest.WEIGHTS): one["digest"]["sha256"]
-        for one in statement["subject"]
-        if one["name"].startswith(attest.WEIGHTS)
+        subject["name"].removeprefix(attest.WEIGHTS): subject["digest"]["sha256"]
+        for subject in statement["subject"]
+        if subject["name"].startswith(attest.WEIGHTS)
     }

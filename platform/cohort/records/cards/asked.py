@@ -1,4 +1,4 @@
-"""Which fields of the record speak to what others ask for. Topics in our own words; neither law nor standard is quoted.
+"""Record fields for each topic of external documentation forms. Topics are paraphrased; no law or standard is quoted.
 
 From the mapping of docs/record.md. A topic without a field is one on which the record of one training run has nothing.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Asked:
     item: str
-    """Where it is asked: part and topic."""
+    """Part and topic of the form."""
     fields: tuple[str, ...] = ()
     """`section.field` of the record; empty when the record has no such field."""
 

@@ -17,6 +17,6 @@ def statement(
     files: Sequence[Packed], weights: Mapping[str, str], *, seal: str, audience: str, issue: int, reason: str
 ) -> bytes:
     """The in-toto statement's bytes: the DSSE payload, whose digest goes into the log."""
-    subjects = {one.name: one.sha256 for one in files} | {WEIGHTS + name: weights[name] for name in weights}
+    subjects = {file.name: file.sha256 for file in files} | {WEIGHTS + name: weights[name] for name in weights}
     predicate: dict[str, Any] = {"seal": seal, "audience": audience, "issue": issue, "reason": reason}
     return dsse.statement(subjects, dsse.PREDICATE_TYPE, predicate)

@@ -1,7 +1,7 @@
 """bom.cdx.json: the trained model as a CycloneDX 1.7 ML-BOM, with its model card.
 
 CycloneDX's Python library has no model card, so the document is put together by hand; a test holds it against the
-library's strict validator. GRPO's settings have no place of their own in CycloneDX: they are properties `cohort:…`.
+library's strict validator. CycloneDX has no fields for GRPO's settings: they are properties `cohort:…`.
 Metric values and bounds are text there.
 """
 
@@ -29,7 +29,7 @@ _LIMITATIONS = (
     "reward.brittleness", "data.decontamination", "behaviour.benchmark_contamination", "behaviour.safety_regressions",
 )  # fmt: skip
 _TEXT = 8_000
-"""Characters of a field that go into a property; the whole stands in record.json."""
+"""Characters of a field that go into a property; record.json has all of it."""
 
 
 def bom(reading: Reading) -> bytes:
@@ -55,7 +55,7 @@ def bom(reading: Reading) -> bytes:
         "components": list(_datasets(reading)),
     }
     base = _base(reading)
-    parts = ([base["bom-ref"]] if base else []) + [one["bom-ref"] for one in document["components"]]
+    parts = ([base["bom-ref"]] if base else []) + [dataset["bom-ref"] for dataset in document["components"]]
     document["dependencies"] = [{"ref": component["bom-ref"], "dependsOn": parts}]
     return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=2).encode() + b"\n"
 
@@ -91,17 +91,17 @@ def _model(reading: Reading) -> dict[str, Any]:
 
 
 def _base(reading: Reading) -> dict[str, Any] | None:
-    """The model that training began with; None where this audience is told nothing of it."""
-    said = reading.said("subject.base_model")
-    if said is None:
+    """The model that training began with; None where it is withheld from this audience."""
+    entry = reading.filled_entry("subject.base_model")
+    if entry is None:
         return None
-    value = said["value"] if isinstance(said["value"], Mapping) else {}
-    name = value.get("source") or value.get("path") or value.get("name") or said["text"]
+    value = entry["value"] if isinstance(entry["value"], Mapping) else {}
+    name = value.get("source") or value.get("path") or value.get("name") or entry["text"]
     component: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": "base-model",
         "name": _plain(name),
-        "description": _plain(said["text"]),
+        "description": _plain(entry["text"]),
     }
     if value.get("revision"):
         component["version"] = _plain(value["revision"])
@@ -117,14 +117,14 @@ def _base(reading: Reading) -> dict[str, Any] | None:
 
 
 def _parameters(reading: Reading) -> dict[str, Any]:
-    found: dict[str, Any] = {"task": "text-generation"}
+    parameters: dict[str, Any] = {"task": "text-generation"}
     if reading.value("subject.training_method") != "none":
-        found["approach"] = {"type": "reinforcement-learning"}
+        parameters["approach"] = {"type": "reinforcement-learning"}
     if architecture := reading.value("subject.base_model", "architecture"):
-        found["modelArchitecture"] = _plain(architecture)
-    if refs := [{"ref": one["bom-ref"]} for one in _datasets(reading)]:
-        found["datasets"] = refs
-    return found
+        parameters["modelArchitecture"] = _plain(architecture)
+    if refs := [{"ref": dataset["bom-ref"]} for dataset in _datasets(reading)]:
+        parameters["datasets"] = refs
+    return parameters
 
 
 def _datasets(reading: Reading) -> Iterator[dict[str, Any]]:
@@ -133,16 +133,17 @@ def _datasets(reading: Reading) -> Iterator[dict[str, Any]]:
         ("training-prompts", "data.prompts", "training prompts"),
         ("held-out-problems", "data.heldout", "held-out problems"),
     ):
-        said = reading.said(path)
-        if said is None or said["source"] == "not applicable":
+        entry = reading.filled_entry(path)
+        if entry is None or entry["source"] == "not applicable":
             continue
-        value = said["value"] if isinstance(said["value"], Mapping) else {}
-        yield _data(ref, value.get("dataset") or default, said["text"], value.get("sha256"))
-    for number, one in enumerate(reading.comparisons, start=1):
-        if one["suite"] == "heldout":
+        value = entry["value"] if isinstance(entry["value"], Mapping) else {}
+        yield _data(ref, value.get("dataset") or default, entry["text"], value.get("sha256"))
+    for number, comparison in enumerate(reading.comparisons, start=1):
+        if comparison["suite"] == "heldout":
             continue
-        text = f"{one.get('title') or one['suite']}, {one['problems']} items, category {one['category']}"
-        yield _data(f"suite/{number}", one["suite"], text, one["protocol"].get("sha256"))
+        title = comparison.get("title") or comparison["suite"]
+        text = f"{title}, {comparison['problems']} items, category {comparison['category']}"
+        yield _data(f"suite/{number}", comparison["suite"], text, comparison["protocol"].get("sha256"))
 
 
 def _data(ref: str, name: object, text: object, digest: object) -> dict[str, Any]:
@@ -153,15 +154,15 @@ def _data(ref: str, name: object, text: object, digest: object) -> dict[str, Any
 
 def _metrics(reading: Reading) -> Iterator[dict[str, Any]]:
     """Scores before and after with their intervals, the difference, and each slice after training."""
-    for one in reading.comparisons:
+    for comparison in reading.comparisons:
         for phase in ("before", "after"):
-            if (side := one[phase]) is not None:
-                yield _metric(f"{one['suite']}: score {phase} training", side["share"], side["interval"])
-        if (change := one["change"]) is not None:
-            yield _metric(f"{one['suite']}: after minus before", change["difference"], change["interval"])
-        for part in one.get("slices", ()):
+            if (side := comparison[phase]) is not None:
+                yield _metric(f"{comparison['suite']}: score {phase} training", side["share"], side["interval"])
+        if (change := comparison["change"]) is not None:
+            yield _metric(f"{comparison['suite']}: after minus before", change["difference"], change["interval"])
+        for part in comparison.get("slices", ()):
             if (side := part["after"]) is not None:
-                name = f"{one['suite']}: score after training"
+                name = f"{comparison['suite']}: score after training"
                 yield {**_metric(name, side["share"], side["interval"]), "slice": _plain(part["slice"])}
 
 
@@ -171,38 +172,38 @@ def _metric(kind: str, value: float, interval: Mapping[str, float]) -> dict[str,
 
 
 def _considerations(reading: Reading) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    considerations: dict[str, Any] = {}
     limits = [_field(reading, path) for path in _LIMITATIONS if reading.text(path)]
     if limits:
-        found["technicalLimitations"] = limits
+        considerations["technicalLimitations"] = limits
     kept = [
         {"name": f"cohort:{path}", "value": _plain(text)}
         for path in ("budget.energy", "budget.compute")
         if (text := reading.text(path))
     ]
     if kept:
-        found["environmentalConsiderations"] = {"properties": kept}
-    return found
+        considerations["environmentalConsiderations"] = {"properties": kept}
+    return considerations
 
 
 def _properties(reading: Reading) -> Iterator[dict[str, str]]:
     for path in _PROPERTIES:
-        said = reading.said(path)
-        if said is not None:
-            yield {"name": f"cohort:{path}", "value": _plain(said["text"])}
-            yield {"name": f"cohort:{path}:source", "value": _plain(said["source"])}
+        entry = reading.filled_entry(path)
+        if entry is not None:
+            yield {"name": f"cohort:{path}", "value": _plain(entry["text"])}
+            yield {"name": f"cohort:{path}:source", "value": _plain(entry["source"])}
 
 
 def _field(reading: Reading, path: str) -> str:
-    said = reading.said(path)
-    assert said is not None, "only fields that say something are listed"
-    return _plain(f"{said['text']} ({said['source']})")
+    entry = reading.filled_entry(path)
+    assert entry is not None, "only fields that say something are listed"
+    return _plain(f"{entry['text']} ({entry['source']})")
 
 
 def _plain(text: object) -> str:
     """Text without the characters that steer a terminal; cut, with a word that it was, at `_TEXT`."""
-    found = printable(str(text))
-    return found if len(found) <= _TEXT else f"{found[:_TEXT]}… (cut here; whole in record.json)"
+    clean = printable(str(text))
+    return clean if len(clean) <= _TEXT else f"{clean[:_TEXT]}… (cut here; whole in record.json)"
 
 
 def _hashes(digest: str) -> list[dict[str, str]]:

@@ -18,22 +18,22 @@ class Chart:
     svg: str
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """The numbers, for who cannot see the lines; empty where a table beside the chart has them."""
-    told: str = ""
+    """The plotted numbers as text; empty where the page has them in a table."""
+    note: str = ""
     """Which of the numbers the table shows."""
 
 
 def charts(reading: Reading) -> list[Chart]:
-    """Those that the audience's data allow; before and after first."""
-    found = []
+    """The charts that the audience's data allow; before and after first."""
+    chart_list = []
     if drawn := svg.before_after(reading.comparisons):
-        found.append(Chart("Score before and after training, with 95 % intervals", drawn))
+        chart_list.append(Chart("Score before and after training, with 95 % intervals", drawn))
     if reading.series is not None:
         for name, title, share in _STEP_CHARTS:
             if drawn := svg.over_steps(reading.series, name, title=title, share=share):
-                rows, told = _numbers(reading.series, name, share=share)
-                found.append(Chart(title, drawn, ("step", "value"), rows, told))
-    return found
+                rows, caption = _numbers(reading.series, name, share=share)
+                chart_list.append(Chart(title, drawn, ("step", "value"), rows, caption))
+    return chart_list
 
 
 def _numbers(series: Series, name: str, *, share: bool) -> tuple[tuple[tuple[str, str], ...], str]:
@@ -43,5 +43,5 @@ def _numbers(series: Series, name: str, *, share: bool) -> tuple[tuple[tuple[str
     rows = tuple(
         (f"{values[at][0]:,}", svg.percent(values[at][1]) if share else svg.number(values[at][1])) for at in picked
     )
-    told = f"{len(rows)} of {len(values):,} steps; all are in metrics.jsonl" if len(rows) < len(values) else ""
-    return rows, told
+    caption = f"{len(rows)} of {len(values):,} steps; all are in metrics.jsonl" if len(rows) < len(values) else ""
+    return rows, caption

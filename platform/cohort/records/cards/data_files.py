@@ -1,7 +1,7 @@
 """The files that a record seals: the run's data, one line a record, as bytes to be streamed, each with its audience.
 
-Of steps and evaluations those that stand; the record counts the superseded ones. Rows are read in portions; nothing
-here holds a whole run in memory.
+Only standing steps and evaluations; the record counts the superseded ones. Rows are read in chunks; a run is never
+whole in memory.
 """
 
 import json
@@ -34,7 +34,7 @@ class DataFile:
 
 @dataclass
 class Collected:
-    """What is learnt while the files are written."""
+    """Series collected while the files are written."""
 
     steps: list[int] = field(default_factory=list)
     values: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in _CHARTED})
@@ -71,11 +71,11 @@ def data_files(facts: Facts, leaves: list[StepLeaves], collected: Collected) -> 
             yield DataFile(f"evals/sensitive-{phase}.jsonl", "authority", _text_lines(facts, phase, suites & sensitive))
     if ImportedResult.objects.filter(run=run).exists():
         yield DataFile("evals/imported.jsonl", "public", _imported_lines(facts))
-    yield DataFile("commitments.jsonl", "public", (canonical(one.line()) + b"\n" for one in leaves))
+    yield DataFile("commitments.jsonl", "public", (canonical(step.line()) + b"\n" for step in leaves))
 
 
 def _score_lines(facts: Facts, phase: str) -> Chunks:
-    """What anyone may see of an item: enough to compute every score again, and no text of it."""
+    """The public part of an item: enough to recompute every score, without its text."""
     for number, item in enumerate(eval_items(facts.run, phase), start=1):
         if number > MAX_ITEMS:
             raise CardTooLarge(f"a card takes at most {MAX_ITEMS:,} items evaluated {phase} training; there are more")
@@ -118,7 +118,7 @@ def _text_lines(facts: Facts, phase: str, suites: set[str]) -> Chunks:
 
 
 def _imported_lines(facts: Facts) -> Chunks:
-    """Without the name of who imported them: the audit log has it."""
+    """Without the importing user, whom the audit log names."""
     rows = ImportedResult.objects.filter(run=facts.run, at__lte=facts.sealed_at).order_by("pk")
     for row in rows.iterator(chunk_size=500):
         yield line(

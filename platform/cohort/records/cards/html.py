@@ -1,5 +1,5 @@
-"""card.html: the record as one page without any reference to elsewhere and without script, so that it opens the same
-from a disk, a mail or a web server, in light, in dark and on paper."""
+"""card.html: the record as one self-contained page without script, so that it opens the same from a disk, a mail or
+a web server, in light, in dark and on paper."""
 
 from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
@@ -20,7 +20,7 @@ def card_html(reading: Reading) -> bytes:
         "head": reading.head,
         "for_whom": AUDIENCE_WORDS[reading.document["audience"]],
         "view": reading.view,
-        # svg.py makes them from numbers and escapes the few names that stand in them.
+        # svg.py makes them from numbers and escapes the few names in them.
         "charts": [(chart, mark_safe(chart.svg)) for chart in drawn],
         "steps_withheld": reading.series is None,
         "legend": _LEGEND,

@@ -1,8 +1,7 @@
 """The cards of a sealed record, for the four audiences: written, attested, logged, stored.
 
 Order matters: every file, then the attestation of each audience, then the log's entry that names them all, then the
-proof that the log holds it. What fails before the rows are stored leaves at most an entry in the log that no record
-belongs to.
+proof that the log holds it. A failure before the rows are stored leaves at most a log entry without a record.
 """
 
 import hashlib
@@ -49,7 +48,7 @@ class KeysChanged(Refused):
 
 @dataclass(frozen=True)
 class Contents:
-    """What all cards of a record are made from."""
+    """Inputs of all cards of a record."""
 
     document: Mapping[str, Any]
     """record.json of the project itself, with every salt."""
@@ -74,21 +73,21 @@ class Issue:
 
 @dataclass
 class Issued:
-    """Cards that lie in the artifact store and in no row yet."""
+    """Cards in the artifact store that have no rows yet."""
 
     stored: dict[Audience, artifacts.Stored] = field(default_factory=dict)
     log_index: int = 0
     checkpoint_size: int = 0
 
     def remove(self) -> None:
-        """Take the files back: there will be no rows."""
-        for one in self.stored.values():
-            artifacts.remove(one.key)
+        """Delete the files: there will be no rows."""
+        for stored in self.stored.values():
+            artifacts.remove(stored.key)
 
 
 def run_root_of(leaves: Iterable[StepLeaves]) -> str:
     """Hex root of the run's tree; that of an empty tree for a trainer that made no commitments."""
-    return root(one.leaves[at : at + 32] for one in leaves for at in range(0, len(one.leaves), 32)).hex()
+    return root(step.leaves[at : at + 32] for step in leaves for at in range(0, len(step.leaves), 32)).hex()
 
 
 def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
@@ -121,15 +120,15 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
             envelope = dsse.envelope(payloads[audience], dsse.PAYLOAD_TYPE, key)
             whole = [*files[audience], pack.whole(attest.FILE, envelope), *afterwards]
             issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", pack.zip(whole))
-    except BaseException:  # also when the process is told to end: what was stored belongs to no row
+    except BaseException:  # also on termination: the stored files have no rows
         issued.remove()
         raise
     return issued
 
 
 def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
-    """The files that are the same for every audience, beside the sealed ones."""
-    found = [
+    """The unsealed files that are the same for every audience."""
+    files = [
         pack.whole("record.schema.json", _schema()),
         pack.whole("keys.json", keys),
         pack.whole("verify.pyz", pyz.build()),
@@ -137,8 +136,8 @@ def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
     if contents.weights:
         name = f"run-{contents.document['head']['run']}"
         signed = weights_envelope(contents.weights, name=name, key=audit.signing_key())
-        found.append(pack.whole(FILE, signed))
-    return found
+        files.append(pack.whole(FILE, signed))
+    return files
 
 
 @cache
@@ -149,14 +148,14 @@ def _schema() -> bytes:
 def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: Audience) -> list[Packed]:
     """Every file of the audience's card that its attestation names."""
     document = contents.document if audience == "internal" else redact(dict(contents.document), audience)
-    given = {one["path"] for one in document["files"] if shows(audience, one["audience"])}
-    sealed = [one for one in contents.sealed if one.name in given]
+    given = {file["path"] for file in document["files"] if shows(audience, file["audience"])}
+    sealed = [packed for packed in contents.sealed if packed.name in given]
     traces = list(contents.traces) if shows(audience, _TRACES) else []
     reading = Reading(document, contents.series if "metrics.jsonl" in given else None, contents.weights)
     copies = [pack.whole(name, content) for name, content in _copies(reading)]
-    found = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common, *copies]
-    names = [one.name for one in found] + [attest.FILE, *attest.AFTERWARDS]
-    return [*found, pack.whole(readme.FILE, readme.readme(reading, names))]
+    files = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common, *copies]
+    names = [file.name for file in files] + [attest.FILE, *attest.AFTERWARDS]
+    return [*files, pack.whole(readme.FILE, readme.readme(reading, names))]
 
 
 def _copies(reading: Reading) -> Iterator[tuple[str, bytes]]:
@@ -194,12 +193,15 @@ def _consistency(size: int) -> bytes:
     """That the log of `size` entries only grew since earlier cards: for the size in each of them, so that anybody who
     holds one can compare. Of more than twice `_MOST_EARLIER` sizes the oldest and the newest are given."""
     rows = Card.objects.filter(checkpoint_size__lt=size, checkpoint_size__gt=0).order_by("checkpoint_size")
-    sizes = [one for one in rows.values_list("checkpoint_size", flat=True).distinct() if one is not None]
+    sizes = [earlier for earlier in rows.values_list("checkpoint_size", flat=True).distinct() if earlier is not None]
     if len(sizes) > 2 * _MOST_EARLIER:
         sizes = sizes[:_MOST_EARLIER] + sizes[-_MOST_EARLIER:]
     proofs = audit.consistency(to=size, sizes=sizes)
     return canonical(
-        {"size": size, "from": {str(old): [strict_base64.encode(one) for one in path] for old, path in proofs.items()}}
+        {
+            "size": size,
+            "from": {str(old): [strict_base64.encode(digest) for digest in path] for old, path in proofs.items()},
+        }
     )
 
 

@@ -59,41 +59,41 @@ def _table(block: Block) -> str:
 
 
 def _metadata(reading: Reading) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     source = reading.value("subject.base_model", "source")
     if isinstance(source, str) and reading.value("subject.base_model", "revision") and _HUB_ID.fullmatch(source):
-        found["base_model"] = source
-        found["base_model_relation"] = "finetune"
+        metadata["base_model"] = source
+        metadata["base_model_relation"] = "finetune"
     languages = reading.value("data.prompts", "languages")
     if isinstance(languages, list) and languages:
-        found["language"] = [_line(language) for language in languages]
-    found |= {
+        metadata["language"] = [_line(language) for language in languages]
+    metadata |= {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["grpo", "reinforcement-learning", "cohort"],
     }
     if results := list(_results(reading)):
-        found["model-index"] = [{"name": _line(reading.head["title"]), "results": results}]
-    return found
+        metadata["model-index"] = [{"name": _line(reading.head["title"]), "results": results}]
+    return metadata
 
 
 def _results(reading: Reading) -> Iterator[dict[str, Any]]:
-    for one in reading.comparisons:
-        if one["after"] is None:
+    for comparison in reading.comparisons:
+        if comparison["after"] is None:
             continue
-        title = _line(one.get("title") or one["suite"])
-        after: Mapping[str, Any] = one["after"]
-        span = after["interval"]
+        title = _line(comparison.get("title") or comparison["suite"])
+        after: Mapping[str, Any] = comparison["after"]
+        span, problems = after["interval"], comparison["problems"]
         metric = {
-            "type": "accuracy" if one["category"] in _RATES else "score",
+            "type": "accuracy" if comparison["category"] in _RATES else "score",
             "name": f"{title}, after training",
             "value": after["share"],
-            "config": f"95 % interval {percent(span['low'])} to {percent(span['high'])}, {one['problems']} items",
-            "args": {"interval_low": span["low"], "interval_high": span["high"], "items": one["problems"]},
+            "config": f"95 % interval {percent(span['low'])} to {percent(span['high'])}, {problems} items",
+            "args": {"interval_low": span["low"], "interval_high": span["high"], "items": problems},
         }
         yield {
-            "task": {"type": "text-generation", "name": _line(one["category"]).replace("_", " ")},
-            "dataset": {"type": _line(one["suite"]), "name": title},
+            "task": {"type": "text-generation", "name": _line(comparison["category"]).replace("_", " ")},
+            "dataset": {"type": _line(comparison["suite"]), "name": title},
             "metrics": [metric],
         }
 

@@ -1,7 +1,7 @@
 """Files on their way into zips: each is compressed and hashed once, and copied into every card that holds it.
 
-All compressed bytes lie in one temporary file, so that neither a run's traces nor a card is ever whole in memory. A
-zip's bytes are those of `cohort.evidence.zip_layout`, to which checking holds it.
+All compressed bytes are in one temporary file, so that neither a run's traces nor a card is ever whole in memory. A
+zip's layout is that of `cohort.evidence.zip_layout`, which verification enforces.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _COPY = 1 << 20
 
 
 class CardTooLarge(Refused):
-    """A file of the card, or all together, would be larger than what `cohort verify` takes."""
+    """A file of the card, or all together, would be larger than `cohort verify` accepts."""
 
     code = "card_too_large"
 
@@ -34,10 +34,10 @@ class Packed:
     sha256: str
     size: int
     crc: int
-    place: int
-    """Of its compressed bytes in the temporary file."""
+    offset: int
+    """Start of its compressed bytes in the temporary file."""
     packed: int
-    """How many they are."""
+    """Number of compressed bytes."""
 
 
 class Pack:
@@ -56,8 +56,8 @@ class Pack:
         be."""
         most = most_bytes(name) if most is None else min(most, most_bytes(name))
         deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        digest, crc, size, place = hashlib.sha256(), 0, 0, self._end
-        self._handle.seek(place)
+        digest, crc, size, offset = hashlib.sha256(), 0, 0, self._end
+        self._handle.seek(offset)
         for chunk in chunks:
             size += len(chunk)
             if size > most:
@@ -67,7 +67,7 @@ class Pack:
             self._handle.write(deflate.compress(chunk))
         self._handle.write(deflate.flush())
         self._end = self._handle.tell()
-        return Packed(name, digest.hexdigest(), size, crc, place, self._end - place)
+        return Packed(name, digest.hexdigest(), size, crc, offset, self._end - offset)
 
     def whole(self, name: str, content: bytes) -> Packed:
         return self.add(name, [content])
@@ -80,19 +80,19 @@ class Pack:
         return self._zip(ordered)
 
     def _zip(self, entries: Sequence[Packed]) -> Iterator[bytes]:
-        directory, place = [], 0
+        directory, offset = [], 0
         for entry in entries:
             head = local_head(entry.name, crc=entry.crc, packed=entry.packed, size=entry.size)
-            told = {"crc": entry.crc, "packed": entry.packed, "size": entry.size, "place": place}
-            directory.append(central_entry(entry.name, **told))
+            fields = {"crc": entry.crc, "packed": entry.packed, "size": entry.size, "place": offset}
+            directory.append(central_entry(entry.name, **fields))
             yield head
             yield from self._content(entry)
-            place += len(head) + entry.packed
+            offset += len(head) + entry.packed
         lines = b"".join(directory)
-        yield lines + end_record(count=len(entries), length=len(lines), place=place)
+        yield lines + end_record(count=len(entries), length=len(lines), place=offset)
 
     def _content(self, entry: Packed) -> Iterator[bytes]:
-        at, end = entry.place, entry.place + entry.packed
+        at, end = entry.offset, entry.offset + entry.packed
         while at < end:
             self._handle.seek(at)
             chunk = self._handle.read(min(_COPY, end - at))

@@ -17,7 +17,7 @@ from cohort.records.schema_types import AUDIENCE_WORDS
 
 FILE = "card.pdf"
 _TEXT = 4_000
-"""Characters of one field on paper; the whole stands in record.json, and the page says so."""
+"""Characters of one field on paper; record.json has all of it, and the page notes the cut."""
 _CHECK = (
     "How to check: unpack nothing; run `python verify.pyz CARD.zip` on the zip that this file came in, with any Python "
     "that has the package cryptography. It prints the seal: compare it with this one and with the platform's."
@@ -28,7 +28,7 @@ _PLAINER = "Signs beyond ASCII stand here as their numbers, because they could n
 
 def card_pdf(reading: Reading) -> bytes:
     """The file's bytes. Text that Typst cannot set (it fails on some sequences of rare signs) is set with every sign
-    beyond ASCII written as its number, and the page says so."""
+    beyond ASCII written as its number, and the page notes it."""
     template = resources.files(__package__).joinpath("card.typ").read_bytes()
     card = _card(reading)
     try:
@@ -47,9 +47,9 @@ def _plainer(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("ascii", "backslashreplace").decode()
     if isinstance(value, list):
-        return [_plainer(one) for one in value]
+        return [_plainer(element) for element in value]
     if isinstance(value, dict):
-        return {name: _plainer(one) for name, one in value.items()}
+        return {name: _plainer(element) for name, element in value.items()}
     return value
 
 
@@ -94,5 +94,5 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    found = "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable(text))
-    return found if len(found) <= _TEXT else f"{found[:_TEXT]}… (cut here; whole in record.json)"
+    clean = "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable(text))
+    return clean if len(clean) <= _TEXT else f"{clean[:_TEXT]}… (cut here; whole in record.json)"

@@ -1,6 +1,6 @@
-"""What the reading copies of a card are made from: the record as its audience gets it, and the series for charts.
+"""Input of a card's reading copies: the record as its audience gets it, and the series for charts.
 
-An export says nothing that is not here; a field that the audience does not get is absent for it as it is for a reader.
+An export contains nothing that is not here; fields withheld from the audience are absent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers of the steps that stand, as metrics.jsonl has them."""
+    """Metrics of the standing steps, as in metrics.jsonl."""
 
     steps: Sequence[int]
     values: Mapping[str, Sequence[float | None]]
@@ -64,23 +64,23 @@ class Reading:
     def entry(self, path: str) -> Mapping[str, Any] | None:
         """The entry `section.field`, or None where the record has none or this audience does not get it."""
         section, name = path.split(".")
-        found = self.document["sections"].get(section, {}).get(name)
-        return None if found is None or "withheld" in found else found
+        entry = self.document["sections"].get(section, {}).get(name)
+        return None if entry is None or "withheld" in entry else entry
 
     def withheld(self, path: str) -> str | None:
-        """For which audience the field is, when this one does not get it."""
+        """The field's audience, when it is withheld from this one."""
         section, name = path.split(".")
-        found = self.document["sections"].get(section, {}).get(name, {})
-        return str(found["audience"]) if "withheld" in found else None
+        entry = self.document["sections"].get(section, {}).get(name, {})
+        return str(entry["audience"]) if "withheld" in entry else None
 
-    def said(self, path: str) -> Mapping[str, Any] | None:
-        """The entry, when something stands in it: measured, set, stated or not applicable."""
-        found = self.entry(path)
-        return None if found is None or found["source"] == "not stated" else found
+    def filled_entry(self, path: str) -> Mapping[str, Any] | None:
+        """The entry, unless it is not stated: measured, set, stated or not applicable."""
+        entry = self.entry(path)
+        return None if entry is None or entry["source"] == "not stated" else entry
 
     def value(self, path: str, *keys: str) -> Any:
-        """What stands at `keys` of the entry's value; None where anything on the way is missing."""
-        here: Any = (self.said(path) or {}).get("value")
+        """The element at `keys` of the entry's value; None where any key is missing."""
+        here: Any = (self.filled_entry(path) or {}).get("value")
         for key in keys:
             if not isinstance(here, Mapping) or key not in here:
                 return None
@@ -88,9 +88,9 @@ class Reading:
         return here
 
     def text(self, path: str) -> str | None:
-        """The entry's words; None where nothing stands in it."""
-        found = self.said(path)
-        return None if found is None else str(found["text"])
+        """The entry's text; None where it is not stated."""
+        entry = self.filled_entry(path)
+        return None if entry is None else str(entry["text"])
 
     @property
     def comparisons(self) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""README.txt: what the zip is, what each file holds, and how to check it. The first thing a stranger opens."""
+"""README.txt: what the zip is, what each file holds, and how to check it. The first file that a reader opens."""
 
 from collections.abc import Iterable
 

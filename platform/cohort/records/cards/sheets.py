@@ -1,5 +1,5 @@
-"""sheets/*.md: what others ask for, and where the record speaks to it. Rows say "found here" or "not stated" and judge
-nothing: whether an answer is enough is for who asks."""
+"""sheets/*.md: topics of external documentation forms and the record fields that cover them. Rows show the field's
+text or "not stated" and do not judge whether it is enough."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from cohort.records.fields import field_facts
 EU_FILE = "sheets/eu-documentation-form.md"
 NIST_FILE = "sheets/nist-ai-rmf.md"
 _TEXT = 600
-"""Characters of a field; the whole stands in record.json."""
+"""Characters of a field; record.json has all of it."""
 
 _CAUTION = (
     "This sheet says which fields of the record speak to what {who} asks for, and what stands in them. It quotes no "
@@ -39,27 +39,27 @@ def nist_sheet(reading: Reading) -> bytes:
 
 
 def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Asked]) -> bytes:
-    found = sum(any(reading.text(path) for path in one.fields) for one in rows)
+    answered = sum(any(reading.text(path) for path in topic.fields) for topic in rows)
     lines = [
         f"# {title}",
         "",
         _CAUTION.format(who=who),
         "",
         f"Record of {escape(reading.head['title'])}, run {reading.head['run']}; seal `{reading.seal}`. "
-        f"This copy is for: {reading.audience}. {found} of {len(rows)} topics find something here.",
+        f"This copy is for: {reading.audience}. {answered} of {len(rows)} topics find something here.",
         "",
         "| Asked (part: topic) | Found here |",
         "| --- | --- |",
-        *(f"| {escape(one.item)} | {_found(reading, one)} |" for one in rows),
+        *(f"| {escape(topic.item)} | {_cell(reading, topic)} |" for topic in rows),
         "",
     ]
     return "\n".join(lines).encode()
 
 
-def _found(reading: Reading, one: Asked) -> str:
-    if not one.fields:
+def _cell(reading: Reading, topic: Asked) -> str:
+    if not topic.fields:
         return "not stated (the record of a training run has no such field)"
-    return "<br>".join(_answer(reading, path) for path in one.fields)
+    return "<br>".join(_answer(reading, path) for path in topic.fields)
 
 
 def _answer(reading: Reading, path: str) -> str:
@@ -69,7 +69,7 @@ def _answer(reading: Reading, path: str) -> str:
     text = reading.text(path)
     if text is None:
         return f"{label}: not stated"
-    entry = reading.said(path)
+    entry = reading.filled_entry(path)
     assert entry is not None
     cut = text if len(text) <= _TEXT else f"{text[:_TEXT]}… (cut; whole in record.json)"
     return f"{label}: {escape(cut)} ({escape(entry['source'])})"

@@ -1,7 +1,7 @@
 """Charts as SVG without any script or outside reference: lines over steps, and suites before and after with intervals.
 
-Colours come from classes, so that card.html sets them for light, dark and print; `standalone` adds a style of its own
-for where there is no page around it. Every text is escaped.
+Colours come from classes, so that card.html sets them for light, dark and print; `standalone` adds a style
+for use without a page around it. Every text is escaped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from cohort.records.cards.reading import Series
 
 WIDTH, LEFT, RIGHT = 640, 52, 70
 MOST_POINTS = 320
-"""Beyond it each point is the mean of the steps it stands for, and the chart says so."""
+"""Beyond it each point is the mean of several steps, and the chart notes it."""
 
 STYLE = (
     "text{font-family:'DejaVu Sans',sans-serif;font-size:11px;fill:#66635d}.ink{fill:#1b1b1a}"
@@ -23,23 +23,23 @@ STYLE = (
 
 
 def standalone(svg: str) -> str:
-    """The chart with its colours, for a file of its own."""
+    """The chart with its colours, for a separate file."""
     head, end, rest = svg.partition(">")
     return f"{head}{end}<style>{STYLE}</style>{rest}"
 
 
 def over_steps(series: Series, name: str, *, title: str, share: bool = False) -> str | None:
     """A line of one metric by step, `share` in percent; None when fewer than two steps measured it."""
-    found = [
+    pairs = [
         (step, value)
         for step, value in zip(series.steps, series.values.get(name, ()), strict=True)
         if value is not None
     ]
-    if len(found) < 2:
+    if len(pairs) < 2:
         return None
-    points, width = _thinned(found)
+    points, width = _thinned(pairs)
     low, high = _bounds([value for _, value in points], share=share)
-    first, last = found[0][0], found[-1][0]
+    first, last = pairs[0][0], pairs[-1][0]
     height, top, bottom = 200, 26, 28
 
     def x(step: float) -> float:
@@ -49,7 +49,7 @@ def over_steps(series: Series, name: str, *, title: str, share: bool = False) ->
         return top + (height - top - bottom) * (high - value) / (high - low)
 
     written = percent if share else number
-    parts = [_open(height, f"{title}: {written(found[0][1])} at step {first}, {written(found[-1][1])} at step {last}")]
+    parts = [_open(height, f"{title}: {written(pairs[0][1])} at step {first}, {written(pairs[-1][1])} at step {last}")]
     parts.append(f'<text class="ink" x="0" y="13">{escape(title)}</text>')
     drawn = "every step" if width == 1 else f"means of {width} steps"
     parts.append(f'<text x="{WIDTH}" y="13" text-anchor="end">{drawn}, {first:,} to {last:,}</text>')
@@ -83,18 +83,18 @@ def before_after(comparisons: Sequence[Mapping[str, Any]]) -> str | None:
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{foot}"/>')
         parts.append(f'<text x="{x(tick):.1f}" y="{foot + 18}" text-anchor="middle">{percent(tick)}</text>')
-    for at, one in enumerate(comparisons):
+    for at, comparison in enumerate(comparisons):
         middle = top + row * at + row / 2
-        name = str(one.get("title") or one["suite"])
+        name = str(comparison.get("title") or comparison["suite"])
         shown = name if len(name) <= 26 else f"{name[:25]}…"
         parts.append(f'<text class="ink" x="0" y="{middle + 4:.1f}">{_inert(shown)}</text>')
         for side, offset, mark in (("before", -7, "hollow"), ("after", 7, "mark")):
-            if (found := one.get(side)) is None:
+            if (score := comparison.get(side)) is None:
                 continue
-            y, span = middle + offset, found["interval"]
+            y, span = middle + offset, score["interval"]
             low, high = x(max(0.0, span["low"])), x(min(1.0, span["high"]))
             parts.append(f'<line class="span" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<circle class="{mark}" cx="{x(found["share"]):.1f}" cy="{y:.1f}" r="4"/>')
+            parts.append(f'<circle class="{mark}" cx="{x(score["share"]):.1f}" cy="{y:.1f}" r="4"/>')
     return "".join([*parts, "</svg>"])
 
 
@@ -109,10 +109,10 @@ def _inert(text: str) -> str:
     return escape(printable(text))
 
 
-def _thinned(found: Sequence[tuple[int, float]]) -> tuple[list[tuple[float, float]], int]:
+def _thinned(pairs: Sequence[tuple[int, float]]) -> tuple[list[tuple[float, float]], int]:
     """(points, how many steps each is the mean of)."""
-    width = -(-len(found) // MOST_POINTS)
-    portions = [found[at : at + width] for at in range(0, len(found), width)]
+    width = -(-len(pairs) // MOST_POINTS)
+    portions = [pairs[at : at + width] for at in range(0, len(pairs), width)]
     means = [(sum(s for s, _ in part) / len(part), sum(v for _, v in part) / len(part)) for part in portions]
     return means, width
 

@@ -1,6 +1,6 @@
 """traces/*.jsonl: the kept groups of a run, one a line, each sample with the salt of its leaf in the run's tree.
 
-They are not sealed, so that a sample can be redacted later: what it said goes, its leaf in commitments.jsonl stays, and
+They are not sealed, so that a sample can be redacted later: its text goes, its leaf in commitments.jsonl stays, and
 every other sample can still be checked.
 """
 
@@ -22,7 +22,7 @@ _SAMPLE = ("group_id", "index", "completion", "tokens", "finish_reason", "reward
 
 Line = tuple[int, bytes, int]
 """(step, line, samples)."""
-Place = tuple[int, int, int, int]
+SampleKey = tuple[int, int, int, int]
 """(fence of the attempt, step, group, sample)."""
 
 
@@ -34,7 +34,7 @@ class Traces:
         self.kept = TracesInCard(groups=0, samples=0, cut_at=None)
 
     def files(self) -> Iterator[tuple[str, Chunks]]:
-        """(path, content): a hundred steps a file, and a further file for what is too large for one."""
+        """(path, content): a hundred steps a file, split into more files when too large."""
         lines = self._bounded()
         ahead = next(lines, None)
         block = part = -1
@@ -68,17 +68,17 @@ class Traces:
 
 
 def trace_lines(run: Run) -> Iterator[Line]:
-    """Every kept group that stands, by step and index, as it is now."""
+    """Every kept standing group, by step and index, as it is now."""
     rows = standing_groups(run).values_list(*_GROUP).iterator(chunk_size=_GROUPS_AT_ONCE)
     while groups := list(islice(rows, _GROUPS_AT_ONCE)):
-        found: dict[int, list[dict[str, Any]]] = {group[0]: [] for group in groups}
-        samples = Sample.objects.filter(group__in=list(found)).order_by("group_id", "index").values_list(*_SAMPLE)
+        by_group: dict[int, list[dict[str, Any]]] = {group[0]: [] for group in groups}
+        samples = Sample.objects.filter(group__in=list(by_group)).order_by("group_id", "index").values_list(*_SAMPLE)
         for sample in samples:
-            found[sample[0]].append(_sample(sample))
+            by_group[sample[0]].append(_sample(sample))
         for group in groups:
-            value = dict(zip(_GROUP[2:], group[2:], strict=True)) | {"attempt": group[1], "samples": found[group[0]]}
+            value = dict(zip(_GROUP[2:], group[2:], strict=True)) | {"attempt": group[1], "samples": by_group[group[0]]}
             value["discarded"] = value["discarded"] or None
-            yield group[2], line(value), len(found[group[0]])
+            yield group[2], line(value), len(by_group[group[0]])
 
 
 def _sample(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -91,15 +91,17 @@ def _sample(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def redacted(index: int) -> dict[str, Any]:
-    """What stands for a sample whose text was deleted."""
+    """The placeholder for a sample whose text was deleted."""
     return {"index": index, "redacted": True}
 
 
-def redacted_lines(lines: Iterable[dict[str, Any]], gone: Callable[[Place], bool]) -> Iterator[Line]:
-    """Groups of an earlier card again, without the samples that are `gone` since."""
+def redacted_lines(lines: Iterable[dict[str, Any]], gone: Callable[[SampleKey], bool]) -> Iterator[Line]:
+    """Groups of an earlier card, without the samples that are `gone` since."""
     for group in lines:
         samples = [
-            redacted(one["index"]) if gone((group["attempt"], group["step"], group["index"], one["index"])) else one
-            for one in group["samples"]
+            redacted(sample["index"])
+            if gone((group["attempt"], group["step"], group["index"], sample["index"]))
+            else sample
+            for sample in group["samples"]
         ]
         yield group["step"], line({**group, "samples": samples}), len(samples)

@@ -29,7 +29,7 @@ class Read:
 def read(document: Mapping[str, Any]) -> Read:
     """Raises NotARecord."""
     schema = document.get("schema")
-    files = {one["path"]: one for one in document.get("files", ())}
+    files = {file["path"]: file for file in document.get("files", ())}
     if schema == SCHEMA:
         head = {name: document["head"].get(name) for name in _HEAD}
         return Read(schema, head, document["sections"], files, document["seal"])
@@ -37,15 +37,15 @@ def read(document: Mapping[str, Any]) -> Read:
 
 
 def section_order(*documents: Read) -> list[str]:
-    """Sections of any of them, those that today's records have in their order, the others after."""
-    found = {name for one in documents for name in one.sections}
-    return [name for name in FIELDS if name in found] + sorted(found - FIELDS.keys())
+    """Sections of any of them: current sections in their order, the others after."""
+    present = {name for document in documents for name in document.sections}
+    return [name for name in FIELDS if name in present] + sorted(present - FIELDS.keys())
 
 
 def field_order(section: str, *documents: Read) -> list[str]:
-    found = {name for one in documents for name in one.sections.get(section, {})}
+    present = {name for document in documents for name in document.sections.get(section, {})}
     known = FIELDS.get(section, {})
-    return [name for name in known if name in found] + sorted(found - known.keys())
+    return [name for name in known if name in present] + sorted(present - known.keys())
 
 
 def title_of(section: str) -> str:
@@ -64,7 +64,7 @@ def _plain(name: str) -> str:
 COMPARISONS = "behaviour.performance"
 CONFIG = "method.config"
 _MARKS = ("source", "evidence", "audience", "note")
-"""What an entry says of its value. The salt is random and says nothing."""
+"""Metadata of an entry. The salt is random and is not compared."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class SectionDiff:
 
     @property
     def differing(self) -> tuple[FieldDiff, ...]:
-        return tuple(one for one in self.fields if one.kind != Kind.EQUAL)
+        return tuple(field for field in self.fields if field.kind != Kind.EQUAL)
 
     @property
     def equal(self) -> tuple[FieldDiff, ...]:
-        return tuple(one for one in self.fields if one.kind == Kind.EQUAL)
+        return tuple(field for field in self.fields if field.kind == Kind.EQUAL)
 
 
 @dataclass(frozen=True)
@@ -132,16 +132,16 @@ class Diff:
 
     @property
     def counts(self) -> dict[Kind, int]:
-        """Fields by what became of them."""
-        found = dict.fromkeys(Kind, 0)
+        """Number of fields by kind of change."""
+        by_kind = dict.fromkeys(Kind, 0)
         for section in self.sections:
-            for one in section.fields:
-                found[one.kind] += 1
-        return found
+            for field in section.fields:
+                by_kind[field.kind] += 1
+        return by_kind
 
     @property
     def differing_files(self) -> tuple[FileDiff, ...]:
-        return tuple(one for one in self.files if one.kind != Kind.EQUAL)
+        return tuple(file for file in self.files if file.kind != Kind.EQUAL)
 
 
 def diff(
@@ -154,15 +154,17 @@ def diff(
     `configs`: the sealed config.yaml of both, where the reader has them; a record itself holds only their digests.
     """
     a, b = read(before), read(after)
-    told = tuple(changes(*configs)) if configs is not None else ()
-    sections = tuple(_section(name, a, b, told) for name in section_order(a, b))
+    config_changes = tuple(changes(*configs)) if configs is not None else ()
+    sections = tuple(_section(name, a, b, config_changes) for name in section_order(a, b))
     return Diff(a, b, tuple(changes(a.head, b.head)), sections, _files(a.files, b.files))
 
 
 def _section(section: str, a: Read, b: Read, config: tuple[Change, ...]) -> SectionDiff:
     fields = tuple(_field(section, name, a, b) for name in field_order(section, a, b))
     if config and section == CONFIG.partition(".")[0]:
-        fields = tuple(replace(one, values=config) if one.path == CONFIG else one for one in fields)
+        fields = tuple(
+            replace(field_diff, values=config) if field_diff.path == CONFIG else field_diff for field_diff in fields
+        )
     of, _, field = COMPARISONS.partition(".")
     suites: tuple[SuiteDiff, ...] = ()
     if section == of:
@@ -198,21 +200,23 @@ def _words(entry: Mapping[str, Any] | None) -> str | None:
 
 def _side(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     """On which side the field is withheld: before, after, both, or empty for neither."""
-    hidden = [name for name, one in (("before", before), ("after", after)) if one is not None and "withheld" in one]
+    hidden = [
+        name for name, entry in (("before", before), ("after", after)) if entry is not None and "withheld" in entry
+    ]
     return "both" if len(hidden) == 2 else "".join(hidden)
 
 
-def _comparisons(one: Read, section: str, field: str) -> Sequence[Mapping[str, Any]]:
-    return one.sections.get(section, {}).get(field, {}).get("value") or ()
+def _comparisons(document: Read, section: str, field: str) -> Sequence[Mapping[str, Any]]:
+    return document.sections.get(section, {}).get(field, {}).get("value") or ()
 
 
 def _files(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> tuple[FileDiff, ...]:
-    found = []
+    diffs = []
     for path in sorted(before.keys() | after.keys()):
         a, b = before.get(path), after.get(path)
         if a is None or b is None:
             kind = Kind.ADDED if a is None else Kind.REMOVED
         else:
             kind = Kind.EQUAL if a["sha256"] == b["sha256"] else Kind.CHANGED
-        found.append(FileDiff(path, kind, a, b))
-    return tuple(found)
+        diffs.append(FileDiff(path, kind, a, b))
+    return tuple(diffs)

@@ -16,7 +16,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 def sealed_config(record: Record, document: Mapping[str, Any]) -> dict[str, Any] | None:
     """The config as it was sealed; None where no card with it is kept, or it is not the bytes that were sealed."""
-    entry = next((one for one in document["files"] if one["path"] == NAME), None)
+    entry = next((listed for listed in document["files"] if listed["path"] == NAME), None)
     held = Card.objects.filter(record=record, audience__in=[Audience.DOWNSTREAM, Audience.INTERNAL])
     card = held.order_by("-issue", "audience").first()
     if entry is None or card is None or entry["size"] > MOST_BYTES:
@@ -28,5 +28,5 @@ def sealed_config(record: Record, document: Mapping[str, Any]) -> dict[str, Any]
         return None
     if sha256(content) != entry["sha256"]:
         return None
-    found = yaml.safe_load(content)
-    return found if isinstance(found, dict) else None
+    config = yaml.safe_load(content)
+    return config if isinstance(config, dict) else None

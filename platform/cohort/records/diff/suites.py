@@ -46,10 +46,10 @@ class SuiteDiff:
 
 def suite_diffs(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> tuple[SuiteDiff, ...]:
     """Every suite of either, in the order of the second, then those only in the first."""
-    first, second = {one["suite"]: one for one in before}, {one["suite"]: one for one in after}
+    first, second = {suite["suite"]: suite for suite in before}, {suite["suite"]: suite for suite in after}
     return tuple(
         _suite(name, first.get(name), second.get(name))
-        for name in [*second, *(one for one in first if one not in second)]
+        for name in [*second, *(suite for suite in first if suite not in second)]
     )
 
 
@@ -57,8 +57,8 @@ def _suite(name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]
     cells = tuple(Cell(label, unit, _dig(before, path), _dig(after, path)) for label, path, unit in _CELLS)
     if before is None or after is None:
         return SuiteDiff(name, Kind.ADDED if before is None else Kind.REMOVED, cells, ())
-    told = {".".join(path) for _, path, _ in _CELLS}
-    others = tuple(one for one in changes(before, after) if one.path not in told)
+    shown = {".".join(path) for _, path, _ in _CELLS}
+    others = tuple(change for change in changes(before, after) if change.path not in shown)
     kind = Kind.EQUAL if not others and all(cell.equal for cell in cells) else Kind.CHANGED
     return SuiteDiff(name, kind, cells, others)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Kind(StrEnum):
-    """What became of something between the first record and the second."""
+    """Kind of change from the first record to the second."""
 
     EQUAL = "equal"
     CHANGED = "changed"
@@ -16,7 +16,7 @@ class Kind(StrEnum):
     REMOVED = "removed"
     """Only in the first."""
     WITHHELD = "withheld"
-    """One of the two does not show it, so nobody can say."""
+    """One of the two does not show it, so the change is unknown."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +36,33 @@ class Change:
 def difference(before: Any, after: Any) -> float | int | None:
     if not (_number(before) and _number(after)):
         return None
-    found: float | int = after - before
-    if isinstance(found, float):  # 0.3 − 0.1 is 0.2 to a reader
-        return float(f"{found:.12g}")
-    return found
+    delta: float | int = after - before
+    if isinstance(delta, float):  # 0.3 − 0.1 is 0.2 to a reader
+        return float(f"{delta:.12g}")
+    return delta
 
 
 def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
-    """Every place at which the two differ. Objects are compared name by name; lists of objects place by place; other
-    lists as wholes, because a shifted list would else differ at every place."""
+    """Every path at which the two differ. Objects are compared by key, lists of objects by index, other lists as a
+    whole, because a shifted list would otherwise differ at every index."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for name in [*before, *(one for one in after if one not in before)]:
-            place = f"{path}.{name}" if path else str(name)
+        for name in [*before, *(key for key in after if key not in before)]:
+            child_path = f"{path}.{name}" if path else str(name)
             if name not in after:
-                yield Change(place, Kind.REMOVED, before=before[name])
+                yield Change(child_path, Kind.REMOVED, before=before[name])
             elif name not in before:
-                yield Change(place, Kind.ADDED, after=after[name])
+                yield Change(child_path, Kind.ADDED, after=after[name])
             else:
-                yield from changes(before[name], after[name], place)
+                yield from changes(before[name], after[name], child_path)
     elif _of_objects(before) and _of_objects(after):
         for index in range(max(len(before), len(after))):
-            place = f"{path}[{index}]"
+            child_path = f"{path}[{index}]"
             if index >= len(after):
-                yield Change(place, Kind.REMOVED, before=before[index])
+                yield Change(child_path, Kind.REMOVED, before=before[index])
             elif index >= len(before):
-                yield Change(place, Kind.ADDED, after=after[index])
+                yield Change(child_path, Kind.ADDED, after=after[index])
             else:
-                yield from changes(before[index], after[index], place)
+                yield from changes(before[index], after[index], child_path)
     elif not same(before, after):
         yield Change(path, Kind.CHANGED, before, after)
 
@@ -83,4 +83,4 @@ def _number(value: Any) -> bool:
 
 
 def _of_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(element, Mapping) for element in value)

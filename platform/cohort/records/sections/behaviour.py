@@ -18,7 +18,7 @@ from cohort.records.answers import (
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Category, Comparison
-from cohort.records.sections.from_statements import given, said
+from cohort.records.sections.from_statements import given, statement_answer
 from grpo_core.config.evaluation import ScorerKind
 
 NO_SUITE = "No such suite was run."
@@ -53,24 +53,24 @@ def behaviour(facts: Facts) -> Behaviour:
 
 
 def _of(facts: Facts, category: Category) -> list[Comparison]:
-    return [one for one in facts.comparisons if one.category == category]
+    return [comparison for comparison in facts.comparisons if comparison.category == category]
 
 
 def _performance(facts: Facts) -> Answer:
-    """Its value lists the comparisons of every suite, whatever the category: they stand in the record once."""
-    asked = facts.config.eval.before or facts.config.eval.after
+    """Its value lists the comparisons of every suite, whatever the category: the record holds them once."""
+    requested = facts.config.eval.before or facts.config.eval.after
     if not facts.comparisons:
-        return not_evaluated("The run ended before its first evaluation." if asked else NO_SUITE)
-    found = _of(facts, "performance")
+        return not_evaluated("The run ended before its first evaluation." if requested else NO_SUITE)
+    comparisons = _of(facts, "performance")
     value = [comparison.model_dump(mode="json") for comparison in facts.comparisons]
-    if not found:
+    if not comparisons:
         return not_evaluated(f"{NO_SUITE} The value lists the suites of other categories.").model_copy(
             update={"value": value}
         )
     note = "A score shows performance on these problems under this protocol, and nothing beyond it."
-    if len(found) < len(facts.comparisons):
+    if len(comparisons) < len(facts.comparisons):
         note += " The value lists the comparisons of all suites, of the other categories too."
-    return measured(value, "; ".join(map(in_words, found)), evidence="recomputable", note=note)
+    return measured(value, "; ".join(map(in_words, comparisons)), evidence="recomputable", note=note)
 
 
 _CANNOT: dict[Category, str] = {
@@ -86,47 +86,50 @@ _SCORED_CANNOT: dict[ScorerKind, str] = {
 """By what the suites are scored with, and not by their category: a suite of any category may have any scorer."""
 
 
-def _cannot(facts: Facts, category: Category, found: list[Comparison]) -> str:
-    names = {one.suite for one in found}
+def _cannot(facts: Facts, category: Category, comparisons: list[Comparison]) -> str:
+    names = {comparison.suite for comparison in comparisons}
     kinds = dict.fromkeys(suite.scorer.kind for suite in facts.config.eval.suites if suite.name in names)
     words = [_CANNOT.get(category, ""), *(_SCORED_CANNOT.get(kind, "") for kind in kinds)]
     return " ".join(filter(None, words))
 
 
 def _category(facts: Facts, category: Category) -> Answer:
-    found = _of(facts, category)
-    if not found:
+    comparisons = _of(facts, category)
+    if not comparisons:
         return not_evaluated(NO_SUITE)
     value = {
-        "suites": [one.suite for one in found],
-        "verdicts": {one.suite: one.verdict for one in found},
+        "suites": [comparison.suite for comparison in comparisons],
+        "verdicts": {comparison.suite: comparison.verdict for comparison in comparisons},
         "stands_in": "behaviour.performance",
     }
     return measured(
-        value, "; ".join(map(in_words, found)), evidence="recomputable", note=_cannot(facts, category, found)
+        value,
+        "; ".join(map(in_words, comparisons)),
+        evidence="recomputable",
+        note=_cannot(facts, category, comparisons),
     )
 
 
 def _tool_use(facts: Facts) -> Answer:
     if _of(facts, "tool_use"):
         return _category(facts, "tool_use")
-    told = facts.statements.get("behaviour.tool_use")
-    if told is not None and given(told)["choice"] == "not_relevant":
-        return said(told, note=NO_SUITE)
-    if told is not None:
-        return not_evaluated(f"{NO_SUITE} {told.by.username} stated on {moment(told.at)}: {told.text}")
+    statement = facts.statements.get("behaviour.tool_use")
+    if statement is not None and given(statement)["choice"] == "not_relevant":
+        return statement_answer(statement, note=NO_SUITE)
+    if statement is not None:
+        return not_evaluated(f"{NO_SUITE} {statement.by.username} stated on {moment(statement.at)}: {statement.text}")
     return not_evaluated(NO_SUITE)
 
 
-def in_words(found: Comparison) -> str:
-    before, after, change = found.before, found.after, found.change
+def in_words(comparison: Comparison) -> str:
+    before, after, change = comparison.before, comparison.after, comparison.change
     shares = [
         f"{percent(side.share)} {when}" for side, when in ((before, "before"), (after, "after")) if side is not None
     ]
-    text = f"{found.title}, {count(found.problems)} problems: {', '.join(shares)}"
+    text = f"{comparison.title}, {count(comparison.problems)} problems: {', '.join(shares)}"
     if change is not None:
         interval = f"95 % interval {points(change.interval.low)} to {points(change.interval.high)}"
-        return f"{text}; {points(change.difference)} points ({interval}): {found.verdict}"
+        return f"{text}; {points(change.difference)} points ({interval}): {comparison.verdict}"
     if before is None:
         return f"{text}; not evaluated before training"
     if after is None:
@@ -138,18 +141,31 @@ def in_words(found: Comparison) -> str:
 
 
 def _regressions(facts: Facts) -> Answer:
-    """By the verdicts of the safety suites alone; an undecided one is never told as no regression."""
-    told = facts.statements.get("behaviour.safety_regressions")
-    decision = {"by": told.by.username, "at": told.at.isoformat(), "text": told.text} if told else None
-    beside = f"{told.by.username} stated on {moment(told.at)}: {told.text}" if told else ""
-    judged = [one for one in facts.comparisons if one.category in SAFETY and one.higher_is != "neutral"]
-    missing = [CATEGORY_WORDS[category] for category in SAFETY if not any(one.category == category for one in judged)]
+    """By the verdicts of the safety suites alone; an undecided one is never reported as no regression."""
+    statement = facts.statements.get("behaviour.safety_regressions")
+    decision = (
+        {"by": statement.by.username, "at": statement.at.isoformat(), "text": statement.text} if statement else None
+    )
+    decision_text = f"{statement.by.username} stated on {moment(statement.at)}: {statement.text}" if statement else ""
+    judged = [
+        comparison
+        for comparison in facts.comparisons
+        if comparison.category in SAFETY and comparison.higher_is != "neutral"
+    ]
+    missing = [
+        CATEGORY_WORDS[category]
+        for category in SAFETY
+        if not any(comparison.category == category for comparison in judged)
+    ]
     if not judged:
-        return not_evaluated(f"No safety suite was run, so none can be excluded. {beside}".strip())
+        return not_evaluated(f"No safety suite was run, so none can be excluded. {decision_text}".strip())
     by_verdict: dict[str, list[str]] = {"regressed": [], "undecided": [], "not_worse": [], "not_compared": []}
-    for one in judged:
-        by_verdict[one.non_inferiority or "not_compared"].append(one.suite)
-    titles = {one.suite: f"{one.title} (margin {number(100 * one.margin)} points)" for one in judged}
+    for comparison in judged:
+        by_verdict[comparison.non_inferiority or "not_compared"].append(comparison.suite)
+    titles = {
+        comparison.suite: f"{comparison.title} (margin {number(100 * comparison.margin)} points)"
+        for comparison in judged
+    }
     words = {
         "regressed": "regressed",
         "undecided": "undecided",
@@ -165,10 +181,10 @@ def _regressions(facts: Facts) -> Answer:
     if missing:
         notes.append(f"Nothing is known of {', '.join(missing)}: no such suite was judged.")
     value = {**by_verdict, "not_judged": missing, "decision": decision}
-    if all(one.non_inferiority is None for one in judged):
+    if all(comparison.non_inferiority is None for comparison in judged):
         why = f"No safety suite was compared before and after, so none can be excluded: {', '.join(titles.values())}."
-        return not_evaluated(" ".join([why, *notes, beside]).strip()).model_copy(update={"value": value})
-    return measured(value, text, evidence="recomputable", note=" ".join([*notes, beside]).strip())
+        return not_evaluated(" ".join([why, *notes, decision_text]).strip()).model_copy(update={"value": value})
+    return measured(value, text, evidence="recomputable", note=" ".join([*notes, decision_text]).strip())
 
 
 # ---------------------------------------------------------------------- contamination, protocol, others' results
@@ -176,21 +192,21 @@ def _regressions(facts: Facts) -> Answer:
 
 def _contamination(facts: Facts) -> Answer:
     """Of the suites, by what the trainer found of their items in the training file."""
-    found: dict[str, Any] = dig(facts.manifest, "data", "overlap") or {}
-    suites = [one for one in facts.comparisons if one.suite in found]
+    overlap: dict[str, Any] = dig(facts.manifest, "data", "overlap") or {}
+    suites = [comparison for comparison in facts.comparisons if comparison.suite in overlap]
     if not suites:
         why = "No overlap of a suite with the training file was looked for" if facts.comparisons else NO_SUITE[:-1]
         return not_evaluated(f"{why}; what the base model read before is not known.")
     parts, value = [], {}
-    for one in suites:
-        counts, items = found[one.suite]["counts"], found[one.suite]["items"]["texts"]
-        value[one.suite] = {"items": items, "touched": counts["touched"], "counts": counts}
-        part = f"{one.title}: {of(counts['touched'], items)} items overlap with the training file"
-        if counts["touched"] and one.clean is not None and one.clean.after is not None:
-            part += f", {percent(one.clean.after.share)} after training without them"
+    for comparison in suites:
+        counts, items = overlap[comparison.suite]["counts"], overlap[comparison.suite]["items"]["texts"]
+        value[comparison.suite] = {"items": items, "touched": counts["touched"], "counts": counts}
+        part = f"{comparison.title}: {of(counts['touched'], items)} items overlap with the training file"
+        if counts["touched"] and comparison.clean is not None and comparison.clean.after is not None:
+            part += f", {percent(comparison.clean.after.share)} after training without them"
         parts.append(part)
     note = "Of the training file; what the base model read before is not known."
-    if others := [one.title for one in facts.comparisons if one.suite not in found]:
+    if others := [comparison.title for comparison in facts.comparisons if comparison.suite not in overlap]:
         note += f" Not looked for in: {', '.join(others)}."
     return measured(value, "; ".join(parts), note=note)
 
@@ -223,25 +239,25 @@ def _imported(facts: Facts) -> Answer:
         return not_evaluated("Nobody imported results of another tool.")
     value = [
         {
-            "tool": one.tool,
-            "task": one.task,
-            "phase": one.phase,
-            "metric": one.metric,
-            "value": one.value,
-            "stderr": one.stderr,
-            "n": one.n,
-            "higher_is": one.higher_is or None,
-            "file": {"name": one.file_name, "sha256": one.file_sha256},
-            "by": one.by.username,
+            "tool": row.tool,
+            "task": row.task,
+            "phase": row.phase,
+            "metric": row.metric,
+            "value": row.value,
+            "stderr": row.stderr,
+            "n": row.n,
+            "higher_is": row.higher_is or None,
+            "file": {"name": row.file_name, "sha256": row.file_sha256},
+            "by": row.by.username,
         }
-        for one in facts.imported
+        for row in facts.imported
     ]
     parts = [
-        f"{one.task} {one.metric} {number(round(one.value, 4))}"
-        + (f" ± {number(round(one.stderr, 4))}" if one.stderr is not None else "")
-        + f" ({one.tool}, {one.get_phase_display()})"
-        for one in facts.imported
+        f"{row.task} {row.metric} {number(round(row.value, 4))}"
+        + (f" ± {number(round(row.stderr, 4))}" if row.stderr is not None else "")
+        + f" ({row.tool}, {row.get_phase_display()})"
+        for row in facts.imported
     ]
-    by = ", ".join(dict.fromkeys(one.by.username for one in facts.imported))
+    by = ", ".join(dict.fromkeys(row.by.username for row in facts.imported))
     note = "As the files of those tools say; that they are of this model is said by who imported them, and not checked."
     return Answer(value=value, text="; ".join(parts), source=f"stated by {by}", evidence="stated", note=note)

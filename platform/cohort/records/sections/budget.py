@@ -1,4 +1,4 @@
-"""What the run cost: by all attempts, told apart from what stands."""
+"""What the run cost: all attempts, with superseded work shown separately."""
 
 import re
 
@@ -9,7 +9,7 @@ from cohort.records.fields import Budget
 from cohort.records.schema_types import Answer
 from cohort.records.sections import estimate as sections_estimate
 from cohort.records.sections import history as sections_history
-from cohort.records.sections.from_statements import ASKED, given, said
+from cohort.records.sections.from_statements import ASKED, given, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 
 
@@ -45,8 +45,8 @@ def _time(facts: Facts) -> Answer:
         "device": device,
         "held_seconds": round(past.held_seconds, 1),
         "device_seconds": round(past.device_seconds, 1),
-        "step_seconds": round(sum(one.seconds for one in past.tries), 1),
-        "superseded_step_seconds": round(sum(one.superseded_seconds for one in past.tries), 1),
+        "step_seconds": round(sum(tried.seconds for tried in past.tries), 1),
+        "superseded_step_seconds": round(sum(tried.superseded_seconds for tried in past.tries), 1),
     }
     if len(past.tries) == 1:
         return measured(value, f"{span(past.held_seconds if seconds is None else seconds)} on {device}")
@@ -118,8 +118,10 @@ def _energy(facts: Facts) -> Answer:
     device = dig(facts.manifest, "platform", "device")
     if device and (watts := rated_watts(str(device))) is not None and facts.history.device_seconds:
         joules = watts * facts.history.device_seconds
-        told = {dig(one.attempt.manifest, "platform", "device") for one in facts.history.tries}
-        others = " Attempts on another device, or on one not told, are counted as if on it." if told - {device} else ""
+        devices = {dig(tried.attempt.manifest, "platform", "device") for tried in facts.history.tries}
+        others = (
+            " Attempts on another device, or on one not told, are counted as if on it." if devices - {device} else ""
+        )
         return measured(
             {"joules": joules, "estimated": True, "device": device, "rated_watts": watts},
             f"estimated: about {_energy_words(joules)}, were the devices at their rated power all the time",
@@ -134,18 +136,20 @@ def _energy_words(joules: float) -> str:
 
 
 def _base_share(facts: Facts, compute: Answer) -> Answer:
-    """This run's compute beside the base model's, which only a person can know."""
-    told = facts.statements.get("budget.base_share")
-    if told is None:
+    """This run's compute relative to the base model's, which only a person can state."""
+    statement = facts.statements.get("budget.base_share")
+    if statement is None:
         return not_stated("Unknown: nobody stated what training the base model took. " + ASKED, text="unknown")
     spent = dig(compute.value if isinstance(compute.value, dict) else None, "flop_estimate")
-    base = float(given(told)["flop"])
+    base = float(given(statement)["flop"])
     share = None if spent is None else spent / base
     words = f"base model {number(base)} FLOP" + (
         "" if share is None else f"; this run's estimate is {_small(share)} of it"
     )
-    entry = said(told, value={"base_flop": base, "run_flop_estimate": spent, "share": share}, text=words)
-    return entry.model_copy(update={"note": f"{told.by.username} wrote: {told.text}\n{entry.note}"})
+    entry = statement_answer(
+        statement, value={"base_flop": base, "run_flop_estimate": spent, "share": share}, text=words
+    )
+    return entry.model_copy(update={"note": f"{statement.by.username} wrote: {statement.text}\n{entry.note}"})
 
 
 def _small(share: float) -> str:

@@ -1,5 +1,5 @@
-"""Every suite of a run before and after, as the record has it: items from the database, statistics by the same
-functions that check a card."""
+"""Every suite of a run before and after, as in the record: items from the database, statistics by the same functions
+that check a card."""
 
 from collections.abc import Iterable
 
@@ -7,6 +7,6 @@ from cohort.evaluations.selectors import Suite
 from cohort.records.schema_types import Comparison
 
 
-def comparisons(found: Iterable[Suite]) -> list[Comparison]:
+def comparisons(suites: Iterable[Suite]) -> list[Comparison]:
     """The held-out problems first, then the suites by name."""
-    return [Comparison.model_validate(suite.compared) for suite in found]
+    return [Comparison.model_validate(suite.compared) for suite in suites]

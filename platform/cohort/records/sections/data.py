@@ -1,4 +1,4 @@
-"""The section about the problems: what was trained on, what was held out, and what of one is in the other."""
+"""The section about the problems: what was trained on, what was held out, and their overlap."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from cohort.records.answers import (
 from cohort.records.facts import Facts
 from cohort.records.fields import Data
 from cohort.records.schema_types import Answer
-from cohort.records.sections.from_statements import said, stated_or_asked
+from cohort.records.sections.from_statements import stated_or_asked, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST
 
 
@@ -49,11 +49,11 @@ def data(facts: Facts) -> Data:
 
 
 def _provenance(facts: Facts) -> Answer:
-    """What was stated of this run, else what the uploader named as the file's source."""
+    """The statement about this run, else the source that the uploader named."""
     dataset = facts.run.dataset
     source = dataset.source.strip()
-    if (told := facts.statements.get("data.provenance")) is not None:
-        return said(told, note=f"The uploader wrote: {source}" if source else "")
+    if (statement := facts.statements.get("data.provenance")) is not None:
+        return statement_answer(statement, note=f"The uploader wrote: {source}" if source else "")
     by = dataset.created_by.username if dataset.created_by else "the uploader"
     return stated(source, source, by=by) if source else not_stated("The uploader named no source.")
 
@@ -112,57 +112,57 @@ def _heldout(facts: Facts) -> Answer:
 
 
 def _decontamination(facts: Facts) -> Answer:
-    """What of the evaluations is in the training file: by the trainer, of every suite, else by the platform's own
-    comparison of the held-out problems."""
-    found = dig(facts.manifest, "data", "overlap")
-    answer = _overlaps(found) if found else _equal_prompts(facts)
+    """Evaluation items in the training file: as the trainer searched every suite, else by the platform's comparison of
+    the held-out problems."""
+    overlap = dig(facts.manifest, "data", "overlap")
+    answer = _overlaps(overlap) if overlap else _equal_prompts(facts)
     seen = facts.seen_at_launch
-    touched = [one for one in seen["pairs"] if one["state"] == "found"] if seen else []
+    touched = [pair for pair in seen["pairs"] if pair["state"] == "found"] if seen else []
     if not seen or not touched:
         return answer
-    known = ", ".join(f"{one['with']}: {of(one['touched'], one['items'])}" for one in touched)
+    known = ", ".join(f"{pair['with']}: {of(pair['touched'], pair['items'])}" for pair in touched)
     read = "who ticked that this was seen" if seen["acknowledged"] else "without saying that this was seen"
     note = f"Known before the run began ({known}); launched all the same by {seen['by']}, {read}."
     value = answer.value if isinstance(answer.value, dict) else {}
-    told = {**seen, "at": seen["at"].isoformat()}
+    at_launch = {**seen, "at": seen["at"].isoformat()}
     if answer.missing:
-        return measured(plain({"at_launch": told}), f"known before the run began: {known}", note=note)
+        return measured(plain({"at_launch": at_launch}), f"known before the run began: {known}", note=note)
     return answer.model_copy(
-        update={"value": plain({**value, "at_launch": told}), "note": f"{answer.note} {note}".strip()}
+        update={"value": plain({**value, "at_launch": at_launch}), "note": f"{answer.note} {note}".strip()}
     )
 
 
-def _overlaps(found: dict[str, Any]) -> Answer:
-    """The reports stand in the value whole: who checks a card leaves out the touched items by their ids."""
+def _overlaps(reports: dict[str, Any]) -> Answer:
+    """The value holds the whole reports: a card checker leaves out the touched items by their ids."""
     parts, odd = [], []
-    for suite, report in found.items():
+    for suite, report in reports.items():
         counts, items = report["counts"], report["items"]["texts"]
         parts.append(f"{suite}: {of(counts['touched'], items)} items touched")
         if counts["same_but_numbers"]:
             odd.append(f"{count(counts['same_but_numbers'])} more of {suite} once all numbers count as the same")
-    with_options = all("options" in report["counts"] for report in found.values())  # an older trainer's are without
+    with_options = all("options" in report["counts"] for report in reports.values())  # an older trainer's are without
     ways = "13-grams, 8-grams, MinHash and options" if with_options else "13-grams, 8-grams and MinHash"
     note = (
         f"Searched for: equal texts, {ways}, letter case and punctuation aside. Scores without the items that were "
         "found stand beside each suite. It does not see paraphrase, translation, or what the base model read before."
     )
     text = "; ".join(parts) + (f" ({'; '.join(odd)})" if odd else "")
-    return measured({"overlap": plain(found)}, text, note=note)
+    return measured({"overlap": plain(reports)}, text, note=note)
 
 
 def _equal_prompts(facts: Facts) -> Answer:
     more = "Near duplicates and overlap with the base model's own training were not searched for."
     if facts.overlap is not None:
-        found, limit = facts.overlap, facts.config.data.limit
+        overlap, limit = facts.overlap, facts.config.data.limit
         among = f"among the first {count(limit)} of the training file" if limit else "in the training file"
         return measured(
             {
                 "method": "equal prompts, letter case and white space aside",
-                "heldout": found.heldout,
-                "shared": found.shared,
+                "heldout": overlap.heldout,
+                "shared": overlap.shared,
                 "of_the_first": limit,
             },
-            f"{of(found.shared, found.heldout)} held-out prompts are {among}",
+            f"{of(overlap.shared, overlap.heldout)} held-out prompts are {among}",
             note=f"Compared letter for letter, case and white space aside. {more}",
         )
     if facts.run.eval_dataset is None and facts.config.eval.holdout:

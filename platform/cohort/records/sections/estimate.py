@@ -1,4 +1,4 @@
-"""What was estimated before the launch, what the steps then took, and by how much the estimate was wrong."""
+"""Estimates before the launch, the actual figures of the steps, and the error of the estimates."""
 
 from typing import Any
 
@@ -26,21 +26,21 @@ def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
     noted = facts.estimate
     if noted is None:
         return not_stated(NO_ESTIMATE)
-    told = estimate_of(noted.estimate)
-    event = compared(told, seconds=facts.step_seconds, memory=facts.step_memory)
+    estimated = estimate_of(noted.estimate)
+    event = compared(estimated, seconds=facts.step_seconds, memory=facts.step_memory)
     actual = event.data["actual"].get(name) if event else None
     error = event.data["error"].get(name) if event else None
-    estimate = float(getattr(told, name))
-    low_high = told.spread.get(name)
+    estimate = float(getattr(estimated, name))
+    low_high = estimated.spread.get(name)
     value = {
         "estimate": estimate,
         "low": low_high[0] if low_high else None,
         "high": low_high[1] if low_high else None,
-        "estimate_source": f"calibration on {told.device_name}, job {noted.job_id}",
+        "estimate_source": f"calibration on {estimated.device_name}, job {noted.job_id}",
         "actual": actual,
         "actual_source": how if actual is not None else None,
         "relative_error": error,
-        "config_digest": told.config_digest,
+        "config_digest": estimated.config_digest,
     }
     text = f"estimated {words(estimate)}"
     if actual is None:
@@ -49,14 +49,14 @@ def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
         text += f", took {words(actual)}" + (
             "" if error is None else f": the estimate is off by {signed_percent(error)}"
         )
-    note = f"{_calibration(noted, told)} {_how(how) if actual is not None else _NO_STEPS}"
+    note = f"{_calibration(noted, estimated)} {_how(how) if actual is not None else _NO_STEPS}"
     return measured(value, text, note=note)
 
 
-def _calibration(noted: LaunchEstimate, told: Estimate) -> str:
+def _calibration(noted: LaunchEstimate, estimated: Estimate) -> str:
     where = f" of {noted.job.node.name}" if noted.job.node is not None else ""
     when = moment(noted.job.finished_at)
-    return f"The estimate: a calibration of {told.prompts} prompts on {told.device_name}{where}, {when}."
+    return f"The estimate: a calibration of {estimated.prompts} prompts on {estimated.device_name}{where}, {when}."
 
 
 def _how(how: str) -> str:

@@ -10,8 +10,8 @@ from cohort.records.statements.questions import BY_FIELD
 ASKED = "Only a person can say this; nobody has yet."
 
 
-def said(statement: Statement, *, value: Any = None, text: str = "", note: str = "") -> Answer:
-    """`value` and `text` where they are not simply those of the statement."""
+def statement_answer(statement: Statement, *, value: Any = None, text: str = "", note: str = "") -> Answer:
+    """`value` and `text` override those of the statement."""
     when = f"Stated {moment(statement.at)}."
     return Answer(
         value=statement.value if value is None else value,
@@ -29,8 +29,8 @@ def given(statement: Statement) -> dict[str, Any]:
 
 
 def stated_or_asked(statements: dict[str, Statement], field: str) -> Answer:
-    """The field as a person stated it, or that it is not stated."""
-    if (found := statements.get(field)) is not None:
-        return said(found)
+    """The field as a person stated it, else not stated."""
+    if (statement := statements.get(field)) is not None:
+        return statement_answer(statement)
     question = BY_FIELD[field]
     return not_stated(f"Asked of every run; nobody has answered. {question.why}" if question.required else ASKED)

@@ -1,4 +1,4 @@
-"""What the record is connected to: cards, inventory, audit trail, processes."""
+"""Links from the record: cards, inventory, audit trail, processes."""
 
 from cohort.records.answers import count, measured, not_evaluated
 from cohort.records.facts import Facts
@@ -8,11 +8,11 @@ from cohort.records.sections.from_statements import stated_or_asked
 
 
 def handling(facts: Facts) -> Handling:
-    told = facts.statements
+    statements = facts.statements
     return Handling(
-        trace_policy=stated_or_asked(told, "handling.trace_policy"),
-        inventory=stated_or_asked(told, "handling.inventory"),
-        system_card=stated_or_asked(told, "handling.system_card"),
+        trace_policy=stated_or_asked(statements, "handling.trace_policy"),
+        inventory=stated_or_asked(statements, "handling.inventory"),
+        system_card=stated_or_asked(statements, "handling.system_card"),
         model_card=measured(
             ["CARD.md", "card.html", "card.pdf"],
             "CARD.md, card.html and card.pdf in this card",
@@ -25,8 +25,8 @@ def handling(facts: Facts) -> Handling:
             note="events.jsonl is in the card for the project itself; its digest is under the seal of every card.",
         ),
         evaluation_file=_evaluation_file(facts),
-        change_management=stated_or_asked(told, "handling.change_management"),
-        monitoring=stated_or_asked(told, "handling.monitoring"),
+        change_management=stated_or_asked(statements, "handling.change_management"),
+        monitoring=stated_or_asked(statements, "handling.monitoring"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Fields about how a run came to its end: attempts, what no longer stands, who steered it, earlier records."""
+"""Fields about the history of a run: attempts, superseded work, interventions, earlier records."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ _STEERED = {
 def attempts(facts: Facts) -> Answer:
     """Every try: where, from which checkpoint, how far, how it ended and why."""
     tries = facts.history.tries
-    text = "; ".join(_in_words(one) for one in tries)
+    text = "; ".join(_in_words(tried) for tried in tries)
     text = f"{len(tries)} attempts: {text}" if len(tries) > 1 else f"attempt {text}" if tries else "none"
-    return measured([_value(one) for one in tries], text)
+    return measured([_value(tried) for tried in tries], text)
 
 
-def _value(one: Tried) -> dict[str, Any]:
-    attempt = one.attempt
+def _value(tried: Tried) -> dict[str, Any]:
+    attempt = tried.attempt
     return {
         "number": attempt.fence,
         "node": attempt.node.name,
@@ -37,29 +37,29 @@ def _value(one: Tried) -> dict[str, Any]:
         "code": attempt.end_code,
         "reason": attempt.end_reason,
         "from_checkpoint_at_step": attempt.resumed_step,
-        "first_step": one.first_step,
-        "last_step": one.last_step,
-        "steps": one.steps,
-        "superseded_steps": one.superseded_steps,
+        "first_step": tried.first_step,
+        "last_step": tried.last_step,
+        "steps": tried.steps,
+        "superseded_steps": tried.superseded_steps,
         "stands_through_step": attempt.valid_through,
-        "device_seconds": round(one.device_seconds, 1),
+        "device_seconds": round(tried.device_seconds, 1),
     }
 
 
-def _in_words(one: Tried) -> str:
-    attempt = one.attempt
+def _in_words(tried: Tried) -> str:
+    attempt = tried.attempt
     text = f"{attempt.fence} on {attempt.node.name}"
     if attempt.resumed_step is not None:
         text += f", from the checkpoint at step {count(attempt.resumed_step)}"
-    if one.first_step is not None and one.last_step is not None:
-        steps = f"{count(one.first_step)} to {count(one.last_step)}"
-        text += f", step{f' {count(one.first_step)}' if one.steps == 1 else f's {steps}'}"
+    if tried.first_step is not None and tried.last_step is not None:
+        steps = f"{count(tried.first_step)} to {count(tried.last_step)}"
+        text += f", step{f' {count(tried.first_step)}' if tried.steps == 1 else f's {steps}'}"
     else:
         text += ", no step"
     text += f", {attempt.get_state_display().lower()}"
     if attempt.end_code not in ("", "ok", attempt.state):
         text += f" ({attempt.end_code})"
-    return text + (f", {count(one.superseded_steps)} superseded" if one.superseded_steps else "")
+    return text + (f", {count(tried.superseded_steps)} superseded" if tried.superseded_steps else "")
 
 
 def superseded(facts: Facts) -> Answer:
@@ -89,16 +89,16 @@ def superseded(facts: Facts) -> Answer:
 def steering(facts: Facts) -> Answer:
     """Who retried, extended, paused or resumed the run, and why."""
     value = [
-        {"at": one.at.isoformat(), "by": one.actor, "what": one.what, "words": one.words, "data": one.data}
-        for one in facts.history.steered
+        {"at": event.at.isoformat(), "by": event.actor, "what": event.what, "words": event.words, "data": event.data}
+        for event in facts.history.steered
     ]
     text = "; ".join(
-        f"{_STEERED[one.what]} by {one.actor} on {moment(one.at)}"
-        + (f": {one.words}" if one.what in ("retried", "extended") else "")
-        for one in facts.history.steered
+        f"{_STEERED[event.what]} by {event.actor} on {moment(event.at)}"
+        + (f": {event.words}" if event.what in ("retried", "extended") else "")
+        for event in facts.history.steered
     )
     note = ""
-    if any(one.what == "extended" for one in facts.history.steered):
+    if any(event.what == "extended" for event in facts.history.steered):
         note = "Its length was changed after it was launched; the number of steps in the config is the last one."
     return measured(value, text or "none", note=note)
 
@@ -108,20 +108,20 @@ def earlier_records(facts: Facts) -> Answer:
     past = facts.history.earlier
     value = [
         {
-            "end": one.end,
-            "version": one.version,
-            "attempt": one.fence,
-            "sealed_at": one.sealed_at.isoformat(),
-            "state": one.state,
-            "seal": one.seal,
+            "end": record.end,
+            "version": record.version,
+            "attempt": record.fence,
+            "sealed_at": record.sealed_at.isoformat(),
+            "state": record.state,
+            "seal": record.seal,
         }
-        for one in past
+        for record in past
     ]
     text = "; ".join(
-        f"after attempt {one.fence}"
-        + (f", version {one.version}" if one.version > 1 or one.end == facts.run.ends else "")
-        + f", sealed {moment(one.sealed_at)}, the run {one.state}, seal {short(one.seal)}"
-        for one in past
+        f"after attempt {record.fence}"
+        + (f", version {record.version}" if record.version > 1 or record.end == facts.run.ends else "")
+        + f", sealed {moment(record.sealed_at)}, the run {record.state}, seal {short(record.seal)}"
+        for record in past
     )
     return measured(value, text or "none", note="This record takes their place; they stay as they are." if past else "")
 

@@ -1,7 +1,7 @@
-"""How a run came to its end: its attempts, what of their work no longer stands, who put it back into the queue, and the
-records that were sealed before. Read once, as the record is made from it. Writes nothing.
+"""The history of a run: its attempts, their superseded work, who put it back into the queue, and earlier records.
+Read once when the record is made. Writes nothing.
 
-Which rows stand is `cohort.runs.standing`'s rule; this module counts the others.
+`cohort.runs.standing` decides which rows count; this module counts the superseded ones.
 """
 
 import json
@@ -32,7 +32,7 @@ class Tried:
     seconds: float = 0.0
     """Of its steps together, as the trainer measured them."""
     tokens: float | None = 0.0
-    """Sampled in its steps, with prompts; None when the trainer did not tell."""
+    """Sampled in its steps, with prompts; None when the trainer did not report it."""
     superseded_steps: int = 0
     superseded_seconds: float = 0.0
     superseded_tokens: float | None = 0.0
@@ -84,25 +84,25 @@ class History:
     @property
     def steps(self) -> int:
         """Of all attempts, superseded ones too."""
-        return sum(one.steps for one in self.tries)
+        return sum(tried.steps for tried in self.tries)
 
     @property
     def superseded_steps(self) -> int:
-        return sum(one.superseded_steps for one in self.tries)
+        return sum(tried.superseded_steps for tried in self.tries)
 
     @property
     def superseded_tokens(self) -> float | None:
-        """None when a superseded step did not tell."""
-        told = [one.superseded_tokens for one in self.tries]
-        return None if None in told else sum(filter(None, told))
+        """None when a superseded step did not report them."""
+        tokens = [tried.superseded_tokens for tried in self.tries]
+        return None if None in tokens else sum(filter(None, tokens))
 
     @property
     def held_seconds(self) -> float:
-        return sum(one.held_seconds for one in self.tries)
+        return sum(tried.held_seconds for tried in self.tries)
 
     @property
     def device_seconds(self) -> float:
-        return sum(one.device_seconds for one in self.tries)
+        return sum(tried.device_seconds for tried in self.tries)
 
 
 def history(run: Run) -> History:
@@ -125,20 +125,20 @@ def _tries(run: Run, attempts: list[Attempt]) -> list[Tried]:
     tries = {attempt.pk: Tried(attempt) for attempt in attempts}
     counted: dict[int, float | None] = {0: 0.0}
     rows = StepMetric.objects.filter(run=run).order_by("attempt__fence", "step")
-    found = rows.values_list("attempt_id", "step", KT("metrics__num_tokens"), KT("seconds__total"))
-    for attempt_id, step, tokens, seconds in found.iterator(chunk_size=5000):
-        one = tries[attempt_id]
+    step_values = rows.values_list("attempt_id", "step", KT("metrics__num_tokens"), KT("seconds__total"))
+    for attempt_id, step, tokens, seconds in step_values.iterator(chunk_size=5000):
+        tried = tries[attempt_id]
         before, counted[step] = counted.get(step - 1), None if tokens is None else float(tokens)
         total = counted[step]
         cost = None if total is None or before is None else total - before
         took = float(seconds or 0.0)
-        one.first_step = one.first_step or step
-        one.last_step, one.steps, one.seconds = step, one.steps + 1, one.seconds + took
-        one.tokens = _plus(one.tokens, cost)
-        if one.attempt.valid_through is not None and step > one.attempt.valid_through:
-            one.superseded_steps += 1
-            one.superseded_seconds += took
-            one.superseded_tokens = _plus(one.superseded_tokens, cost)
+        tried.first_step = tried.first_step or step
+        tried.last_step, tried.steps, tried.seconds = step, tried.steps + 1, tried.seconds + took
+        tried.tokens = _plus(tried.tokens, cost)
+        if tried.attempt.valid_through is not None and step > tried.attempt.valid_through:
+            tried.superseded_steps += 1
+            tried.superseded_seconds += took
+            tried.superseded_tokens = _plus(tried.superseded_tokens, cost)
     return list(tries.values())
 
 
@@ -149,7 +149,7 @@ def _plus(sum_: float | None, more: float | None) -> float | None:
 def _steered(run: Run) -> list[Steered]:
     """Retries, extensions, pauses and their ends by people, in order. What the platform or a worker did is in the
     attempts."""
-    found: list[Steered] = []
+    steered: list[Steered] = []
     people = RunEvent.objects.filter(run=run, kind__in=[*_STEERED, "state"], actor__startswith="user:")
     for event in people.order_by("pk"):
         kind = event.kind
@@ -158,21 +158,21 @@ def _steered(run: Run) -> list[Steered]:
             if RunState.PAUSED not in way:
                 continue
             kind = {RunState.PAUSED: "paused", RunState.QUEUED: "resumed"}.get(way[1], "cancelled")
-            if kind == "resumed" and found and found[-1].what == "extended":
+            if kind == "resumed" and steered and steered[-1].what == "extended":
                 continue  # to extend a paused run is to resume it
-        found.append(Steered(event.at, event.actor.removeprefix("user:"), kind, event.message, event.data))
-    return found
+        steered.append(Steered(event.at, event.actor.removeprefix("user:"), kind, event.message, event.data))
+    return steered
 
 
 def _earlier(run: Run) -> list[Earlier]:
-    """All that there are: the one being made comes after them."""
+    """All existing ones; the record being made is not stored yet."""
     return [
-        Earlier(one.end, one.version, one.fence, one.sealed_at, _state(one), one.seal)
-        for one in Record.objects.filter(run=run).order_by("end", "version")
+        Earlier(record.end, record.version, record.fence, record.sealed_at, _state(record), record.seal)
+        for record in Record.objects.filter(run=run).order_by("end", "version")
     ]
 
 
 def _state(record: Record) -> str:
-    """How the run had ended, as the record says; records of the first schema say it elsewhere."""
+    """How the run had ended; records of the first schema have it under another key."""
     document = json.loads(record.document)
     return str(document["head" if "head" in document else "record"]["state"])

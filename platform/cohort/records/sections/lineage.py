@@ -1,4 +1,4 @@
-"""Where the base model came from, and the whole pipeline told apart from the one stage that this run is."""
+"""Origin of the base model, and the whole pipeline with this run as one of its stages."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from cohort.records.answers import count, measured, not_measured, plain, short, 
 from cohort.records.facts import Facts
 from cohort.records.schema_types import Answer
 from cohort.records.sections import method_text as method_words
-from cohort.records.sections.from_statements import given, said
+from cohort.records.sections.from_statements import given, statement_answer
 from cohort.records.statements.questions import STAGE_WORDS
 
 
@@ -16,13 +16,13 @@ def lineage(facts: Facts) -> Answer:
     origin, run = facts.lineage, facts.run
     earlier = [
         {
-            "run": one.run.pk,
-            "name": one.run.name,
-            "step": one.step,
-            "base_model": one.run.base_model.name,
-            "seal": one.seal or None,
+            "run": ancestor.run.pk,
+            "name": ancestor.run.name,
+            "step": ancestor.step,
+            "base_model": ancestor.run.base_model.name,
+            "seal": ancestor.seal or None,
         }
-        for one in origin.ancestors
+        for ancestor in origin.ancestors
     ]
     value: dict[str, Any] = {
         "earlier_runs": earlier,
@@ -31,9 +31,9 @@ def lineage(facts: Facts) -> Answer:
         "settings_from": {"run": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
     }
     parts = [
-        f"its base model is what run {one.run.pk}, {one.run.name}, wrote after step {count(one.step)}"
-        + (f" (record {short(one.seal)})" if one.seal else " (without a record)")
-        for one in origin.ancestors
+        f"its base model is what run {ancestor.run.pk}, {ancestor.run.name}, wrote after step {count(ancestor.step)}"
+        + (f" (record {short(ancestor.seal)})" if ancestor.seal else " (without a record)")
+        for ancestor in origin.ancestors
     ]
     if not origin.weights_known:
         parts.append("earlier runs were not looked for, as no digest of the base model's weights is known")
@@ -51,17 +51,17 @@ def lineage(facts: Facts) -> Answer:
     return measured(value, "; ".join(parts), note=note)
 
 
-def _method(told: dict[str, Any]) -> str:
-    recipe = told.get("recipe")
-    name = str(told.get("method") or told.get("task") or "stage before this run")
+def _method(provenance: dict[str, Any]) -> str:
+    recipe = provenance.get("recipe")
+    name = str(provenance.get("method") or provenance.get("task") or "stage before this run")
     return name + (f" of {recipe['steps']} steps" if isinstance(recipe, dict) and "steps" in recipe else "")
 
 
 def pipeline(facts: Facts) -> Answer:
-    """Every stage that is known, with who says so; the GRPO stage is this run and, before it, earlier ones."""
-    told = facts.statements.get("subject.pipeline")
+    """Every known stage with its source; the GRPO stages are this run and earlier ones."""
+    statement = facts.statements.get("subject.pipeline")
     here = _this_run(facts)
-    if told is None:
+    if statement is None:
         stages = [*_known_before(facts), here]
         text = _in_words(stages)
         note = (
@@ -71,10 +71,10 @@ def pipeline(facts: Facts) -> Answer:
         if cold:
             return stated(stages, text, by="the model folder's cold_start.json", note=note)
         return measured(stages, f"{text}; nothing is known of the stages before", note=note)
-    stages = [{**one, "known_by": f"stated by {told.by.username}"} for one in given(told)["stages"]]
-    at = next((place for place, one in enumerate(stages) if _is_this_run(one)), None)
+    stages = [{**stage, "known_by": f"stated by {statement.by.username}"} for stage in given(statement)["stages"]]
+    at = next((index for index, stage in enumerate(stages) if _is_this_run(stage)), None)
     stages[len(stages) if at is None else at :] = [here, *([] if at is None else stages[at + 1 :])]
-    return said(told, value=stages, text=_in_words(stages))
+    return statement_answer(statement, value=stages, text=_in_words(stages))
 
 
 def _is_this_run(stage: dict[str, Any]) -> bool:
@@ -86,8 +86,8 @@ def _known_before(facts: Facts) -> list[dict[str, Any]]:
     if facts.lineage.cold_start:
         what = _method(facts.lineage.cold_start)
         stages.append({"kind": "cold_start", "what": what, "known_by": "the model folder's cold_start.json"})
-    for one in reversed(facts.lineage.ancestors):
-        stages.append({"kind": "grpo", "what": f"run {one.run.pk}, {one.run.name}", "known_by": "measured"})
+    for ancestor in reversed(facts.lineage.ancestors):
+        stages.append({"kind": "grpo", "what": f"run {ancestor.run.pk}, {ancestor.run.name}", "known_by": "measured"})
     return stages
 
 

@@ -1,5 +1,5 @@
-"""What a run's base model came from, as far as this platform knows: its own weights, a cold start, earlier runs whose
-output it is. Writes nothing."""
+"""Origin of a run's base model, as far as this platform knows: its weights, a cold start, earlier runs that wrote it.
+Writes nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Lineage:
     ancestors: list[Ancestor]
     """Newest first."""
     cold_start: dict[str, Any] | None
-    """What the model folder says of how it came to be (cold_start.json), of the base that the oldest run began from."""
+    """cold_start.json from the model folder of the base that the oldest run began from."""
     weights_known: bool
     """Whether there is a digest of what the run began from; without one no earlier run can be found."""
     followed_to_the_end: bool
@@ -36,23 +36,23 @@ class Lineage:
 
 
 def lineage(run: Run, manifest: Mapping[str, Any] | None) -> Lineage:
-    """`manifest`: what the run's trainer found; None takes what the catalog knows of the base model."""
+    """`manifest`: as the run's trainer reported it; None uses the catalog's data on the base model."""
     ancestors: list[Ancestor] = []
     known = {run.pk}
-    here, weights, told = run, _weights(run, manifest), _provenance(run, manifest)
+    here, weights, cold_start = run, _weights(run, manifest), _provenance(run, manifest)
     known_by = bool(weights)
     while len(ancestors) < DEEPEST:
-        found = _made(here, weights, known)
-        if found is None:
-            return Lineage(ancestors, told, known_by, followed_to_the_end=True)
-        known.add(found.run_id)
-        here = found.run
+        checkpoint = _made(here, weights, known)
+        if checkpoint is None:
+            return Lineage(ancestors, cold_start, known_by, followed_to_the_end=True)
+        known.add(checkpoint.run_id)
+        here = checkpoint.run
         newest = Record.objects.filter(run=here).order_by("-end", "-version").first()
-        ancestors.append(Ancestor(here, found.step, newest.seal if newest else ""))
+        ancestors.append(Ancestor(here, checkpoint.step, newest.seal if newest else ""))
         attempt = here.attempts.exclude(manifest=None).order_by("-fence").first()
         manifest = None if attempt is None else attempt.manifest
-        weights, told = _weights(here, manifest), _provenance(here, manifest)
-    return Lineage(ancestors, told, known_by, followed_to_the_end=False)
+        weights, cold_start = _weights(here, manifest), _provenance(here, manifest)
+    return Lineage(ancestors, cold_start, known_by, followed_to_the_end=False)
 
 
 def _weights(run: Run, manifest: Mapping[str, Any] | None) -> dict[str, str]:
@@ -63,17 +63,17 @@ def _weights(run: Run, manifest: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _provenance(run: Run, manifest: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    told = manifest["model"].get("provenance") if manifest is not None else None
-    return told or run.base_model.provenance
+    provenance = manifest["model"].get("provenance") if manifest is not None else None
+    return provenance or run.base_model.provenance
 
 
 def _made(run: Run, weights: dict[str, str], known: set[int]) -> Checkpoint | None:
     """The weights that a run of the same project wrote and that this one began from: every file by its SHA-256.
-    Runs in `known` are past already: one that learned nothing writes what it began from, and a node's clock may be
-    behind."""
+    Runs in `known` are skipped: a run that learned nothing writes the weights it began from, and a node's clock may
+    be behind."""
     if not weights:
         return None
-    wanted = {name: {"sha256": digest} for name, digest in weights.items()}
-    rows = Checkpoint.objects.filter(run__project=run.project, files__contains=wanted, at__lt=run.created_at)
+    files = {name: {"sha256": digest} for name, digest in weights.items()}
+    rows = Checkpoint.objects.filter(run__project=run.project, files__contains=files, at__lt=run.created_at)
     rows = rows.exclude(run__in=known).select_related("run__base_model", "run__project")
     return rows.order_by("-at", "-pk").first()

@@ -85,6 +85,8 @@ def _preset(facts: Facts) -> Answer:
     listed = ", ".join(map(str, differences))
     value = {
         "preset": name,
-        "differences": [{"path": found.path, "preset": found.paper, "run": found.yours} for found in differences],
+        "differences": [
+            {"path": difference.path, "preset": difference.paper, "run": difference.yours} for difference in differences
+        ],
     }
     return declared(value, f"{name} ({PRESETS[name].paper}): {listed or 'no differences'}", note=PRESETS[name].citation)

@@ -1,6 +1,6 @@
-"""An algorithm's choices in sentences that hold for that config and say no more. Reads a config, nothing else.
+"""An algorithm's choices in sentences that hold for that config. Reads a config, nothing else.
 
-The sentences stand in records; the choices themselves stand beside them, for machines.
+Records contain the sentences next to the machine-readable choices.
 """
 
 from collections.abc import Iterable
@@ -62,14 +62,14 @@ def normalization(algorithm: AlgorithmConfig) -> str:
 
 
 def clipping(algorithm: AlgorithmConfig) -> str:
-    """Where the loss holds the ratio; that it does not, for a loss without a bound."""
+    """The bound of the ratio, or that the loss has none."""
     spec = algorithm.loss_spec
     text = spec.bound if isinstance(spec.bound, str) else spec.bound(algorithm)
     return text.format(**_numbers(algorithm, spec.settings))
 
 
 def _numbers(algorithm: AlgorithmConfig, settings: Iterable[str]) -> dict[str, str]:
-    """Settings and what is in those that are parts, by name, as records write numbers."""
+    """Settings, nested ones flattened, by name, with numbers formatted as in records."""
     given = algorithm.model_dump(include=set(settings))
     leaves = {name: value for name, value in given.items() if not isinstance(value, dict)}
     for part in given.values():
@@ -103,8 +103,8 @@ def kl(config: RunConfig) -> str:
             f"(horizon {count(penalty.horizon)} completions)"
         )
     target = "the old policy" if penalty.target == "old" else "the reference"
-    place = "added to the loss" if penalty.place == "loss" else "taken off the reward"
-    return f"{beta}, estimator {penalty.estimator}, to {target}, {place}"
+    where = "added to the loss" if penalty.place == "loss" else "taken off the reward"
+    return f"{beta}, estimator {penalty.estimator}, to {target}, {where}"
 
 
 def reference(config: RunConfig) -> str:
@@ -149,7 +149,7 @@ def sampling_controls(algorithm: AlgorithmConfig) -> list[str]:
 
 
 def overlong(algorithm: AlgorithmConfig) -> str:
-    """The punishment that the reward carries besides its components; empty without one."""
+    """The penalty added to the reward components; empty without one."""
     last = algorithm.overlong.buffer_tokens
     if last is None:
         return ""
@@ -168,7 +168,7 @@ def adapters(config: RunConfig) -> str:
 
 
 def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:
-    """What becomes of groups with equal rewards, or with fewer than two; `remaining`: whether some were trained on."""
+    """How groups with equal rewards or fewer than two are handled; `remaining`: whether any were trained on."""
     if not remaining:
         return ""
     parts = [_their_advantages(algorithm)]

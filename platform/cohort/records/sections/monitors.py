@@ -1,4 +1,4 @@
-"""The monitors of `grpo_core.records.monitors`, over what the platform holds of a run. Writes nothing."""
+"""The monitors of `grpo_core.records.monitors`, over the stored data of a run. Writes nothing."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,14 +14,14 @@ from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, monitor
 
 
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:
-    """Every monitor's word on the work of the run that stands."""
+    """Every monitor's flag over the standing work of the run."""
     rows = standing(StepMetric.objects.filter(run=run)).order_by("step").values_list("step", "metrics")
     return monitor(list(rows.iterator(chunk_size=5000)), _kept(run), _held_out(compared))
 
 
 def _held_out(compared: Sequence[Comparison]) -> HeldOut | None:
-    found = next((one.change for one in compared if one.suite == HELDOUT), None)
-    return HeldOut(found.difference, found.interval.low) if found else None
+    change = next((comparison.change for comparison in compared if comparison.suite == HELDOUT), None)
+    return HeldOut(change.difference, change.interval.low) if change else None
 
 
 def _kept(run: Run) -> Iterator[KeptGroup]:
@@ -30,7 +30,7 @@ def _kept(run: Run) -> Iterator[KeptGroup]:
     rows = Sample.objects.filter(group__in=groups.values("pk"), redacted_at=None).order_by(
         "group__step", "group_id", "index"
     )
-    found = rows.values_list("group_id", "group__step", "reward", "tokens", MD5("completion"))
-    for _, samples in groupby(found.iterator(chunk_size=5000), key=lambda row: row[0]):
+    sample_rows = rows.values_list("group_id", "group__step", "reward", "tokens", MD5("completion"))
+    for _, samples in groupby(sample_rows.iterator(chunk_size=5000), key=lambda row: row[0]):
         _, steps, rewards, lengths, digests = zip(*samples, strict=True)
         yield KeptGroup(steps[0], rewards, lengths, digests)

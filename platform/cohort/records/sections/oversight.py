@@ -42,33 +42,42 @@ def _flags(facts: Facts) -> Answer:
 
 def _overrides(facts: Facts) -> Answer:
     raised = {flag.name for flag in facts.flags if flag.raised}
-    made = [(name, told) for name in get_args(Name) if (told := facts.statements.get(override_field(name)))]
+    made = [(name, statement) for name in get_args(Name) if (statement := facts.statements.get(override_field(name)))]
     if not made:
         if all(flag.raised is None for flag in facts.flags):
             return not_applicable("No monitor could be computed, so there was no flag to override.")
         return measured([], f"{len(raised) or 'none'} raised, none overridden")
     value = [
-        {"monitor": name, "raised": name in raised, "by": told.by.username, "at": told.at.isoformat(), "why": told.text}
-        for name, told in made
+        {
+            "monitor": name,
+            "raised": name in raised,
+            "by": statement.by.username,
+            "at": statement.at.isoformat(),
+            "why": statement.text,
+        }
+        for name, statement in made
     ]
     text = "; ".join(
-        f"{FLAG_WORDS[name]}, by {told.by.username} on {moment(told.at)}: {told.text}" for name, told in made
+        f"{FLAG_WORDS[name]}, by {statement.by.username} on {moment(statement.at)}: {statement.text}"
+        for name, statement in made
     )
-    names = ", ".join(dict.fromkeys(told.by.username for _, told in made))
+    names = ", ".join(dict.fromkeys(statement.by.username for _, statement in made))
     return stated(value, text, by=names, note="A flag that was overridden stays a flag.")
 
 
 def _human_review(facts: Facts) -> Answer:
-    """Completions that people judged, and how their word and the verifier's agree."""
-    found = facts.reviewed
+    """Completions that people judged, and their agreement with the verifier."""
+    review = facts.reviewed
     if not facts.groups_kept:
         return not_applicable("No group was kept, so there was nothing to look at.")
-    if not found["samples"]:
+    if not review["samples"]:
         return not_stated("Nobody has judged a completion of this run.", text="no review is recorded")
-    people = found["reviewers"]
-    judged = ", ".join(f"{count(number)} {word}" for word, number in found["judged"].items())
-    text = f"{count(found['samples'])} completions judged by {people} {'person' if people == 1 else 'people'}: {judged}"
-    if (verifier := found["verifier"]) is not None:
+    people = review["reviewers"]
+    judged = ", ".join(f"{count(number)} {word}" for word, number in review["judged"].items())
+    text = (
+        f"{count(review['samples'])} completions judged by {people} {'person' if people == 1 else 'people'}: {judged}"
+    )
+    if (verifier := review["verifier"]) is not None:
         share = verifier["agreement"]
         between = f"[{percent(share['low'])}, {percent(share['high'])}]"
         text += f"; people and verifier agree on {percent(share['share'])} {between}"
@@ -76,6 +85,6 @@ def _human_review(facts: Facts) -> Answer:
         text += f"; paid though wrong {count(verifier['paid_though_wrong'])}"
         text += f", unpaid though right {count(verifier['unpaid_though_right'])}"
     note = "Of completions that people chose to look at, not of a random sample."
-    if found["disagreeing"]:
-        note += f" Reviewers disagree on {count(found['disagreeing'])}."
-    return measured(found, text, note=note)
+    if review["disagreeing"]:
+        note += f" Reviewers disagree on {count(review['disagreeing'])}."
+    return measured(review, text, note=note)

@@ -1,6 +1,6 @@
-"""What a record says of probes: where the reward is known to be brittle, in figures, and who launched in spite of it.
+"""Probe results in a record: where the reward is known to be brittle, in figures, and who launched in spite of it.
 
-Only figures and the names of classes: a probe's examples hold problems of the dataset, which a record does not show.
+Only figures and class names: a probe's examples contain problems of the dataset, which a record does not show.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.records.answers import count, measured, moment, not_stated, of, percent
 from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
-from cohort.records.sections.from_statements import said
+from cohort.records.sections.from_statements import statement_answer
 from cohort.runs.models import Run
 from grpo_core.probe.report import ClassResult, ProbeReport, Shares
 
@@ -35,15 +35,15 @@ def probed(run: Run) -> Probed:
     return Probed(gate(run.verifier_version, run.dataset).probe, launch_of(run))
 
 
-def brittleness(found: Probed, stated: Statement | None) -> Answer:
-    launched = _launched(found.launch)
-    if found.newest is None:
+def brittleness(probes: Probed, stated: Statement | None) -> Answer:
+    launched = _launched(probes.launch)
+    if probes.newest is None:
         unprobed = "No probe of the verifier was run."
         if stated is None:
             return not_stated(f"{unprobed} Nobody has put its weak places into words either.")
-        answer = said(stated, value={"probe": None, "words": stated.text})
+        answer = statement_answer(stated, value={"probe": None, "words": stated.text})
         return answer.model_copy(update={"note": f"{answer.note} {unprobed}"})
-    report = ProbeReport.from_json(found.newest.report)
+    report = ProbeReport.from_json(probes.newest.report)
     words, who = "", ""
     if stated is not None:
         public = stated.audience == "public"
@@ -51,20 +51,20 @@ def brittleness(found: Probed, stated: Statement | None) -> Answer:
         who = f"{stated.by.username} put its weak places into words" + (
             f", {moment(stated.at)}." if public else f" for the audience {stated.audience} alone."
         )
-    value = {"probe": _figures(found.newest, report), "override": _override(found.launch), "words": words or None}
+    value = {"probe": _figures(probes.newest, report), "override": _override(probes.launch), "words": words or None}
     text = f"{_text(report)}{f'; in words: {words}' if words else ''}"
-    probe = f"Probed {moment(found.newest.at)} with {count(report.problems)} problems of {_whose(found.newest)}."
+    probe = f"Probed {moment(probes.newest.at)} with {count(report.problems)} problems of {_whose(probes.newest)}."
     return measured(value, text, evidence="reported", note=" ".join(filter(None, (probe, launched, who))))
 
 
 def _text(report: ProbeReport) -> str:
-    told = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} paid"]
-    if held := [one.title for one in report.classes if one.name in report.pays_wrong]:
-        told.append(f"it pays {listed(held, shown=5)}")
-    told.append(f"{of_family(report.false_negative, 'right')} not paid")
-    if rejected := [one.title for one in report.classes if one.name in report.rejects]:
-        told.append(f"it rejects {listed(rejected, shown=5)}")
-    return "; ".join(told)
+    parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} paid"]
+    if held := [answer_class.title for answer_class in report.classes if answer_class.name in report.pays_wrong]:
+        parts.append(f"it pays {listed(held, shown=5)}")
+    parts.append(f"{of_family(report.false_negative, 'right')} not paid")
+    if rejected := [answer_class.title for answer_class in report.classes if answer_class.name in report.rejects]:
+        parts.append(f"it rejects {listed(rejected, shown=5)}")
+    return "; ".join(parts)
 
 
 def of_family(shares: Shares, what: str) -> str:
@@ -113,16 +113,16 @@ def _figures(probe: VerifierProbe, report: ProbeReport) -> dict[str, Any]:
         "rejects": list(report.rejects),
         "false_negative": report.false_negative.model_dump(mode="json"),
         "false_positive": report.false_positive.model_dump(mode="json"),
-        "classes": [_class(one) for one in report.classes],
+        "classes": [_class(answer_class) for answer_class in report.classes],
         "determinism": report.determinism.model_dump(mode="json"),
         "unscored": report.unscored,
         "sandbox": (report.sandbox or {}).get("level"),
     }
 
 
-def _class(one: ClassResult) -> dict[str, Any]:
+def _class(answer_class: ClassResult) -> dict[str, Any]:
     kept = {"name", "title", "family", "n", "paid", "rate", "wilson95", "mean_share", "errors", "held"}
-    return one.model_dump(mode="json", include=kept)
+    return answer_class.model_dump(mode="json", include=kept)
 
 
 def sandbox_text(report: dict[str, Any] | None) -> str:

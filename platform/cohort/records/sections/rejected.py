@@ -1,4 +1,4 @@
-"""What was thrown away of what was sampled, what was kept, and the commitments to all of it."""
+"""Sampled completions that were discarded or kept, and the commitments to all of them."""
 
 from typing import Any
 
@@ -30,10 +30,10 @@ _CAUSES = {
 
 
 def _samples(facts: Facts) -> Answer:
-    """Completions left out of the update, by cause. An outcome that knows of no causes knew of one."""
+    """Completions left out of the update, by cause. An outcome without causes had a single one."""
     totals, algorithm = facts.totals, facts.config.algorithm
     causes = {cause: totals[f"masked_{cause}"] for cause in _CAUSES if f"masked_{cause}" in totals}
-    told = [f"{count(number)} {_CAUSES[cause]}" for cause, number in causes.items() if number]
+    by_cause = [f"{count(number)} {_CAUSES[cause]}" for cause, number in causes.items() if number]
     text = f"{of(totals['masked'], totals['samples'])} completions left out of the update"
     others = algorithm.overlong.mask_truncated or algorithm.correction.mode == "sequence_mask"
     notes = ["Wrong ones stay, as training learns from them."]
@@ -47,7 +47,7 @@ def _samples(facts: Facts) -> Answer:
     if algorithm.dynamic_sampling.enabled:
         notes.append("Those of discarded groups are counted with the groups.")
     value = {"left_out": totals["masked"], "of": totals["samples"], **causes}
-    return measured(value, text + (f": {', '.join(told)}" if others and told else ""), note=" ".join(notes))
+    return measured(value, text + (f": {', '.join(by_cause)}" if others and by_cause else ""), note=" ".join(notes))
 
 
 _REASONS = {
@@ -68,8 +68,8 @@ def _groups(facts: Facts) -> Answer:
         names += [name for name in ("groups_discarded", *(f"discarded_{why}" for why in _REASONS)) if name in totals]
         whys = [f"{count(totals.get(f'discarded_{why}', 0))} {words}" for why, words in _REASONS.items()]
         notes.append(f"Dynamic sampling discarded {count(discarded)} groups ({', '.join(whys)}) and drew others.")
-    if said := method_words.silent_groups(algorithm, remaining=silent > discarded or silent == 0):
-        notes.append(said)
+    if sentence := method_words.silent_groups(algorithm, remaining=silent > discarded or silent == 0):
+        notes.append(sentence)
     text = f"{of(silent, totals['groups'])} groups: all rewards equal, or fewer than two scored"
     return measured({name: totals[name] for name in names}, text, note=" ".join(notes))
 
@@ -116,33 +116,33 @@ def _traces(facts: Facts, in_card: TracesInCard) -> Answer:
     if in_card.cut_at is None:
         where = "in traces/ of the cards for authorities and for the project"
         return measured(value, f"{text}, {where}", evidence="recomputable", note=note)
-    some = f"{count(in_card.groups)} of them in traces/ of the cards for authorities and for the project"
-    text += f"; {some}" if in_card.groups else "; none of them in any card"
+    shown = f"{count(in_card.groups)} of them in traces/ of the cards for authorities and for the project"
+    text += f"; {shown}" if in_card.groups else "; none of them in any card"
     rest = f"The rest, from step {in_card.cut_at} on, is too large for a card and stays on the platform."
     return measured(value, text, note=f"{note} {rest}".strip())
 
 
 def _commitments(facts: Facts) -> Answer:
-    found = facts.committed
-    if not found.leaves:
+    committed = facts.committed
+    if not committed.leaves:
         why = "No step was trained." if not facts.steps_done else "This trainer made no commitments."
         return not_measured(why)
     value = {
-        "leaves": found.leaves,
-        "steps": found.steps,
-        "superseded": found.superseded,
-        "run_root": found.root,
+        "leaves": committed.leaves,
+        "steps": committed.steps,
+        "superseded": committed.superseded,
+        "run_root": committed.root,
         "file": "commitments.jsonl",
     }
-    text = f"{count(found.leaves)} salted hashes in commitments.jsonl, root {short(found.root)}"
-    if found.superseded:
-        text += f"; {count(found.superseded)} of superseded steps are among them"
+    text = f"{count(committed.leaves)} salted hashes in commitments.jsonl, root {short(committed.root)}"
+    if committed.superseded:
+        text += f"; {count(committed.superseded)} of superseded steps are among them"
     note = (
         "One of each completion, kept or not, made by the trainer in the step that sampled it. A completion that is "
         "shown with its salt can be checked against its hash; the hash alone tells nothing of it."
     )
     if facts.config.algorithm.dynamic_sampling.enabled:
         note += " One that was held over for a later step has another hash there."
-    if (without := facts.history.steps - found.steps) > 0:
+    if (without := facts.history.steps - committed.steps) > 0:
         note += f" {count(without)} step{'' if without == 1 else 's'} made none."
     return measured(value, text, evidence="recomputable", note=note)

@@ -1,4 +1,4 @@
-"""The section about what the policy was paid for."""
+"""The section about the reward."""
 
 from cohort.records.answers import MINUS, declared, dig, measured, not_applicable, not_measured, number, of, short
 from cohort.records.facts import Facts
@@ -6,7 +6,7 @@ from cohort.records.fields import Reward
 from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
 from cohort.records.sections import method_text as method_words
-from cohort.records.sections.from_statements import given, said, stated_or_asked
+from cohort.records.sections.from_statements import given, stated_or_asked, statement_answer
 from cohort.records.sections.probe import brittleness, sandbox_text
 from cohort.records.sections.subject import NO_TOTALS
 from grpo_core.rewards import KINDS, Rubric
@@ -54,35 +54,37 @@ def reward(facts: Facts) -> Reward:
 
 
 def _rule_or_model(facts: Facts) -> Answer:
-    """By the kinds of the components that count; where code ran, what kept it apart."""
-    components = [one for one in facts.config.reward.components if one.weight != 0]
-    judged = {one.name: one.kind for one in components if KINDS[one.kind].place in ("model", "judge")}
+    """By the kinds of the components with a weight; where code ran, its sandbox."""
+    components = [component for component in facts.config.reward.components if component.weight != 0]
+    judged = {
+        component.name: component.kind for component in components if KINDS[component.kind].mode in ("model", "judge")
+    }
     if not judged:
         value, text = "rule-based", "rules only; no model judged"
     else:
-        told = ", ".join(f"{name} ({kind})" for name, kind in judged.items())
+        listed = ", ".join(f"{name} ({kind})" for name, kind in judged.items())
         rules = len(judged) < len(components)
         value = "rule-based and model-based" if rules else "model-based"
-        text = f"models judged: {told}" + ("; the rest are rules" if rules else "")
+        text = f"models judged: {listed}" + ("; the rest are rules" if rules else "")
     apart = sandbox_text(dig(facts.manifest, "sandbox"))
     return declared(value, text, note=f"Code ran in a sandbox: {apart}." if apart else "")
 
 
 def _verifier(facts: Facts, disclosed: Statement | None) -> Answer:
-    """The whole specification, unless a person said that showing it to the public is not safe."""
+    """The whole specification, unless a person stated that showing it to the public is not safe."""
     config = facts.config.reward
-    found = declared(
+    answer = declared(
         config.model_dump(mode="json"),
         f"complete in config.yaml; {short(Rubric(config).digest)}",
         note="The rules' code is that of the trainer's version, under Code and environment.",
     )
     withheld = disclosed is not None and given(disclosed)["choice"] == "withheld"
-    return found.model_copy(update={"audience": "downstream"}) if withheld else found
+    return answer.model_copy(update={"audience": "downstream"}) if withheld else answer
 
 
 def _disclosure(disclosed: Statement | None) -> Answer:
     if disclosed is not None:
-        return said(disclosed)
+        return statement_answer(disclosed)
     return not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
 
 

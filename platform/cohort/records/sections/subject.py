@@ -55,18 +55,18 @@ def _run(facts: Facts) -> Answer:
 
 def _outcome(facts: Facts) -> Answer:
     run, planned = facts.run, facts.config.optim.steps
-    told = facts.last_words
+    message = facts.last_words
     value = {
         "state": facts.state,
         "code": run.error_code or ("ok" if facts.state == "succeeded" else facts.state),
         "steps_done": facts.steps_done,
         "steps_planned": planned,
-        "message": told,
+        "message": message,
         "reason": run.reason,
     }
     if facts.state == "succeeded":
-        return measured(value, f"succeeded. {told}".strip())
-    why = run.reason or told
+        return measured(value, f"succeeded. {message}".strip())
+    why = run.reason or message
     return measured(value, f"{facts.state} after {facts.steps_done} of {planned} steps" + (f": {why}" if why else ""))
 
 
@@ -112,7 +112,7 @@ def _reference(facts: Facts) -> Answer:
 
 def _old_policy(facts: Facts) -> Answer:
     text = "the policy at the start of each step, which sampled that step's completions; held in memory"
-    stored = [{"after_step": one.step, "weights": _weights(one.files)} for one in facts.snapshots]
+    stored = [{"after_step": snapshot.step, "weights": _weights(snapshot.files)} for snapshot in facts.snapshots]
     text += f"; {count(len(stored))} of them stored as checkpoints" if stored else ", not stored"
     note = "The value has the SHA-256 of the weights of every stored one." if stored else ""
     if facts.config.algorithm.dynamic_sampling.enabled:
@@ -127,7 +127,7 @@ def _old_policy(facts: Facts) -> Answer:
 
 
 def _weights(files: dict[str, Any]) -> dict[str, str]:
-    """{file: sha256} of a checkpoint's model; what an optimiser needs lies in folders beside it."""
+    """{file: sha256} of a checkpoint's model; optimiser state is in subfolders."""
     return {name: entry["sha256"] for name, entry in files.items() if name.endswith(".safetensors") and "/" not in name}
 
 
@@ -137,7 +137,7 @@ def _trained(facts: Facts) -> Answer:
         if not facts.config.checkpoints.final:
             return declared(None, "not kept (checkpoints.final is off)")
         return measured(None, "none: the run ended before weights were saved")
-    # Those of the model; adapters, if any, lie in a folder beside them.
+    # Model weights only; adapters, if any, are in a subfolder.
     weights = [entry for name, entry in saved.files.items() if name.endswith(".safetensors") and "/" not in name]
     text = f"{len(saved.files)} file{'' if len(saved.files) == 1 else 's'} written after step {saved.step}"
     if weights:

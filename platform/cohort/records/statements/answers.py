@@ -1,4 +1,4 @@
-"""What a person wrote into a question's form, checked and made the value that the record holds. Knows no Django."""
+"""Answers from a question's form, checked and converted to the value in the record. Knows no Django."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ MAX_CHARS = 20_000
 
 
 class Unusable(ValueError):
-    """An answer that the question cannot take; the message says what to do."""
+    """An answer that does not fit the question; the message says what to do."""
 
 
 def text_checked(text: str, what: str = "The text") -> str:
@@ -26,7 +26,7 @@ def text_checked(text: str, what: str = "The text") -> str:
 
 
 def value_of(question: Question, *, text: str, chosen: list[str]) -> Any:
-    """For machines; `text` is what `text_checked` gave. Raises Unusable."""
+    """Machine-readable value; `text` comes from `text_checked`. Raises Unusable."""
     match question.kind:
         case "choice" | "several":
             return _chosen(question, chosen) | ({"words": text} if text else {})
@@ -46,7 +46,7 @@ def words_of(question: Question, value: Any, text: str) -> str:
         case "choice":
             chosen = question.words_of(value["choice"])
         case "several":
-            chosen = ", ".join(question.words_of(one) for one in value["choices"])
+            chosen = ", ".join(question.words_of(choice) for choice in value["choices"])
         case _:
             return text
     return f"{chosen}. {text}" if text else chosen
@@ -54,7 +54,7 @@ def words_of(question: Question, value: Any, text: str) -> str:
 
 def _chosen(question: Question, chosen: list[str]) -> dict[str, Any]:
     known = [value for value, _ in question.choices]
-    if odd := [one for one in chosen if one not in known]:
+    if odd := [choice for choice in chosen if choice not in known]:
         raise Unusable(f"{odd[0]!a} is none of the choices: {', '.join(known)}.")
     if not chosen:
         raise Unusable("Choose one of the answers." if question.kind == "choice" else "Choose one answer or more.")

@@ -1,4 +1,4 @@
-"""What a machine cannot know of a run, as the one table of questions that a person is asked. Knows no Django."""
+"""The table of questions about a run that only a person can answer. Knows no Django."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -33,7 +33,7 @@ class Question:
     choices: tuple[tuple[str, str], ...] = ()
     """(value in the record, words) of choice and several."""
     required: bool = False
-    """Asked of every run: the record says plainly when it was not answered."""
+    """Required for every run: the record notes when it was not answered."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Question:
 
     @property
     def audience(self) -> Audience:
-        """Who sees the answer unless its author says otherwise."""
+        """Who sees the answer unless its author chooses another audience."""
         return field_facts(self.field).audience
 
     def words_of(self, value: str) -> str:

@@ -1,4 +1,4 @@
-"""What people stated of a run. Nothing here writes."""
+"""Statements about a run. Nothing here writes."""
 
 from dataclasses import dataclass
 
@@ -10,32 +10,32 @@ from cohort.runs.models import Run, RunEvent
 def newest_statements(run: Run) -> dict[str, Statement]:
     """Field → the newest statement, without fields whose newest one was withdrawn."""
     rows = Statement.objects.filter(run=run).select_related("by").order_by("field", "-pk").distinct("field")
-    return {one.field: one for one in rows if one.text or one.value is not None}
+    return {statement.field: statement for statement in rows if statement.text or statement.value is not None}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question with what was answered."""
+    """A question with its answers."""
 
     question: Question
     holds: Statement | None
     """None where nobody answered, or the answer was withdrawn."""
     before: list[Statement]
-    """Earlier ones and those that took one back, newest first."""
+    """Earlier answers and withdrawals, newest first."""
 
 
-def asked(run: Run) -> list[Asked]:
+def questions_of(run: Run) -> list[Asked]:
     """Every question, in the table's order."""
-    told: dict[str, list[Statement]] = {}
-    for one in Statement.objects.filter(run=run).select_related("by").order_by("-pk"):
-        told.setdefault(one.field, []).append(one)
-    found = []
+    by_field: dict[str, list[Statement]] = {}
+    for statement in Statement.objects.filter(run=run).select_related("by").order_by("-pk"):
+        by_field.setdefault(statement.field, []).append(statement)
+    rows = []
     for question in QUESTIONS:
-        newest, *rest = told.get(question.field, [None])
+        newest, *rest = by_field.get(question.field, [None])
         holds = newest if newest is not None and (newest.text or newest.value is not None) else None
-        before = [one for one in (rest if holds else [newest, *rest]) if one is not None]
-        found.append(Asked(question, holds, before))
-    return found
+        before = [statement for statement in (rest if holds else [newest, *rest]) if statement is not None]
+        rows.append(Asked(question, holds, before))
+    return rows
 
 
 def overrides(run: Run) -> list[Statement]:
@@ -45,7 +45,7 @@ def overrides(run: Run) -> list[Statement]:
 
 
 def said_since(record: Record) -> int:
-    """Statements that the record cannot hold: made after it was made."""
+    """Number of statements made after the record was made."""
     every = Statement.objects.filter(run=record.run_id)
     sealed = RunEvent.objects.filter(run=record.run_id, kind="sealed", data__seal=record.seal).first()
     if sealed is not None and "statements_through" in sealed.data:

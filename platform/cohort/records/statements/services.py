@@ -1,4 +1,4 @@
-"""What people say of a run: state, withdraw, override a flag. Statements are only added; the newest of a field
+"""Statements of people about a run: state, withdraw, override a flag. Statements are only added; the newest of a field
 holds."""
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def statement_make(
     """State what the record cannot measure. `field` is one of the table of questions, `chosen` the picked answers of a
     question with choices, `audience` empty for the field's own.
 
-    Raises ValidationError for a field that nobody is asked, an answer that the question cannot take, an empty one,
+    Raises ValidationError for a field without a question, an answer that does not fit the question, an empty one,
     text of more than 20,000 characters, and when the same is stated already.
     """
     question = BY_FIELD.get(field)
@@ -50,8 +50,8 @@ def statement_make(
 
 @transaction.atomic
 def statement_withdraw(*, run: Run, actor: User, field: str, reason: str) -> Statement:
-    """Withdraw what was stated: an empty statement with its reason. What was said stays in the history and in records
-    that were sealed with it. Raises ValidationError when nothing is stated, and without a reason."""
+    """Withdraw what was stated: an empty statement with its reason. The earlier text stays in the history and in
+    records that were sealed with it. Raises ValidationError when nothing is stated, and without a reason."""
     monitors = {override_field(flag) for flag in get_args(Name)}
     holds = _newest(run, field) if field in BY_FIELD or field in monitors else None
     if holds is None:
@@ -66,8 +66,8 @@ def statement_withdraw(*, run: Run, actor: User, field: str, reason: str) -> Sta
 
 @transaction.atomic
 def flag_override(*, run: Run, actor: User, flag: str, reason: str) -> Statement:
-    """Say why a raised flag is accepted. The flag stays in the record, the reason stands beside it. Raises
-    ValidationError for a monitor that there is none of, and without a reason."""
+    """Say why a raised flag is accepted. The flag stays in the record, with the reason. Raises ValidationError
+    for an unknown monitor, and without a reason."""
     if flag not in get_args(Name):
         raise ValidationError(f"{flag[:80]!a} is no monitor; there are {', '.join(get_args(Name))}.")
     try:

@@ -22,7 +22,7 @@ class NoProof(Refused):
 
 
 def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
-    """The proof, under the newest record of the run. Logged: who shows what leaves a trace. Raises NoProof."""
+    """The proof, under the newest record of the run. Disclosures are logged. Raises NoProof."""
     group = sample.group
     run = group.run
     if sample.redacted_at is not None:
@@ -37,7 +37,7 @@ def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
             "the run has no record that names the root of its completions; it is sealed when the run ends",
             code="no_record",
         )
-    commitments = Commitments(one.line() for one in step_leaves(run))
+    commitments = Commitments(step.line() for step in step_leaves(run))
     if commitments.root().hex() != record.run_root:
         raise NoProof(
             "the run was resumed since its newest record was sealed; another is sealed at its next end", code="went_on"

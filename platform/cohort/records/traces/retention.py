@@ -42,7 +42,7 @@ def retention_set(*, project: Project, actor: User, days: int | None) -> None:
 
 def traces_expire() -> int:
     """Delete every text whose time is over. Returns how many samples. May run twice, and continues where it was cut
-    off. Cards are issued again by whoever looks at `runs_to_renew`."""
+    off. The caller of `runs_to_renew` issues the cards again."""
     total = 0
     for project in Project.objects.exclude(traces_keep_days=None):
         days = project.traces_keep_days
@@ -52,8 +52,8 @@ def traces_expire() -> int:
         for run in old.filter(Exists(texts)):
             # A large run takes a while, and somebody may let it continue meanwhile.
             while old.filter(pk=run.pk).exists():
-                some = list(Sample.objects.filter(group__run=run, redacted_at=None).order_by("pk")[:AT_ONCE])
-                if not some:
+                batch = list(Sample.objects.filter(group__run=run, redacted_at=None).order_by("pk")[:AT_ONCE])
+                if not batch:
                     break
-                total += samples_redact(run=run, samples=some, actor=None, reason=reason)
+                total += samples_redact(run=run, samples=batch, actor=None, reason=reason)
     return total

@@ -1,4 +1,4 @@
-"""A run's tree: the commitments to every completion of it, kept or not, standing or not, in one order."""
+"""A run's tree: the commitments to every completion of it, kept or not, superseded or not, in one order."""
 
 import base64
 from collections.abc import Iterator
@@ -36,6 +36,6 @@ class StepLeaves:
 def step_leaves(run: Run) -> Iterator[StepLeaves]:
     """By attempt, then step: the order of the tree."""
     rows = StepCommitments.objects.filter(run=run).order_by("attempt__fence", "step")
-    told = rows.values_list("attempt__fence", "attempt__valid_through", "step", "count", "leaves")
-    for fence, through, step, count, leaves in told.iterator(chunk_size=500):
+    step_rows = rows.values_list("attempt__fence", "attempt__valid_through", "step", "count", "leaves")
+    for fence, through, step, count, leaves in step_rows.iterator(chunk_size=500):
         yield StepLeaves(fence, step, through is not None and step > through, count, bytes(leaves))

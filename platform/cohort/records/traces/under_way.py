@@ -1,7 +1,7 @@
-"""A redaction and a card that are made at once: whoever reads texts for a card waits for redactions that have begun.
+"""Concurrent redaction and card building: reading texts for a card waits for redactions that have begun.
 
-A redaction bears the time at which it began, and is seen when it is committed. A card that began in between would hold
-the text, and by its own time would pass for one that was made without it.
+A redaction carries its start time and is visible once committed. A card started in between would contain the text,
+and its timestamp would say that it was made without it.
 """
 
 from django.db import connection, transaction

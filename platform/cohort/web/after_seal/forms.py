@@ -1,7 +1,7 @@
-"""The forms of what is said of a record after it was sealed. They read what was typed; `services` decides.
+"""The forms for entries added to a record after sealing. They parse the input; `services` decides.
 
-No field has a maxlength: a browser would cut what is pasted without a word. Too long a text comes back whole, with the
-error beside it.
+No field has a maxlength: a browser would truncate pasted text silently. A text that is too long comes back whole, with
+its error.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class LifeForm(forms.Form):
                 required=False,
                 coerce=int,
                 empty_value=None,
-                choices=[("", "nothing: this is a new entry"), *((one.pk, _named(one)) for one in correctable)],
+                choices=[("", "nothing: this is a new entry"), *((entry.pk, _named(entry)) for entry in correctable)],
                 help_text="Nothing is edited. An entry that was wrong stays, marked as corrected by this one.",
             )
 
@@ -61,8 +61,8 @@ class SignOffForm(LifeForm):
         """`roles`: those that this person may sign in; `signed`: whether they have signed in one of them."""
         super().__init__(*args, **kwargs)
         _choices(self, "role", [(role.value, role.label) for role in roles])
-        decisions = [one for one in Decision if signed or one != Decision.WITHDRAWN]
-        _choices(self, "decision", [("", "choose"), *((one.value, one.label) for one in decisions)])
+        decisions = [decision for decision in Decision if signed or decision != Decision.WITHDRAWN]
+        _choices(self, "decision", [("", "choose"), *((decision.value, decision.label) for decision in decisions)])
 
 
 class RevokeForm(LifeForm):
@@ -103,20 +103,20 @@ class MonitoringForm(LifeForm):
     text = _text("Note", "What was watched, and what it means.")
 
     def clean_figures(self) -> list[tuple[str, str]]:
-        found = []
+        figures = []
         for number, line in enumerate(self.cleaned_data["figures"].splitlines(), start=1):
             if not line.strip():
                 continue
             name, colon, value = line.partition(":")
             if not colon or not name.strip() or not value.strip():
                 raise ValidationError(f"Line {number} is not a name and a value: write it like refusals: 12 of 480.")
-            found.append((name.strip(), value.strip()))
-        return found
+            figures.append((name.strip(), value.strip()))
+        return figures
 
     def given(self) -> dict[str, Any]:
-        found = super().given()
-        period = (found.pop("first"), found.pop("until"))
-        return {**found, "period": period}
+        given = super().given()
+        period = (given.pop("first"), given.pop("until"))
+        return {**given, "period": period}
 
 
 class OverrideForm(LifeForm):

@@ -25,7 +25,7 @@ class Action:
     service: Callable[..., RecordEntry]
     button: str
     done: str
-    """What is said when it was written down."""
+    """Message shown once the entry is stored."""
 
 
 ACTIONS = {
@@ -97,7 +97,7 @@ class Offer:
     name: str
     action: Action
     form: forms.LifeForm | None
-    """None when this person cannot do it; `why_not` says why."""
+    """None when this person cannot do it; `why_not` gives the reasons."""
     why_not: tuple[str, ...] = ()
     """Also why a part of it is not offered, as one of the two roles of a sign-off."""
     open: bool = False
@@ -116,7 +116,7 @@ def offers(
     sent: tuple[str, QueryDict] | None = None,
 ) -> list[Offer]:
     """What `user`, whose role in the project is `role`, may add. `sent`: an action and what was typed for it."""
-    found = []
+    offered = []
     for name, action in ACTIONS.items():
         if not reaches(role, action.at_least):
             continue
@@ -128,16 +128,16 @@ def offers(
         if name == "sign_off":
             roles, why = signable(record=record, standing=standing, user=user, role=role)
             if not roles:
-                found.append(Offer(name, action, None, why, open=data is not None))
+                offered.append(Offer(name, action, None, why, open=data is not None))
                 continue
-            signed = any(one.by_id == user.pk for one in standing.signed)
+            signed = any(entry.by_id == user.pk for entry in standing.signed)
             given |= {"roles": roles, "signed": signed}
         elif name != "revoke":
             given["correctable"] = _correctable(entries, action.kind)
         flags = _flags(record) if name == "override" else ()
         form = action.form(**given)
-        found.append(Offer(name, action, form, why, open=data is not None, danger=name == "revoke", flags=flags))
-    return found
+        offered.append(Offer(name, action, form, why, open=data is not None, danger=name == "revoke", flags=flags))
+    return offered
 
 
 def signable(
@@ -146,15 +146,16 @@ def signable(
     """The roles in which the person may sign, and why not in the others."""
     launched = services.has_launched(record, user)
     refused = {
-        one: may_not_sign(one, standing=standing, user_id=user.pk, member=role, launched=launched) for one in SignRole
+        sign_role: may_not_sign(sign_role, standing=standing, user_id=user.pk, member=role, launched=launched)
+        for sign_role in SignRole
     }
     reasons = tuple(dict.fromkeys(words for words in refused.values() if words))
-    return tuple(one for one, words in refused.items() if not words), reasons
+    return tuple(sign_role for sign_role, words in refused.items() if not words), reasons
 
 
 def _correctable(entries: Sequence[RecordEntry], kind: EntryKind) -> list[RecordEntry]:
     corrected = {entry.data.get("corrects") for entry in entries}
-    return [one for one in reversed(entries) if one.kind == kind and one.pk not in corrected]
+    return [entry for entry in reversed(entries) if entry.kind == kind and entry.pk not in corrected]
 
 
 def _flags(record: Record) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """The public page of a record, at an address that cannot be guessed: no sign-in, nothing of the project but what the
-public record itself says. A wrong token, an ended one and one that cannot be a token get the same answer."""
+public record itself shows. A wrong token, an ended one and one that cannot be a token get the same answer."""
 
 import json
 from collections.abc import Callable

@@ -55,9 +55,9 @@ def entries_of(record_ids: Iterable[int]) -> QuerySet[RecordEntry]:
 
 
 def standings(record_ids: Iterable[int]) -> dict[int, Standing]:
-    """How each of these records stands, in one query."""
-    wanted = list(record_ids)
-    by_record: dict[int, list[RecordEntry]] = {pk: [] for pk in wanted}
-    for entry in entries_of(wanted).filter(kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]):
+    """The sign-off status of each of these records, in one query."""
+    pks = list(record_ids)
+    by_record: dict[int, list[RecordEntry]] = {pk: [] for pk in pks}
+    for entry in entries_of(pks).filter(kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]):
         by_record[entry.record_id].append(entry)
     return {pk: standing_of(entries) for pk, entries in by_record.items()}

@@ -1,4 +1,4 @@
-"""What was said of a record, and what happened to it, newest first, as a page shows it. Reads; writes nothing."""
+"""The entries and events of a record, newest first, as a page shows them. Read-only."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Item:
     at: datetime
     title: str
     who: str
-    """Empty for the platform's own doings."""
+    """Empty for events of the platform itself."""
     tone: str = ""
     sign: str = "·"
     text: str = ""
@@ -118,13 +118,13 @@ def _issued(record: Record) -> list[Item]:
 
 
 def _links(record: Record, logged: dict[str, int]) -> list[Item]:
-    found = []
+    items = []
     for link in PublicLink.objects.filter(record=record).select_related("by"):
         made, ended = logged.get(f"public_link_made {link.pk}"), logged.get(f"public_link_ended {link.pk}")
-        found.append(Item(link.at, "Public page made", link.by.username, sign="◇", log=made))
+        items.append(Item(link.at, "Public page made", link.by.username, sign="◇", log=made))
         if link.ended_at is not None:
-            found.append(Item(link.ended_at, "Public page withdrawn", "", sign="◇", log=ended))
-    return found
+            items.append(Item(link.ended_at, "Public page withdrawn", "", sign="◇", log=ended))
+    return items
 
 
 def _logged(record: Record) -> dict[str, int]:
@@ -134,5 +134,5 @@ def _logged(record: Record) -> dict[str, int]:
 
 
 def _data(row: AuditEntry) -> dict[str, object]:
-    found: dict[str, object] = json.loads(bytes(row.body))["data"] or {}
-    return found
+    data: dict[str, object] = json.loads(bytes(row.body))["data"] or {}
+    return data

@@ -30,10 +30,10 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
         sent = (name, request.POST)
     life = life_of(record, user=person(request), sent=sent)
     if sent is not None:
-        offer = next((one for one in life.offers if one.name == sent[0]), None)
+        offer = next((candidate for candidate in life.offers if candidate.name == sent[0]), None)
         if offer is not None and _added(request, record, offer):
             return redirect(address(record) + "#life")
-        if offer is None:  # what was asked cannot be done any more, as revoking what is revoked
+        if offer is None:  # the action is no longer available, such as revoking a revoked record
             messages.error(request, "Nothing was written: it was done already.")
     context = {"project": record.run.project, "run": record.run, "record": record, "life": life}
     return render(request, "after_seal/life_page.html", context, status=200 if sent is None else 422)
@@ -57,18 +57,18 @@ def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> Htt
 
 def address(record: Record) -> str:
     """Of the record's page, for exactly this version."""
-    place = reverse("record_of_end", args=[record.run.project.slug, record.run_id, record.end])
-    return f"{place}?version={record.version}"
+    url = reverse("record_of_end", args=[record.run.project.slug, record.run_id, record.end])
+    return f"{url}?version={record.version}"
 
 
 def _record(request: HttpRequest, slug: str, run_id: int, end: int, *, at_least: Role) -> Record:
     """The version that the address names, else the newest of this end."""
     run = run_for(request, slug, run_id, at_least=at_least)
-    found = Record.objects.filter(run=run, end=end).defer("document").order_by("-version")
+    records = Record.objects.filter(run=run, end=end).defer("document").order_by("-version")
     if "version" in request.GET:
         version = natural(request.GET["version"])
-        found = found.filter(version=version) if version is not None else found.none()
-    record = found.first()
+        records = records.filter(version=version) if version is not None else records.none()
+    record = records.first()
     if record is None:
         raise Http404("there is no such record")
     record.run = run
@@ -76,7 +76,7 @@ def _record(request: HttpRequest, slug: str, run_id: int, end: int, *, at_least:
 
 
 def _added(request: HttpRequest, record: Record, offer: Offer) -> bool:
-    """Whether it was written down; if not, the form says why."""
+    """Whether the entry was stored; if not, the form holds the errors."""
     form, action = offer.form, offer.action
     if form is None or not form.is_valid():
         return False

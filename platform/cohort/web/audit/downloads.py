@@ -11,7 +11,7 @@ from cohort.audit.entries import log, who
 def downloaded(
     request: HttpRequest, *, kind: str, subject: str, project: Project | None, data: dict[str, Any] | None = None
 ) -> None:
-    """Enter that whoever asks is given this. A HEAD, which gives nothing away, leaves no entry.
+    """Log that this user downloads this. A HEAD request, which sends no content, leaves no entry.
 
     Raises NotLoggable as `entries.log`.
     """

@@ -33,7 +33,7 @@ class Filters(forms.Form):
     since = forms.DateField(required=False, label="From (UTC)", widget=forms.DateInput({"type": "date"}))
     until = forms.DateField(required=False, label="To (UTC)", widget=forms.DateInput({"type": "date"}))
 
-    def found(self, slug: str) -> QuerySet[AuditEntry]:
+    def entries(self, slug: str) -> QuerySet[AuditEntry]:
         """Entries of the project, newest first; of none with an empty slug. Nothing when a field is not valid."""
         rows = AuditEntry.objects.filter(project=slug).select_related("leaf").order_by("-id")
         if not self.is_valid():
@@ -87,9 +87,9 @@ class Page:
     """Id to continue before."""
 
 
-def page(found: QuerySet[AuditEntry], *, before: int | None) -> Page:
-    total = found.count()
-    entries = list((found.filter(pk__lt=before) if before is not None else found)[: ROWS + 1])
+def page(matching: QuerySet[AuditEntry], *, before: int | None) -> Page:
+    total = matching.count()
+    entries = list((matching.filter(pk__lt=before) if before is not None else matching)[: ROWS + 1])
     rows = [_row(entry) for entry in entries[:ROWS]]
     return Page(rows, total, entries[ROWS - 1].pk if len(entries) > ROWS else None)
 
@@ -131,16 +131,16 @@ def _text(values: dict[str, Any], name: str) -> str | None:
 # ---------------------------------------------------------------------- files
 
 
-def json_lines(found: QuerySet[AuditEntry]) -> Iterator[bytes]:
+def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[bytes]:
     """Each entry's exact bytes and a line end."""
-    for entry in found.iterator(chunk_size=1000):
+    for entry in entries.iterator(chunk_size=1000):
         yield bytes(entry.body) + b"\n"
 
 
-def csv_lines(found: QuerySet[AuditEntry]) -> Iterator[str]:
+def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     """For spreadsheets: what a cell would take for a formula has an apostrophe before it."""
     yield _csv(COLUMNS)
-    for entry in found.iterator(chunk_size=1000):
+    for entry in entries.iterator(chunk_size=1000):
         content = json.loads(bytes(entry.body)) | {"index": _index(entry)}
         yield _csv(tuple(_cell(content[name]) for name in COLUMNS))
 

@@ -1,4 +1,4 @@
-"""Pages of the log: the public ones, for anyone who wants to hold this platform to what it said; a project's entries,
+"""Pages of the log: the public ones, for anyone who wants to audit this platform; a project's entries,
 for its members; the server's own, for its staff."""
 
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def log_checkpoints(request: HttpRequest) -> JsonResponse:
             "size": row.size,
             "at": row.at.isoformat(),
             "note": row.note,
-            "cosignatures": [one.line for one in row.cosignatures.all()],
+            "cosignatures": [cosignature.line for cosignature in row.cosignatures.all()],
         }
         for row in shown
     ]
@@ -88,7 +88,7 @@ def log_checkpoints(request: HttpRequest) -> JsonResponse:
 
 
 @dataclass(frozen=True)
-class Place:
+class Scope:
     """Whose entries: a project's, or the server's own."""
 
     project: Project | None
@@ -103,31 +103,31 @@ class Place:
         return reverse(f"audit{name or '_list'}", args=[self.slug, *more])
 
 
-def _place(request: HttpRequest, slug: str | None) -> Place:
+def _scope(request: HttpRequest, slug: str | None) -> Scope:
     if slug is not None:
-        return Place(project_for(request, slug))
+        return Scope(project_for(request, slug))
     if not (person(request).is_staff or person(request).is_superuser):
         raise PermissionDenied("The server's own log is for its staff: `cohort user NAME --staff` makes somebody so.")
-    return Place(None)
+    return Scope(None)
 
 
 @require_safe
 def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
-    place = _place(request, slug)
+    scope = _scope(request, slug)
     filters = selectors.Filters(request.GET)
-    page = selectors.page(filters.found(place.slug), before=natural(request.GET.get("before")))
-    asked = request.GET.copy()
-    asked.pop("before", None)
+    page = selectors.page(filters.entries(scope.slug), before=natural(request.GET.get("before")))
+    query = request.GET.copy()
+    query.pop("before", None)
     context = {
-        "project": place.project,
+        "project": scope.project,
         "filters": filters,
         "page": page,
-        "kinds": selectors.kinds(place.slug),
-        "pushes": selectors.pushes() if place.project is None else [],
-        "here": place.url(""),
-        "asked": asked.urlencode(),
-        "exports": {form: place.url(f"_{form}") for form in ("jsonl", "csv")},
-        "rows": [(row, place.url("_entry", row.entry.pk), place.url("_proof", row.entry.pk)) for row in page.rows],
+        "kinds": selectors.kinds(scope.slug),
+        "pushes": selectors.pushes() if scope.project is None else [],
+        "here": scope.url(""),
+        "asked": query.urlencode(),
+        "exports": {form: scope.url(f"_{form}") for form in ("jsonl", "csv")},
+        "rows": [(row, scope.url("_entry", row.entry.pk), scope.url("_proof", row.entry.pk)) for row in page.rows],
     }
     return render(request, "audit/entries.html", context, status=422 if filters.errors else 200)
 
@@ -135,30 +135,30 @@ def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
 @require_safe
 def entries_jsonl(request: HttpRequest, slug: str | None = None) -> HttpResponseBase:
     """The entries that the filters leave, newest first, the exact bytes of each in a line."""
-    return _export(request, _place(request, slug), "jsonl")
+    return _export(request, _scope(request, slug), "jsonl")
 
 
 @require_safe
 def entries_csv(request: HttpRequest, slug: str | None = None) -> HttpResponseBase:
-    return _export(request, _place(request, slug), "csv")
+    return _export(request, _scope(request, slug), "csv")
 
 
-def _export(request: HttpRequest, place: Place, form: str) -> HttpResponseBase:
+def _export(request: HttpRequest, scope: Scope, form: str) -> HttpResponseBase:
     filters = selectors.Filters(request.GET)
     if not filters.is_valid():
         return HttpResponse(filters.errors.as_text(), content_type="text/plain; charset=utf-8", status=422)
     newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first()
-    found = filters.found(place.slug).filter(pk__lte=newest or 0)  # an export does not hold its own entry
-    of = place.slug or "server"
-    asked = {name: str(value) for name, value in filters.cleaned_data.items() if value}
+    rows = filters.entries(scope.slug).filter(pk__lte=newest or 0)  # an export does not hold its own entry
+    of = scope.slug or "server"
+    criteria = {name: str(value) for name, value in filters.cleaned_data.items() if value}
     downloaded(
         request,
         kind="audit_exported",
-        subject=f"project:{of}" if place.slug else "server:log",
-        project=place.project,
-        data={"form": form, "filters": asked},
+        subject=f"project:{of}" if scope.slug else "server:log",
+        project=scope.project,
+        data={"form": form, "filters": criteria},
     )
-    lines = selectors.json_lines(found) if form == "jsonl" else selectors.csv_lines(found)
+    lines = selectors.json_lines(rows) if form == "jsonl" else selectors.csv_lines(rows)
     kind = "application/jsonl" if form == "jsonl" else "text/csv; charset=utf-8"
     headers = {"Content-Disposition": f'attachment; filename="audit-{of}.{form}"'}
     return StreamingHttpResponse(lines, content_type=kind, headers=headers)
@@ -190,4 +190,4 @@ def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) ->
 
 
 def _entry(request: HttpRequest, slug: str | None, entry_id: int) -> AuditEntry:
-    return get_object_or_404(AuditEntry, pk=entry_id, project=_place(request, slug).slug)
+    return get_object_or_404(AuditEntry, pk=entry_id, project=_scope(request, slug).slug)

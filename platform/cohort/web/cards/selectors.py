@@ -38,13 +38,13 @@ class Downloads:
     cards: tuple[Download, ...]
     may_seal: bool
     """This person may ask for a further version, and something was stated that this one does not hold."""
-    asked: str
-    """Reason of a further version that was asked for and is not sealed yet; empty when none was."""
+    pending: str
+    """Reason of a further version that was requested and is not sealed yet; empty when there is none."""
 
     @property
     def fullest(self) -> Download | None:
         """The card with most in it that this person may take."""
-        return next((one for one in reversed(self.cards) if one.allowed), None)
+        return next((download for download in reversed(self.cards) if download.allowed), None)
 
 
 def role_in(project: Project, user: User) -> str:

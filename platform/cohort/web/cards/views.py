@@ -105,11 +105,11 @@ def _card(
     if issue is not None:
         cards = cards.filter(issue=issue)
     of = {card.audience: card for card in reversed(cards)}
-    wanted = audiences or [one for one in reversed(Audience.values) if may_download(role, one)]
-    found = next((of[one] for one in wanted if one in of), None)
-    if found is None:
+    preferred = audiences or [name for name in reversed(Audience.values) if may_download(role, name)]
+    chosen = next((of[name] for name in preferred if name in of), None)
+    if chosen is None:
         raise Http404("this record has no such card")
-    return found
+    return chosen
 
 
 def _file_name(run: Run, card: Card) -> str:

@@ -15,7 +15,7 @@ _FORMATS = [
 
 
 class CatalogForm(forms.Form):
-    """Takes over what a service found wrong: each fault beside the field of the same name."""
+    """Takes over a service's validation errors: each at the field of the same name."""
 
     def take(self, error: ValidationError) -> None:
         if not hasattr(error, "error_dict"):
@@ -25,7 +25,7 @@ class CatalogForm(forms.Form):
             self.add_error(field if field in self.fields else None, faults)
 
     def add_problem(self, problem: FieldProblem, path: Sequence[str]) -> None:
-        """A problem beside the field that its path, below this form, begins with; else above the form, in full."""
+        """Add a problem to the field that its path, below this form, begins with; else to the whole form, in full."""
         if path and path[0] in self.fields:
             self.add_error(path[0], ": ".join(filter(None, [".".join(path[1:]), problem.message])))
         else:

@@ -37,14 +37,14 @@ def given_params(
 
 
 KIND_GROUPS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("Rules of the text", frozenset({"here", "aside"})),
+    ("Rules of the text", frozenset({"inline", "subprocess"})),
     ("Code, in the sandbox", frozenset({"sandbox"})),
     ("Models", frozenset({"model"})),
     ("Asks a server", frozenset({"judge"})),
 )
 PLACES = {
-    "here": "A rule of Cohort’s own: microseconds a completion, in any process.",
-    "aside": "A rule of Cohort’s own that a text can make slow: in a process that is killed at its deadline.",
+    "inline": "A rule of Cohort’s own: microseconds a completion, in any process.",
+    "subprocess": "A rule of Cohort’s own that a text can make slow: in a process that is killed at its deadline.",
     "sandbox": "Runs code that a person or a model wrote: only in the sandbox of a worker.",
     "model": "Runs a model’s weights in the trainer’s process, on its device.",
     "judge": "Asks a server from the worker; calls cost time, and may cost money.",
@@ -54,13 +54,13 @@ PLACES = {
 
 def kind_choices() -> list[tuple[str, list[tuple[str, str]]]]:
     """Every kind under the heading of the place where it runs."""
-    found = []
+    groups = []
     for heading, places in KIND_GROUPS:
-        held = [(name, f"{name}: {kind.summary}") for name, kind in KINDS.items() if kind.place in places]
+        held = [(name, f"{name}: {kind.summary}") for name, kind in KINDS.items() if kind.mode in places]
         if held:
-            found.append((heading, held))
-    return found
+            groups.append((heading, held))
+    return groups
 
 
 def place_of(kind: str) -> str:
-    return PLACES[KINDS[kind].place] if kind in KINDS else ""
+    return PLACES[KINDS[kind].mode] if kind in KINDS else ""

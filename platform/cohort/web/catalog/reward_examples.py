@@ -17,7 +17,7 @@ class Example:
         return {"components": list(self.components)}
 
 
-def _one(name: str, kind: str, weight: float = 1.0, **params: Any) -> dict[str, Any]:
+def _component(name: str, kind: str, weight: float = 1.0, **params: Any) -> dict[str, Any]:
     return {"name": name, "kind": kind, "weight": weight, "params": params}
 
 
@@ -41,74 +41,78 @@ EXAMPLES: tuple[Example, ...] = (
         "r1",
         "r1 format + number",
         "Think and answer tags at 0.2, the right number at 1: DeepSeek-R1’s rule reward.",
-        (_one("format", "r1_format", 0.2), _one("answer", "numeric", 1.0)),
+        (_component("format", "r1_format", 0.2), _component("answer", "numeric", 1.0)),
     ),
     Example(
         "gsm8k",
         "number after ####",
         "GSM8K’s form: the number after the last ####.",
-        (_one("answer", "numeric", extract="hashes"),),
+        (_component("answer", "numeric", extract="hashes"),),
     ),
     Example(
         "boxed",
         "boxed expression",
         "MATH’s form: numbers, sets, intervals and expressions in \\boxed{…}, compared by mathematics.",
-        (_one("answer", "math", extract="boxed"),),
+        (_component("answer", "math", extract="boxed"),),
     ),
     Example(
         "exact",
         "exact words",
         "The answer tag holds the reference, character by character.",
-        (_one("answer", "exact"),),
+        (_component("answer", "exact"),),
     ),
-    Example("choice", "multiple choice", "The letter of the right option.", (_one("answer", "choice"),)),
-    Example("contains", "names the answer", "The reference is part of the completion.", (_one("answer", "contains"),)),
-    Example("calls", "function calls", "The calls that the problem wants.", (_one("calls", "function_call"),)),
-    Example("refusal", "refuses or complies", "As the problem wants it.", (_one("refusal", "refusal"),)),
-    Example("form", "form of each problem", "A pattern or JSON Schema in each problem.", (_one("form", "format"),)),
+    Example("choice", "multiple choice", "The letter of the right option.", (_component("answer", "choice"),)),
+    Example(
+        "contains", "names the answer", "The reference is part of the completion.", (_component("answer", "contains"),)
+    ),
+    Example("calls", "function calls", "The calls that the problem wants.", (_component("calls", "function_call"),)),
+    Example("refusal", "refuses or complies", "As the problem wants it.", (_component("refusal", "refusal"),)),
+    Example(
+        "form", "form of each problem", "A pattern or JSON Schema in each problem.", (_component("form", "format"),)
+    ),
     Example(
         "similarity",
         "close to the reference",
         "ROUGE-L against the reference: words in the same order.",
-        (_one("closeness", "similarity", measure="rouge_l"),),
+        (_component("closeness", "similarity", measure="rouge_l"),),
     ),
     Example(
         "code",
         "code against tests",
         "The last fenced block is run on the problem’s cases, in the sandbox of a worker.",
-        (_one("tests", "code"),),
+        (_component("tests", "code"),),
     ),
     Example(
         "python",
         "own function",
         "Your own verify(sample) in Python, run in the sandbox of a worker.",
-        (_one("own", "python", source=_OWN),),
+        (_component("own", "python", source=_OWN),),
     ),
     Example(
         "task",
         "reasoning-gym’s own scorer",
         "For a dataset that was made by a task: scored as the task does it.",
-        (_one("task", "reasoning_gym"),),
+        (_component("task", "reasoning_gym"),),
     ),
     Example(
         "json",
         "JSON of a shape",
         "The last fenced block is JSON that fits a schema; 0.2 for JSON that does not.",
-        (_one("shape", "json_schema", json_schema=_PERSON, parses=0.2),),
+        (_component("shape", "json_schema", json_schema=_PERSON, parses=0.2),),
     ),
     Example(
         "tags",
         "plan, work, answer",
         "Tags in an order of your own, beside the right number.",
-        (_one("form", "tags", 0.2, sequence=["plan", "work+", "answer"]), _one("answer", "numeric")),
+        (_component("form", "tags", 0.2, sequence=["plan", "work+", "answer"]), _component("answer", "numeric")),
     ),
     Example(
         "pattern",
         "no apology",
         "A pattern that must not appear, beside the right number.",
         (
-            _one("no_apology", "regex", 0.1, pattern=r"\b(sorry|apologi[sz]e)\b", absent=True, ignore_case=True),
-            _one("answer", "numeric"),
+            _component("no_apology", "regex", 0.1, pattern=r"\b(sorry|apologi[sz]e)\b", absent=True, ignore_case=True),
+            _component("answer", "numeric"),
         ),
     ),
     Example(
@@ -116,19 +120,23 @@ EXAMPLES: tuple[Example, ...] = (
         "right and short",
         "The right number, less the longer it took (cosine), punished near the limit as DAPO does.",
         (
-            _one("answer", "numeric"),
-            _one("length", "length", 0.5, shape="cosine"),
-            _one("overlong", "soft_overlong", 1.0, max_tokens=1024, buffer_tokens=256),
+            _component("answer", "numeric"),
+            _component("length", "length", 0.5, shape="cosine"),
+            _component("overlong", "soft_overlong", 1.0, max_tokens=1024, buffer_tokens=256),
         ),
     ),
     Example(
         "language",
         "one language",
         "The right number, and R1’s language consistency at 0.1; equations that are true at 0.1.",
-        (_one("answer", "numeric"), _one("language", "language", 0.1), _one("steps", "equations", 0.1)),
+        (
+            _component("answer", "numeric"),
+            _component("language", "language", 0.1),
+            _component("steps", "equations", 0.1),
+        ),
     ),
 )
 
 
-def example(wanted: str) -> Example | None:
-    return next((one for one in EXAMPLES if one.id == wanted), None)
+def example(example_id: str) -> Example | None:
+    return next((entry for entry in EXAMPLES if entry.id == example_id), None)

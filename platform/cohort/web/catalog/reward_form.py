@@ -89,8 +89,8 @@ class ComponentForm(CatalogForm):
             return []
         self.is_valid()
         given = self.cleaned_data
-        packages = [str(one) for one in given.get(PREFIX + "packages") or ()]
-        # As it was sent: a field that is too long has no cleaned value, and is said to be so here, with the limit.
+        packages = [str(package) for package in given.get(PREFIX + "packages") or ()]
+        # As it was sent: a field that is too long has no cleaned value, and is reported here, with the limit.
         source = str(self.data.get(self.add_prefix(code[0]), "")).replace("\r\n", "\n")
         return check_source(source, packages)
 
@@ -114,7 +114,7 @@ class ComponentForm(CatalogForm):
 
     @property
     def other_kind(self) -> bool:
-        """Whether another kind was chosen than the one whose parameters stand in the form."""
+        """Whether another kind was chosen than the one whose parameters the form shows."""
         return self.is_bound and self.data.get(self.add_prefix("kind"), "") != self.shown_kind
 
     def of_kind(self, kind: str) -> "ComponentForm":
@@ -155,7 +155,7 @@ class RewardForm:
         self.head = VerifierForm(data, initial={**given, **(given.get("limits") or {})})
         if data is None:
             rows = given.get("components") or [{"name": "answer", "kind": "exact", "weight": 1.0}]
-            self.rows = [self._row(number, None, one) for number, one in enumerate(rows)]
+            self.rows = [self._row(number, None, component) for number, component in enumerate(rows)]
         else:
             self.rows = [self._row(number, data) for number in self._numbers(data)]
 
@@ -217,7 +217,7 @@ class RewardForm:
         }
 
     def take(self, error: ValidationError) -> None:
-        """Put each fault of the spec beside the row and field that its path names."""
+        """Add each fault of the spec to the row and field that its path names."""
         if not isinstance(error, SpecInvalid):
             self.head.take(error)
             return

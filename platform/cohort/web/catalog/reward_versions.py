@@ -1,4 +1,4 @@
-"""Two versions of a reward beside each other: settings as a table, program text line by line. Reads only."""
+"""Two versions of a reward side by side: settings as a table, program text line by line. Read-only."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -76,20 +76,20 @@ class ComponentShown:
 
 def components_shown(version: VerifierVersion) -> list[ComponentShown]:
     """What a version pays for, program text apart from other parameters."""
-    found = []
-    for one in version.spec["components"]:
-        shown = [_shown(one["kind"], name, value) for name, value in one.get("params", {}).items()]
-        found.append(
+    components = []
+    for component in version.spec["components"]:
+        shown = [_shown(component["kind"], name, value) for name, value in component.get("params", {}).items()]
+        components.append(
             ComponentShown(
-                name=one["name"],
-                kind=one["kind"],
-                weight=one.get("weight", 1.0),
-                place=place_of(one["kind"]),
+                name=component["name"],
+                kind=component["kind"],
+                weight=component.get("weight", 1.0),
+                place=place_of(component["kind"]),
                 params=tuple(param for param in shown if not param.lines),
                 sources=tuple(param for param in shown if param.lines),
             )
         )
-    return found
+    return components
 
 
 def _shown(kind: str, name: str, value: Any) -> ParamShown:
@@ -105,8 +105,8 @@ def difference(before: VerifierVersion, after: VerifierVersion) -> Difference:
     """Components are the same where their names are."""
     old, new = before.spec, after.spec
     head = _settings(_head(old), _head(new))
-    olds = {one["name"]: one for one in old["components"]}
-    news = {one["name"]: one for one in new["components"]}
+    olds = {component["name"]: component for component in old["components"]}
+    news = {component["name"]: component for component in new["components"]}
     shared = [name for name in olds if name in news]
     return Difference(
         head=tuple(head),
@@ -127,9 +127,13 @@ def _components(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Iterator[Co
         texts = {
             key
             for key in before.keys() | after.keys()
-            if any(_is_source(one["kind"], key, one.get("params", {}).get(key)) for one in (old, new) if one)
+            if any(
+                _is_source(component["kind"], key, component.get("params", {}).get(key))
+                for component in (old, new)
+                if component
+            )
         }
-        settings = [one for one in _settings(before, after) if one.name not in texts]
+        settings = [setting for setting in _settings(before, after) if setting.name not in texts]
         sources = [
             (key, tuple(source_lines(str(before.get(key, "")), str(after.get(key, "")))))
             for key in sorted(texts)
@@ -160,8 +164,8 @@ def source_lines(before: str, after: str) -> Iterator[SourceLine]:
     """The lines that changed with those around them; a stretch that is left out is one line."""
     olds, news = before.splitlines(), after.splitlines()
     groups = difflib.SequenceMatcher(None, olds, news, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)
-    for place, group in enumerate(groups):
-        if place or group[0][1] > 0:
+    for index, group in enumerate(groups):
+        if index or group[0][1] > 0:
             yield SourceLine("…", None, None, "")
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":

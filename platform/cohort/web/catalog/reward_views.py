@@ -67,7 +67,7 @@ def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpRespon
         form = RewardForm(data)
     else:
         every = selectors.versions(verifier)
-        begun = next((one for one in every if str(one.number) == request.GET.get("from", "")), every[0])
+        begun = next((row for row in every if str(row.number) == request.GET.get("from", "")), every[0])
         form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **begun.spec})
     if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
         saved = _save_version(request, project, form)
@@ -163,14 +163,14 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     verifier = selectors.verifier(project, pk)
     every = selectors.versions(verifier)
-    wanted = request.GET.get("version", "")
-    version = next((one for one in every if str(one.number) == wanted), every[0])
+    requested = request.GET.get("version", "")
+    version = next((row for row in every if str(row.number) == requested), every[0])
     at = every.index(version)
     context = {
         "project": project,
         "verifier": verifier,
         "versions": [
-            (one, probe) for one, probe in zip(every, map(newest_probes(every).get, _keys(every)), strict=True)
+            (row, probe) for row, probe in zip(every, map(newest_probes(every).get, _keys(every)), strict=True)
         ],
         "version": version,
         "older": every[at + 1] if at + 1 < len(every) else None,
@@ -191,13 +191,13 @@ def _keys(rows: list[Any]) -> list[int]:
 
 @require_safe
 def verifier_compare(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Two versions (`from`, `to`) beside each other; without them the newest and the one before it."""
+    """Two versions (`from`, `to`) side by side; without them the newest and the one before it."""
     project = project_for(request, slug)
     verifier = selectors.verifier(project, pk)
     every = selectors.versions(verifier)
-    by_number = {str(one.number): one for one in every}
+    by_number = {str(version.number): version for version in every}
     after = by_number.get(request.GET.get("to", ""), every[0])
-    earlier = [one for one in every if one.number < after.number]
+    earlier = [version for version in every if version.number < after.number]
     before = by_number.get(request.GET.get("from", ""), earlier[0] if earlier else after)
     context = {
         "project": project,

@@ -30,7 +30,7 @@ def base_models(project: Project) -> QuerySet[BaseModel]:
 
 
 def base_model(project: Project, pk: int) -> BaseModel:
-    return _one(BaseModel.objects.filter(project=project).select_related("created_by"), pk)
+    return _get_or_404(BaseModel.objects.filter(project=project).select_related("created_by"), pk)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def datasets(project: Project) -> QuerySet[PromptDataset]:
 
 
 def dataset(project: Project, pk: int) -> PromptDataset:
-    return _one(PromptDataset.objects.filter(project=project).select_related("created_by"), pk)
+    return _get_or_404(PromptDataset.objects.filter(project=project).select_related("created_by"), pk)
 
 
 def verifiers(project: Project) -> QuerySet[Verifier]:
@@ -89,7 +89,7 @@ def verifiers(project: Project) -> QuerySet[Verifier]:
 
 
 def verifier(project: Project, pk: int) -> Verifier:
-    return _one(Verifier.objects.filter(project=project), pk)
+    return _get_or_404(Verifier.objects.filter(project=project), pk)
 
 
 def versions(of: Verifier) -> list[VerifierVersion]:
@@ -125,7 +125,7 @@ def suites(project: Project) -> QuerySet[EvalSuite]:
 
 
 def suite(project: Project, pk: int) -> EvalSuite:
-    return _one(EvalSuite.objects.filter(project=project), pk)
+    return _get_or_404(EvalSuite.objects.filter(project=project), pk)
 
 
 def suite_versions(of: EvalSuite) -> list[EvalSuiteVersion]:
@@ -150,7 +150,7 @@ def runs_with_dataset(row: PromptDataset) -> UsedBy:
     return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
 
 
-def _one(rows: QuerySet[Row], pk: int) -> Row:
+def _get_or_404(rows: QuerySet[Row], pk: int) -> Row:
     row = rows.filter(pk=pk).first()
     if row is None:
         raise Http404

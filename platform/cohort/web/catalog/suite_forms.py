@@ -1,4 +1,4 @@
-"""The form of a suite: its files, and what a person says of them. What a format knows of itself need not be said."""
+"""The form of a suite: its files and their metadata. What the format defines itself may be left out."""
 
 import re
 from typing import Any
@@ -37,11 +37,11 @@ class FilesField(forms.FileField):
     widget = _Files
 
     def clean(self, data: Any, initial: Any = None) -> "list[UploadedFile[Any]]":
-        one_by_one = super().clean
-        given = [one for one in (data if isinstance(data, list | tuple) else [data]) if one is not None]
+        clean_file = super().clean
+        given = [file for file in (data if isinstance(data, list | tuple) else [data]) if file is not None]
         if not given and self.required:
             raise ValidationError("Choose a file.")
-        return [one_by_one(one, initial) for one in given]
+        return [clean_file(file, initial) for file in given]
 
 
 class SuiteForm(CatalogForm):
@@ -52,7 +52,8 @@ class SuiteForm(CatalogForm):
     )
     title = forms.CharField(max_length=120, help_text="What people call it.")
     format = forms.ChoiceField(
-        choices=[(name, f"{name}: {one.title}") for name, one in FORMATS.items()], help_text="How the files are read."
+        choices=[(name, f"{name}: {suite_format.title}") for name, suite_format in FORMATS.items()],
+        help_text="How the files are read.",
     )
     upload = FilesField(
         label="Files",
@@ -107,7 +108,7 @@ class SuiteForm(CatalogForm):
 
     @classmethod
     def of(cls, version: EvalSuiteVersion) -> "SuiteForm":
-        """For the next version: as the newest one says."""
+        """For the next version, filled from the newest one."""
         params = version.scorer.get("params") or {}
         same = ("title", "category", "higher_is", "margin", "limits", "source", "licence", "format")
         initial = {"name": version.suite.name, **{name: getattr(version, name) for name in same}}
@@ -115,7 +116,7 @@ class SuiteForm(CatalogForm):
         return cls(initial=initial | {"sensitive": "yes" if version.sensitive else "no"})
 
     def clean(self) -> dict[str, Any]:
-        """What a format does not know of itself must be said."""
+        """What the format does not define itself is required."""
         cleaned = super().clean() or {}
         if cleaned.get("format") == OWN:
             for name in ("category", "scorer", "higher_is", "sensitive"):
@@ -124,24 +125,24 @@ class SuiteForm(CatalogForm):
         return cleaned
 
     def given_files(self) -> list[GivenFile]:
-        return [GivenFile(_plain(one.name), one.read()) for one in self.cleaned_data["upload"]]
+        return [GivenFile(_plain(upload.name), upload.read()) for upload in self.cleaned_data["upload"]]
 
     def spec(self) -> Spec:
-        said = self.cleaned_data
-        known = FORMATS[said["format"]]
-        scorer = {"kind": said["scorer"], "params": said["params"] or {}}
-        if known.scorer is not None and said["scorer"] in ("", known.scorer.kind):
-            scorer = {"kind": known.scorer.kind, "params": said["params"] or known.scorer.params}
+        cleaned = self.cleaned_data
+        known = FORMATS[cleaned["format"]]
+        scorer = {"kind": cleaned["scorer"], "params": cleaned["params"] or {}}
+        if known.scorer is not None and cleaned["scorer"] in ("", known.scorer.kind):
+            scorer = {"kind": known.scorer.kind, "params": cleaned["params"] or known.scorer.params}
         return Spec(
-            title=said["title"],
-            category=said["category"] or known.category,
+            title=cleaned["title"],
+            category=cleaned["category"] or known.category,
             scorer=scorer,
-            higher_is=said["higher_is"] or known.higher_is,
-            sensitive=said["sensitive"] == "yes" if said["sensitive"] else known.sensitive,
-            margin=said["margin"],
-            limits=said["limits"],
-            source=said["source"],
-            licence=said["licence"] or known.licence,
+            higher_is=cleaned["higher_is"] or known.higher_is,
+            sensitive=cleaned["sensitive"] == "yes" if cleaned["sensitive"] else known.sensitive,
+            margin=cleaned["margin"],
+            limits=cleaned["limits"],
+            source=cleaned["source"],
+            licence=cleaned["licence"] or known.licence,
         )
 
 

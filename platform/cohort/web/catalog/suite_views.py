@@ -60,8 +60,8 @@ def suite_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     suite = selectors.suite(project, pk)
     every = selectors.suite_versions(suite)
-    wanted = request.GET.get("version", "")
-    version = next((one for one in every if str(one.number) == wanted), every[0])
+    requested = request.GET.get("version", "")
+    version = next((row for row in every if str(row.number) == requested), every[0])
     context = {
         "project": project,
         "suite": suite,

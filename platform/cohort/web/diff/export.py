@@ -14,33 +14,33 @@ SCHEMA = "cohort-record-diff/1"
 SIGNS = {Kind.ADDED: "+", Kind.REMOVED: "−", Kind.CHANGED: "≠", Kind.EQUAL: "=", Kind.WITHHELD: "?"}
 
 
-def to_json(found: Diff) -> str:
+def to_json(diff: Diff) -> str:
     """Everything that differs, and the names of what does not; numbers as numbers."""
     document = {
         "schema": SCHEMA,
-        "before": _which(found, "before"),
-        "after": _which(found, "after"),
-        "identical": found.identical,
-        "head": [_change(one) for one in found.head],
-        "sections": {section.name: _section(section) for section in found.sections},
+        "before": _which(diff, "before"),
+        "after": _which(diff, "after"),
+        "identical": diff.identical,
+        "head": [_change(change) for change in diff.head],
+        "sections": {section.name: _section(section) for section in diff.sections},
         "files": [
-            {"path": one.path, "kind": one.kind, "before": one.before, "after": one.after}
-            for one in found.differing_files
+            {"path": file.path, "kind": file.kind, "before": file.before, "after": file.after}
+            for file in diff.differing_files
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _which(found: Diff, side: str) -> dict[str, Any]:
-    one = getattr(found, side)
-    return {"schema": one.schema, "seal": one.seal, **one.head}
+def _which(diff: Diff, side: str) -> dict[str, Any]:
+    record = getattr(diff, side)
+    return {"schema": record.schema, "seal": record.seal, **record.head}
 
 
 def _section(section: SectionDiff) -> dict[str, Any]:
     return {
         "title": section.title,
-        "equal": [one.name for one in section.equal],
-        "fields": {one.name: _field(one) for one in section.differing},
+        "equal": [field.name for field in section.equal],
+        "fields": {field.name: _field(field) for field in section.differing},
         "suites": [
             {
                 "suite": suite.suite,
@@ -49,52 +49,52 @@ def _section(section: SectionDiff) -> dict[str, Any]:
                     cell.name: {"before": cell.before, "after": cell.after, "difference": cell.difference}
                     for cell in suite.cells
                 },
-                "others": [_change(one) for one in suite.others],
+                "others": [_change(change) for change in suite.others],
             }
             for suite in section.suites
         ],
     }
 
 
-def _field(one: FieldDiff) -> dict[str, Any]:
+def _field(field: FieldDiff) -> dict[str, Any]:
     return {
-        "label": one.label,
-        "kind": one.kind,
-        "before": one.before,
-        "after": one.after,
-        "withheld": one.withheld or None,
-        "values": [_change(change) for change in one.values],
-        "marks": [_change(change) for change in one.marks],
+        "label": field.label,
+        "kind": field.kind,
+        "before": field.before,
+        "after": field.after,
+        "withheld": field.withheld or None,
+        "values": [_change(change) for change in field.values],
+        "marks": [_change(change) for change in field.marks],
     }
 
 
-def _change(one: Change) -> dict[str, Any]:
-    found = {"path": one.path, "kind": one.kind, "before": one.before, "after": one.after}
-    return {**found, "difference": one.difference} if one.difference is not None else found
+def _change(change: Change) -> dict[str, Any]:
+    entry = {"path": change.path, "kind": change.kind, "before": change.before, "after": change.after}
+    return {**entry, "difference": change.difference} if change.difference is not None else entry
 
 
 # ---------------------------------------------------------------------- Markdown
 
 
-def to_markdown(found: Diff) -> str:
+def to_markdown(diff: Diff) -> str:
     """The differences in words; what people wrote cannot become markup of this file."""
-    counts = found.counts
+    counts = diff.counts
     lines = [
-        f"# Records compared: {_cell(found.before.head['title'])} → {_cell(found.after.head['title'])}",
+        f"# Records compared: {_cell(diff.before.head['title'])} → {_cell(diff.after.head['title'])}",
         "",
-        f"- before: seal `{found.before.seal}`, sealed {found.before.head['sealed_at']}",
-        f"- after: seal `{found.after.seal}`, sealed {found.after.head['sealed_at']}",
+        f"- before: seal `{diff.before.seal}`, sealed {diff.before.head['sealed_at']}",
+        f"- after: seal `{diff.after.seal}`, sealed {diff.after.head['sealed_at']}",
         f"- fields: {counts[Kind.CHANGED]} changed, {counts[Kind.ADDED]} added, {counts[Kind.REMOVED]} removed, "
         f"{counts[Kind.WITHHELD]} withheld on a side, {counts[Kind.EQUAL]} equal",
         "",
     ]
-    if found.identical:
+    if diff.identical:
         lines += ["The seals are equal: they are the same record.", ""]
-    if found.head:
-        lines += ["## The records themselves", "", *_table(found.head), ""]
-    for section in found.sections:
+    if diff.head:
+        lines += ["## The records themselves", "", *_table(diff.head), ""]
+    for section in diff.sections:
         lines += _section_lines(section)
-    lines += _file_lines(found)
+    lines += _file_lines(diff)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -107,37 +107,41 @@ def _section_lines(section: SectionDiff) -> list[str]:
         lines += ["| figure | before | after | difference |", "| --- | --- | --- | --- |"]
         lines += [_suite_row(cell) for cell in suite.cells]
         lines += ["", *(_table(suite.others) if suite.others else []), ""]
-    for one in section.differing:
-        lines += [f"### {SIGNS[one.kind]} {_cell(one.label)} ({one.kind})", ""]
-        if one.withheld:
-            where = "on both sides" if one.withheld == "both" else one.withheld
+    for field in section.differing:
+        lines += [f"### {SIGNS[field.kind]} {_cell(field.label)} ({field.kind})", ""]
+        if field.withheld:
+            where = "on both sides" if field.withheld == "both" else field.withheld
             lines += [f"Withheld {where}.", ""]
-        if one.words_differ:
-            lines += [f"- before: {_cell(one.before)}", f"- after: {_cell(one.after)}", ""]
-        if one.values or one.marks:
-            lines += [*_table([*one.values, *one.marks]), ""]
+        if field.words_differ:
+            lines += [f"- before: {_cell(field.before)}", f"- after: {_cell(field.after)}", ""]
+        if field.values or field.marks:
+            lines += [*_table([*field.values, *field.marks]), ""]
     if section.equal:
-        lines += [f"Equal: {', '.join(_cell(one.label) for one in section.equal)}.", ""]
+        lines += [f"Equal: {', '.join(_cell(field.label) for field in section.equal)}.", ""]
     return lines
 
 
-def _file_lines(found: Diff) -> list[str]:
-    if not found.differing_files:
+def _file_lines(diff: Diff) -> list[str]:
+    if not diff.differing_files:
         return ["## Files", "", "No difference."]
     lines = ["## Files", "", "| | file | before | after |", "| --- | --- | --- | --- |"]
-    for one in found.differing_files:
-        sides = [f"{side['sha256'][:12]}…, {side['size']:,} bytes" if side else "–" for side in (one.before, one.after)]
-        lines.append(f"| {SIGNS[one.kind]} {one.kind} | {_cell(one.path)} | {sides[0]} | {sides[1]} |")
+    for file in diff.differing_files:
+        sides = [
+            f"{side['sha256'][:12]}…, {side['size']:,} bytes" if side else "–" for side in (file.before, file.after)
+        ]
+        lines.append(f"| {SIGNS[file.kind]} {file.kind} | {_cell(file.path)} | {sides[0]} | {sides[1]} |")
     return lines
 
 
-def _table(found: Any) -> list[str]:
+def _table(changes: Any) -> list[str]:
     rows = ["| | where | before | after | difference |", "| --- | --- | --- | --- | --- |"]
-    for one in found:
-        change = signed(one.difference) if one.difference is not None else ""
-        before = _cell(one_line(one.before)) if one.kind != Kind.ADDED else "–"
-        after = _cell(one_line(one.after)) if one.kind != Kind.REMOVED else "–"
-        rows.append(f"| {SIGNS[one.kind]} {one.kind} | {_cell(one.path or 'value')} | {before} | {after} | {change} |")
+    for change in changes:
+        delta = signed(change.difference) if change.difference is not None else ""
+        before = _cell(one_line(change.before)) if change.kind != Kind.ADDED else "–"
+        after = _cell(one_line(change.after)) if change.kind != Kind.REMOVED else "–"
+        rows.append(
+            f"| {SIGNS[change.kind]} {change.kind} | {_cell(change.path or 'value')} | {before} | {after} | {delta} |"
+        )
     return rows
 
 

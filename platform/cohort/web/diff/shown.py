@@ -13,10 +13,10 @@ from cohort.records.diff.words import figure, one_line, signed
 from cohort.web.diff.export import SIGNS
 
 MOST_WORDS = 3_000
-"""Of both together, with the spaces between; beyond it the texts stand side by side unmarked."""
+"""Of both together, with the spaces between; beyond it the texts are shown side by side unmarked."""
 MOST_PAIRS = 20_000
 """Of a word of the one with the same word of the other. The comparison looks at them again for each run of words that
-is in both, so that texts of a few words said over and over would take minutes. Prose of that length has fewer."""
+is in both, so that texts of a few words repeated over and over would take minutes. Prose of that length has fewer."""
 _PIECES = re.compile(r"\s+|[\w.,%−+-]+|.", re.DOTALL)
 
 
@@ -148,55 +148,55 @@ class Shown:
     equal: int
 
 
-def shown(found: Diff) -> Shown:
-    counts = found.counts
+def shown(diff: Diff) -> Shown:
+    counts = diff.counts
     return Shown(
-        found,
-        head=_rows(found.head)[0],
-        sections=[_section(one) for one in found.sections],
-        files=[FileRow(one, Mark(one.kind)) for one in found.differing_files],
+        diff,
+        head=_rows(diff.head)[0],
+        sections=[_section(section) for section in diff.sections],
+        files=[FileRow(file, Mark(file.kind)) for file in diff.differing_files],
         counts=[(Mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
         equal=counts[Kind.EQUAL],
     )
 
 
 def _section(section: SectionDiff) -> SectionRow:
-    suites = [one for one in section.suites if one.kind != Kind.EQUAL]
-    return SectionRow(section, [_field(one) for one in section.differing], [_suite(one) for one in suites])
+    suites = [suite for suite in section.suites if suite.kind != Kind.EQUAL]
+    return SectionRow(section, [_field(field) for field in section.differing], [_suite(suite) for suite in suites])
 
 
-def _field(one: FieldDiff) -> FieldRow:
-    before = [Piece(one.before, False)] if one.before is not None else None
-    after = [Piece(one.after, False)] if one.after is not None else None
-    if one.before is not None and one.after is not None and one.words_differ:
-        before, after = marked(one.before, one.after)
-    rows, more = _rows([*one.values, *one.marks], worth=_worth(one))
-    return FieldRow(one, Mark(one.kind), before, after, rows, more)
+def _field(field: FieldDiff) -> FieldRow:
+    before = [Piece(field.before, False)] if field.before is not None else None
+    after = [Piece(field.after, False)] if field.after is not None else None
+    if field.before is not None and field.after is not None and field.words_differ:
+        before, after = marked(field.before, field.after)
+    rows, more = _rows([*field.values, *field.marks], worth=_worth(field))
+    return FieldRow(field, Mark(field.kind), before, after, rows, more)
 
 
-def _worth(one: FieldDiff) -> bool:
-    """Whether the differing values say more than the words do: a bare value beside its own words does not."""
-    return not (len(one.values) == 1 and not one.values[0].path and one.values[0].difference is None)
+def _worth(field: FieldDiff) -> bool:
+    """Whether the differing values add to the words: a single value without a path does not."""
+    return not (len(field.values) == 1 and not field.values[0].path and field.values[0].difference is None)
 
 
-def _rows(found: Sequence[Change], *, worth: bool = True) -> tuple[list[ChangeRow], int]:
-    wanted = [one for one in found if worth or one.path]
+def _rows(changes: Sequence[Change], *, worth: bool = True) -> tuple[list[ChangeRow], int]:
+    kept = [change for change in changes if worth or change.path]
     rows = [
         ChangeRow(
-            one.path or "value",
-            Mark(one.kind),
-            None if one.kind == Kind.ADDED else one_line(one.before),
-            None if one.kind == Kind.REMOVED else one_line(one.after),
-            signed(one.difference),
+            change.path or "value",
+            Mark(change.kind),
+            None if change.kind == Kind.ADDED else one_line(change.before),
+            None if change.kind == Kind.REMOVED else one_line(change.after),
+            signed(change.difference),
         )
-        for one in wanted[:ROWS]
+        for change in kept[:ROWS]
     ]
-    return rows, max(0, len(wanted) - ROWS)
+    return rows, max(0, len(kept) - ROWS)
 
 
-def _suite(one: SuiteDiff) -> SuiteRow:
-    rows, more = _rows(one.others)
-    return SuiteRow(one, Mark(one.kind), [_cell(cell) for cell in one.cells], rows, more)
+def _suite(suite: SuiteDiff) -> SuiteRow:
+    rows, more = _rows(suite.others)
+    return SuiteRow(suite, Mark(suite.kind), [_cell(cell) for cell in suite.cells], rows, more)
 
 
 def _cell(cell: Cell) -> CellRow:

@@ -29,22 +29,22 @@ class Choice:
 
     @property
     def words(self) -> str:
-        one = self.record
-        end = f", end {one.end}" if one.end > 1 else ""
-        version = f", version {one.version}" if one.version > 1 else ""
-        return f"{one.run.name}{end}{version} · {one.sealed_at:%Y-%m-%d %H:%M} · {one.short_digest[:9]}"
+        record = self.record
+        end = f", end {record.end}" if record.end > 1 else ""
+        version = f", version {record.version}" if record.version > 1 else ""
+        return f"{record.run.name}{end}{version} · {record.sealed_at:%Y-%m-%d %H:%M} · {record.short_digest[:9]}"
 
 
 @require_safe
 def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
-    """`record` twice: the first and the second. With fewer, the page asks; `format` json or md gives a file."""
+    """`record` twice: first and second. With fewer, the page offers choices; `format` json or md gives a file."""
     project = project_for(request, slug)
-    asked = [one for one in map(natural, request.GET.getlist("record")) if one is not None]
-    chosen = _chosen(project, asked)
+    requested = [pk for pk in map(natural, request.GET.getlist("record")) if pk is not None]
+    chosen = _chosen(project, requested)
     two = chosen if len(chosen) == 2 else None
-    wanted = request.GET.get("format", "")
-    if wanted:
-        if two is None or wanted not in _FILES:
+    file_format = request.GET.get("format", "")
+    if file_format:
+        if two is None or file_format not in _FILES:
             raise Http404("two records and the format json or md make a file")
         seals = {"first": two[0].seal, "second": two[1].seal}
         downloaded(
@@ -52,22 +52,22 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
             kind="diff_downloaded",
             subject=f"record:{two[1].pk}",
             project=project,
-            data={**seals, "against": f"record:{two[0].pk}", "format": wanted},
+            data={**seals, "against": f"record:{two[0].pk}", "format": file_format},
         )
-        return _file(wanted, two)
+        return _file(file_format, two)
     newest = list(_records(project).defer("document").order_by("-pk")[:CHOICES])
-    choices = sorted({one.pk: one for one in [*newest, *chosen]}.values(), key=lambda one: -one.pk)
-    found, with_configs = _diff(two) if two else (None, False)
+    choices = sorted({record.pk: record for record in [*newest, *chosen]}.values(), key=lambda record: -record.pk)
+    comparison, with_configs = _diff(two) if two else (None, False)
     context = {
         "project": project,
         "with_configs": with_configs,
-        "choices": [Choice(one) for one in choices],
+        "choices": [Choice(record) for record in choices],
         "total": _records(project).count(),
         "chosen": chosen,
         "first": chosen[0] if chosen else None,
         "second": chosen[1] if len(chosen) > 1 else None,
-        "shown": shown(found) if found else None,
-        "same_twice": len(asked) == 2 and len(set(asked)) == 1,
+        "shown": shown(comparison) if comparison else None,
+        "same_twice": len(requested) == 2 and len(set(requested)) == 1,
     }
     return render(request, "diff/diff_page.html", context)
 
@@ -76,28 +76,28 @@ def _records(project: Project) -> QuerySet[Record]:
     return Record.objects.filter(run__project=project).select_related("run")
 
 
-def _chosen(project: Project, asked: list[int]) -> list[Record]:
-    """In the order asked for. Raises Http404 for one that is not the project's."""
-    wanted = list(dict.fromkeys(asked))
-    rows = _records(project).filter(pk__in=wanted)
-    found = {one.pk: one for one in (rows if len(wanted) == 2 else rows.defer("document"))}
-    if len(found) != len(wanted):
+def _chosen(project: Project, requested: list[int]) -> list[Record]:
+    """In the requested order. Raises Http404 for a record of another project."""
+    pks = list(dict.fromkeys(requested))
+    rows = _records(project).filter(pk__in=pks)
+    by_pk = {record.pk: record for record in (rows if len(pks) == 2 else rows.defer("document"))}
+    if len(by_pk) != len(pks):
         raise Http404("there is no such record")
-    return [found[pk] for pk in wanted]
+    return [by_pk[pk] for pk in pks]
 
 
 def _diff(two: list[Record]) -> tuple[Diff, bool]:
     """Also whether the configs themselves were compared; without a card that holds one, only their digests are."""
-    first, second = (json.loads(one.document) for one in two)
+    first, second = (json.loads(record.document) for record in two)
     before, after = sealed_config(two[0], first), sealed_config(two[1], second)
     if before is None or after is None:
         return diff(first, second), False
     return diff(first, second, (before, after)), True
 
 
-def _file(wanted: str, two: list[Record]) -> HttpResponse:
-    kind, write = _FILES[wanted]
+def _file(file_format: str, two: list[Record]) -> HttpResponse:
+    kind, write = _FILES[file_format]
     response = HttpResponse(write(_diff(two)[0]), content_type=kind)
-    name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{wanted}"
+    name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{file_format}"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

@@ -1,5 +1,5 @@
 """Drawings of the lab's pages as plain SVG made on the server: no script, the theme's own colours, exact values on
-hover and in a table beside them."""
+hover and in a table next to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,29 +42,29 @@ class HistogramDrawn:
 
 
 def histogram_drawn(edges: Sequence[float], counts: Sequence[int]) -> HistogramDrawn | None:
-    """Bars of the bins; None where nothing was rewarded. Where all rewards are equal, one bar stands in the middle."""
+    """Bars of the bins; None where nothing was rewarded. Where all rewards are equal, one bar is in the middle."""
     if not counts:
         return None
     inner_width, inner_height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     top = _round_up(max(counts))
-    one = len(counts) == 1
-    step = inner_width / (20 if one else len(counts))
+    single = len(counts) == 1
+    step = inner_width / (20 if single else len(counts))
     bars = []
-    for place, count in enumerate(counts):
+    for index, count in enumerate(counts):
         height = inner_height * count / top
-        x = _LEFT + (inner_width - step) / 2 if one else _LEFT + place * step
+        x = _LEFT + (inner_width - step) / 2 if single else _LEFT + index * step
         bars.append(
             Bar(
                 x=round(x + 1, 2),
                 y=round(_TOP + inner_height - height, 2),
                 width=round(step - 2, 2),
                 height=round(height, 2),
-                low=edges[place],
-                high=edges[place + 1],
+                low=edges[index],
+                high=edges[index + 1],
                 count=count,
             )
         )
-    if one:
+    if single:
         across: tuple[Tick, ...] = (Tick(_LEFT + inner_width / 2, num(edges[0])),)
     else:
         low, high = edges[0], edges[-1]

@@ -1,4 +1,4 @@
-"""An estimate as pages show it: how far it is, whether it is of what stands in the form, and what the run then took."""
+"""An estimate as pages show it: its progress, whether it matches the form's config, and what the run then took."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +39,8 @@ class EstimateShown:
 
     job: LabJob
     digest: str
-    """Of the config that stands in the form; empty when that is none."""
-    told: Estimate | None
+    """Of the form's config; empty when that is not valid."""
+    measured: Estimate | None
     why: str = ""
     """Why it waits."""
     nodes: tuple[str, ...] = ()
@@ -60,73 +60,73 @@ class EstimateShown:
 
     @property
     def per_step(self) -> str:
-        return seconds_in_words(self.told.seconds_per_step) if self.told else ""
+        return seconds_in_words(self.measured.seconds_per_step) if self.measured else ""
 
     @property
     def step_range(self) -> str:
-        return _range(self.told, SECONDS, seconds_in_words)
+        return _range(self.measured, SECONDS, seconds_in_words)
 
     @property
     def memory(self) -> str:
-        return str(bytes_(self.told.peak_memory_bytes)) if self.told else ""
+        return str(bytes_(self.measured.peak_memory_bytes)) if self.measured else ""
 
     @property
     def memory_range(self) -> str:
-        return _range(self.told, MEMORY, lambda size: str(bytes_(size)))
+        return _range(self.measured, MEMORY, lambda size: str(bytes_(size)))
 
     @property
     def parts(self) -> list[PartShown]:
-        if self.told is None or self.told.seconds_per_step <= 0:
+        if self.measured is None or self.measured.seconds_per_step <= 0:
             return []
-        whole = self.told.seconds_per_step
+        whole = self.measured.seconds_per_step
         return [
             PartShown(PARTS.get(name, name), seconds_in_words(seconds), 100 * seconds / whole)
-            for name, seconds in self.told.parts.items()
+            for name, seconds in self.measured.parts.items()
         ]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*(self.told.warnings if self.told else ()), *self.nodes)
+        return (*(self.measured.warnings if self.measured else ()), *self.nodes)
 
 
-def _range(told: Estimate | None, name: str, words: Any) -> str:
-    if told is None or name not in told.spread:
+def _range(estimate: Estimate | None, name: str, words: Any) -> str:
+    if estimate is None or name not in estimate.spread:
         return ""
-    low, high = told.spread[name]
+    low, high = estimate.spread[name]
     return f"{words(low)} to {words(high)}"
 
 
-def estimate_shown(project: Project, asked: str, digest: str) -> EstimateShown | None:
-    """The measurement of the config with this digest; where there is none, the one that the form names (`asked`), which
+def estimate_shown(project: Project, job_id: str, digest: str) -> EstimateShown | None:
+    """The measurement of the config with this digest; without one, the one that the form names (`job_id`), which
     is then of other settings."""
     jobs = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE).select_related("node")
     of_this = jobs.filter(config_digest=digest).exclude(state=JobState.CANCELLED) if digest else jobs.none()
-    job = of_this.order_by("-pk").first() or jobs.filter(pk=natural(asked) or 0).first()
+    job = of_this.order_by("-pk").first() or jobs.filter(pk=natural(job_id) or 0).first()
     return None if job is None else shown(job, digest)
 
 
 def shown(job: LabJob, digest: str) -> EstimateShown:
-    told = estimate_of(job.result) if job.state == JobState.DONE else None
-    return EstimateShown(job, digest, told, why_waits(job), _too_small(job, told) if told else ())
+    estimate = estimate_of(job.result) if job.state == JobState.DONE else None
+    return EstimateShown(job, digest, estimate, why_waits(job), _too_small(job, estimate) if estimate else ())
 
 
-def _too_small(job: LabJob, told: Estimate) -> tuple[str, ...]:
+def _too_small(job: LabJob, estimate: Estimate) -> tuple[str, ...]:
     """Other nodes that could take the run and whose device has less memory than was measured."""
-    kind = "GPU" if told.device == "cuda" else "memory"
+    kind = "GPU" if estimate.device == "cuda" else "memory"
     capacities = {capacity.node_id: capacity for capacity in node_capacities()}
-    found = []
+    warnings = []
     for node in nodes_here():
         sizes = [
             device.get("memory_bytes")
             for device in node.info.get("devices", [])
-            if (device.get("kind") == "cuda") == (told.device == "cuda")
+            if (device.get("kind") == "cuda") == (estimate.device == "cuda")
         ]
         least = min((size for size in sizes if isinstance(size, int)), default=None)
         fits = node.pk in capacities and not why_unschedulable(job, capacities[node.pk]).startswith("is not")
-        if fits and least is not None and least < told.peak_memory_bytes:
+        if fits and least is not None and least < estimate.peak_memory_bytes:
             has = f"its GPU has {bytes_(least)}" if kind == "GPU" else f"it has {bytes_(least)}"
-            found.append(f"needs about {bytes_(told.peak_memory_bytes)}: too much for {node.name}, {has}")
-    return tuple(found)
+            warnings.append(f"needs about {bytes_(estimate.peak_memory_bytes)}: too much for {node.name}, {has}")
+    return tuple(warnings)
 
 
 # ---------------------------------------------------------------------- what the run then took
@@ -148,23 +148,23 @@ class Compared:
 
 
 def estimate_compared(run: Run) -> Compared | None:
-    """What was estimated at the run's launch beside what its steps took so far; None when nothing was estimated."""
+    """The estimate at the run's launch against what its steps took so far; None when nothing was estimated."""
     noted = launch_estimate(run)
     if noted is None:
         return None
-    told = estimate_of(noted.estimate)
+    estimate = estimate_of(noted.estimate)
     seconds, memory = step_figures(run)
-    event = compared(told, seconds=seconds, memory=memory)
+    event = compared(estimate, seconds=seconds, memory=memory)
     actual: dict[str, float] = event.data["actual"] if event else {}
     error: dict[str, float] = event.data["error"] if event else {}
     words = {SECONDS: ("Time per step", seconds_in_words), MEMORY: ("Peak memory", lambda size: str(bytes_(size)))}
     rows = []
-    for name, (what, said) in words.items():
+    for name, (what, as_text) in words.items():
         rows.append(
             Row(
                 what,
-                said(float(getattr(told, name))),
-                said(actual[name]) if name in actual else "–",
+                as_text(float(getattr(estimate, name))),
+                as_text(actual[name]) if name in actual else "–",
                 signed_percent(error[name]) if name in error else "",
             )
         )

@@ -1,5 +1,5 @@
 """Forms of the reward lab: what is tried, on what. Each makes the arguments of `lab.services.job_ask`; bounds and
-defaults are those of grpo_core.lab.job, whose words stand beside the fields."""
+defaults are those of grpo_core.lab.job, whose docstrings are the fields' help."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ class TryForm(CatalogForm):
         texts = {name: self.cleaned_data[name] or "" for name in ("prompt", "answer", "completion")}
         return {**texts, "meta": self.cleaned_data["meta"] or {}}
 
-    def asked(self) -> dict[str, Any]:
+    def job_arguments(self) -> dict[str, Any]:
         return {"options": {"texts": [self.text()]}}
 
 
@@ -50,7 +50,7 @@ class _Job(CatalogForm):
     kind_name = ""
     options: tuple[str, ...] = ()
 
-    def asked(self) -> dict[str, Any]:
+    def job_arguments(self) -> dict[str, Any]:
         given = {name: self.cleaned_data[name] for name in self.options}
         return {"dataset": self.cleaned_data.get("dataset"), "options": given}
 
@@ -100,8 +100,8 @@ class SampleForm(_Job):
     def advanced_faults(self) -> bool:
         return any(field.errors for field in self.advanced)
 
-    def asked(self) -> dict[str, Any]:
-        return {**super().asked(), "base_model": self.cleaned_data["base_model"]}
+    def job_arguments(self) -> dict[str, Any]:
+        return {**super().job_arguments(), "base_model": self.cleaned_data["base_model"]}
 
 
 class ProbeForm(_Job):

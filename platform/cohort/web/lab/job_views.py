@@ -34,7 +34,7 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     if job.state != JobState.DONE:
         return render(request, "lab/job.html", context)
     if job.kind == JobKind.PROBE:
-        earlier = [one for one in probes_of(job.version) if one.job_id != job.pk] if job.version else []
+        earlier = [probe for probe in probes_of(job.version) if probe.job_id != job.pk] if job.version else []
         context |= {"report": probe_shown(job.result or {}), "probes": earlier}
         return render(request, "lab/job_probe.html", context)
     if job.kind == JobKind.ESTIMATE:
@@ -47,8 +47,8 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
 
 @require_safe
 def lab_job_live(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    """The head of a job that is not done: 204 while nothing changed since `v`. Once it has ended, the page comes anew
-    with what it found."""
+    """The head of a job that is not done: 204 while nothing changed since `v`. Once it has ended, the page reloads
+    with its result."""
     project = project_for(request, slug)
     job = job_light(project, job_id)
     if job.state not in OPEN:
@@ -86,7 +86,7 @@ def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponse
 
 @require_safe
 def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> HttpResponse:
-    """One group's samples, beside each other."""
+    """One group's samples, side by side."""
     project = project_for(request, slug)
     job = job_of(project, job_id)
     if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
@@ -95,27 +95,27 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
     places = [group.index for group in results.groups]
     if at not in places:
         raise Http404
-    place = places.index(at)
+    index = places.index(at)
     context = _frame(project, job) | {
         "results": results,
-        "group": results.groups[place],
-        "place": place + 1,
+        "group": results.groups[index],
+        "place": index + 1,
         "of": len(places),
-        "earlier": places[place - 1] if place else None,
-        "later": places[place + 1] if place + 1 < len(places) else None,
+        "earlier": places[index - 1] if index else None,
+        "later": places[index + 1] if index + 1 < len(places) else None,
     }
     return render(request, "lab/group.html", context)
 
 
 def _frame(project: Project, job: LabJob) -> dict[str, Any]:
-    told: dict[str, Any] = job.progress or {}
+    progress: dict[str, Any] = job.progress or {}
     why = why_waits(job)
-    said = f"{job.state}:{job.fence}:{told.get('done')}:{told.get('phase', '')}:{job.cancel_asked}:{why}"
-    seen = hashlib.sha256(said.encode()).hexdigest()[:16]
+    state = f"{job.state}:{job.fence}:{progress.get('done')}:{progress.get('phase', '')}:{job.cancel_asked}:{why}"
+    seen = hashlib.sha256(state.encode()).hexdigest()[:16]
     return {
         "project": project,
         "job": job,
-        "told": told,
+        "told": progress,
         "live": job.state in OPEN,
         "seen": seen,
         "why": why,

@@ -30,7 +30,7 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class ClassShown:
-    told: ClassResult
+    counts: ClassResult
     interval: Interval | None
     about: str
 
@@ -45,7 +45,7 @@ class FamilyShown:
 
     @property
     def faulty(self) -> tuple[ClassShown, ...]:
-        return tuple(one for one in self.classes if one.told.mistakes or one.told.errors)
+        return tuple(shown for shown in self.classes if shown.counts.mistakes or shown.counts.errors)
 
     @property
     def worst(self) -> tuple[ClassShown, ...]:
@@ -57,54 +57,55 @@ class FamilyShown:
 
     @property
     def faultless(self) -> tuple[ClassShown, ...]:
-        return tuple(one for one in self.classes if not (one.told.mistakes or one.told.errors))
+        return tuple(shown for shown in self.classes if not (shown.counts.mistakes or shown.counts.errors))
 
 
 @dataclass(frozen=True)
 class ProbeShown:
-    told: ProbeReport
+    probe_report: ProbeReport
     words: str
     families: tuple[FamilyShown, ...]
 
     @property
     def held(self) -> list[ClassResult]:
-        return [one for one in self.told.classes if one.name in self.told.pays_wrong]
+        return [answers for answers in self.probe_report.classes if answers.name in self.probe_report.pays_wrong]
 
     @property
     def repeats(self) -> int:
-        return self.told.determinism.again.checked + self.told.determinism.fresh.checked
+        return self.probe_report.determinism.again.checked + self.probe_report.determinism.fresh.checked
 
     @property
     def differ(self) -> int:
-        return self.told.determinism.again.differ + self.told.determinism.fresh.differ
+        return self.probe_report.determinism.again.differ + self.probe_report.determinism.fresh.differ
 
     @property
     def seconds_a_call(self) -> float | None:
         """Median of all components together, one after another."""
-        return sum(one.median for one in self.told.timing.values()) if self.told.timing else None
+        return sum(timing.median for timing in self.probe_report.timing.values()) if self.probe_report.timing else None
 
 
 def probe_shown(report: dict[str, Any]) -> ProbeShown:
-    told = ProbeReport.from_json(report)
+    parsed = ProbeReport.from_json(report)
     return ProbeShown(
-        told,
-        VERDICTS[told.verdict],
+        parsed,
+        VERDICTS[parsed.verdict],
         (
-            _family(told, "false_positive", "Wrong answers", "Is any of them paid?", "Paid"),
-            _family(told, "false_negative", "Right answers in another form", "Is each of them paid?", "Not paid"),
+            _family(parsed, "false_positive", "Wrong answers", "Is any of them paid?", "Paid"),
+            _family(parsed, "false_negative", "Right answers in another form", "Is each of them paid?", "Not paid"),
         ),
     )
 
 
-def _family(told: ProbeReport, family: str, title: str, question: str, mistake: str) -> FamilyShown:
+def _family(report: ProbeReport, family: str, title: str, question: str, mistake: str) -> FamilyShown:
     """The worst first."""
-    found = [one for one in told.classes if one.family == family]
-    found.sort(key=lambda one: (not one.held, -(one.rate or 0), -one.errors))
+    classes = [answers for answers in report.classes if answers.family == family]
+    classes.sort(key=lambda answers: (not answers.held, -(answers.rate or 0), -answers.errors))
     return FamilyShown(
         title,
         question,
         mistake,
         tuple(
-            ClassShown(one, interval_drawn(one.rate, one.wilson95), ABOUT.get(one.about, one.about)) for one in found
+            ClassShown(answers, interval_drawn(answers.rate, answers.wilson95), ABOUT.get(answers.about, answers.about))
+            for answers in classes
         ),
     )

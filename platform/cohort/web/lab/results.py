@@ -29,7 +29,7 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One component's word on one sample."""
+    """One component's score of one sample."""
 
     component: dict[str, object]
     score: ComponentScore
@@ -40,7 +40,7 @@ class SampleShown:
     sample: LabSample
     rows: tuple[Row, ...]
     verdict: bool | None
-    """Right or wrong, by the heaviest component that says so."""
+    """Right or wrong, by the heaviest component that decides it."""
 
     @property
     def erred(self) -> bool:
@@ -58,7 +58,7 @@ class GroupShown:
 
     @property
     def rewards(self) -> list[float]:
-        return [one.sample.reward for one in self.samples if one.sample.reward is not None]
+        return [shown.sample.reward for shown in self.samples if shown.sample.reward is not None]
 
     @property
     def mean(self) -> float | None:
@@ -69,11 +69,11 @@ class GroupShown:
         """Population standard deviation, as a step divides by."""
         if self.mean is None or nearly_equal(self.rewards):
             return None if self.mean is None else 0.0
-        return float((sum((one - self.mean) ** 2 for one in self.rewards) / len(self.rewards)) ** 0.5)
+        return float((sum((reward - self.mean) ** 2 for reward in self.rewards) / len(self.rewards)) ** 0.5)
 
     @property
     def flags(self) -> list[bool | None]:
-        return [one.verdict if one.sample.reward is not None else None for one in self.samples]
+        return [shown.verdict if shown.sample.reward is not None else None for shown in self.samples]
 
     @property
     def signal(self) -> str:
@@ -131,18 +131,22 @@ class Page:
 
 @dataclass(frozen=True)
 class Results:
-    told: LabResult
+    lab_result: LabResult
     spec_components: list[dict[str, object]]
 
     @cached_property
     def groups(self) -> list[GroupShown]:
-        weights = {str(one["name"]): abs(float(str(one.get("weight", 1.0)))) for one in self.spec_components}
+        weights = {
+            str(component["name"]): abs(float(str(component.get("weight", 1.0)))) for component in self.spec_components
+        }
         heaviest = sorted(weights, key=lambda name: -weights[name])
         members: dict[int, list[SampleShown]] = {}
-        for sample in self.told.samples:
-            rows = tuple(Row(one, sample.components[str(one["name"])]) for one in self.spec_components)
+        for sample in self.lab_result.samples:
+            rows = tuple(
+                Row(component, sample.components[str(component["name"])]) for component in self.spec_components
+            )
             verdicts = [sample.components[name].passed for name in heaviest]
-            verdict = next((one for one in verdicts if one is not None), None)
+            verdict = next((passed for passed in verdicts if passed is not None), None)
             members.setdefault(sample.group, []).append(SampleShown(sample, rows, verdict))
         return [GroupShown(index, tuple(members[index])) for index in sorted(members)]
 
@@ -154,86 +158,86 @@ class Results:
     @property
     def grouped(self) -> bool:
         """Whether groups have several samples."""
-        return self.told.kind == "sample"
+        return self.lab_result.kind == "sample"
 
     @property
     def histogram(self) -> HistogramDrawn | None:
-        return histogram_drawn(self.told.histogram.edges, self.told.histogram.counts)
+        return histogram_drawn(self.lab_result.histogram.edges, self.lab_result.histogram.counts)
 
     @property
     def mixed(self) -> int:
-        none = self.told.no_signal
+        none = self.lab_result.no_signal
         return none.of - none.groups if none else 0
 
     @property
     def split(self) -> list[Part]:
         """The groups as one bar of 600."""
-        none = self.told.no_signal
+        none = self.lab_result.no_signal
         if none is None or not none.of:
             return []
-        told = (
+        pieces = (
             ("right", "all right", none.all_right),
             ("mixed", "mixed", self.mixed),
             ("equal", "equal for another reason", none.all_equal),
             ("wrong", "all wrong", none.all_wrong),
         )
-        found, at = [], 0.0
-        for name, words, count in told:
+        parts, at = [], 0.0
+        for name, words, count in pieces:
             width = 600 * count / none.of
             if count:
-                found.append(Part(name, words, count, round(at, 2), round(width, 2)))
+                parts.append(Part(name, words, count, round(at, 2), round(width, 2)))
             at += width
-        return found
+        return parts
 
     @property
     def unscored(self) -> int:
         """Samples without a reward."""
-        return len(self.told.samples) - self.told.rewards.n
+        return len(self.lab_result.samples) - self.lab_result.rewards.n
 
     @property
     def error_count(self) -> int:
-        return sum(self.told.errors.values())
+        return sum(self.lab_result.errors.values())
 
     @property
     def seconds_a_sample(self) -> float | None:
         """Median of all components together, one after another."""
-        told = self.told.seconds_per_call
-        return sum(one.median for one in told.values()) if told else None
+        timings = self.lab_result.seconds_per_call
+        return sum(timing.median for timing in timings.values()) if timings else None
 
     @property
     def components(self) -> list[ComponentShown]:
-        told, found = self.told, []
-        for one in self.spec_components:
-            name = str(one["name"])
-            times = told.seconds_per_call.get(name)
-            found.append(
+        lab_result, rows = self.lab_result, []
+        for component in self.spec_components:
+            name = str(component["name"])
+            times = lab_result.seconds_per_call.get(name)
+            rows.append(
                 ComponentShown(
                     name=name,
-                    kind=str(one["kind"]),
-                    weight=float(str(one.get("weight", 1.0))),
-                    mean=told.component_means.get(name),
-                    share=told.component_shares.get(name),
-                    passed=told.passed.get(name),
+                    kind=str(component["kind"]),
+                    weight=float(str(component.get("weight", 1.0))),
+                    mean=lab_result.component_means.get(name),
+                    share=lab_result.component_shares.get(name),
+                    passed=lab_result.passed.get(name),
                     median=times.median if times else None,
                     p95=times.p95 if times else None,
-                    errors=told.errors_by_component.get(name, 0),
+                    errors=lab_result.errors_by_component.get(name, 0),
                 )
             )
-        return found
+        return rows
 
     @property
     def errors(self) -> list[ErrorShown]:
         """By class, most frequent first, each with the first that happened."""
-        found: dict[str, ErrorShown] = {}
-        for sample in self.told.samples:
+        by_class: dict[str, ErrorShown] = {}
+        for sample in self.lab_result.samples:
             for name, score in sample.components.items():
                 kind = score.error_class or "verifier"
-                if score.error is not None and kind not in found:
-                    count = self.told.errors.get(kind, 0)
-                    found[kind] = ErrorShown(
+                if score.error is not None and kind not in by_class:
+                    count = self.lab_result.errors.get(kind, 0)
+                    by_class[kind] = ErrorShown(
                         kind, ERRORS.get(kind, kind), count, name, sample.problem_id, sample.group, score
                     )
-        return sorted(found.values(), key=lambda one: -one.count)
+        return sorted(by_class.values(), key=lambda error: -error.count)
 
 
 def results_of(job: LabJob) -> Results:

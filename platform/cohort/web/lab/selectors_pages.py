@@ -85,10 +85,10 @@ def versions_to_choose(project: Project) -> list[VerifierVersion]:
 
 
 def version_of(project: Project, pk: int) -> VerifierVersion:
-    found = VerifierVersion.objects.filter(verifier__project=project, pk=pk).select_related("verifier").first()
-    if found is None:
+    version = VerifierVersion.objects.filter(verifier__project=project, pk=pk).select_related("verifier").first()
+    if version is None:
         raise Http404
-    return found
+    return version
 
 
 def datasets_of(project: Project) -> list[PromptDataset]:

@@ -1,4 +1,4 @@
-"""What the lab looks at: a saved version of a reward, or a draft that nobody has saved."""
+"""What the lab looks at: a saved version of a reward, or an unsaved draft."""
 
 import json
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class Subject:
 
     @property
     def hidden(self) -> tuple[str, str]:
-        """Name and value of the field that says in a form what is tried."""
+        """Name and value of the hidden field that identifies in a form what is tried."""
         return ("version", str(self.version.pk)) if self.version else ("spec", json.dumps(self.spec))
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """The same for `lab.services.job_ask`."""
+    def job_subject(self) -> dict[str, Any]:
+        """The same as arguments of `lab.services.job_ask`."""
         return {"version": self.version} if self.version else {"spec": self.spec}
 
     @property

@@ -1,4 +1,4 @@
-"""Pages of the reward lab where something is asked for. Fetch, authorise, call one service, render.
+"""Pages of the reward lab where jobs are requested. Fetch, authorise, call one service, render.
 
 One completion is scored here in the web process where the reward is made of our own rules alone; everything else is a
 job of a worker.
@@ -48,8 +48,8 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
-    wanted = request.GET.get("version", "")
-    version = next((one for one in every if str(one.number) == wanted), every[0])
+    requested = request.GET.get("version", "")
+    version = next((row for row in every if str(row.number) == requested), every[0])
     version.verifier = verifier
     return _lab(request, project, subject.of_version(version), versions=every)
 
@@ -92,7 +92,7 @@ def verifier_try(request: HttpRequest, slug: str) -> HttpResponse:
     scored = None
     if form.is_valid():
         if not chosen.at_once:
-            return _asked(request, project, chosen, "try", form)
+            return _submit_job(request, project, chosen, "try", form)
         try:
             scored = _scored(chosen, form.text())
         except RewardError as error:
@@ -113,14 +113,14 @@ def _tried(
 def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
     """A scored completion as the page shows it: the sum, and each component with its weight."""
     problem = Problem(id="tried", prompt=text["prompt"], answer=text["answer"], meta=text["meta"])
-    result: Scored = Runner(chosen.rubric).one(problem, text["completion"])
-    rows = [{"component": one, "score": result.components[one["name"]]} for one in chosen.components]
+    result: Scored = Runner(chosen.rubric).score_one(problem, text["completion"])
+    rows = [{"component": component, "score": result.components[component["name"]]} for component in chosen.components]
     return {"reward": result.reward, "rows": rows}
 
 
 @require_POST
 def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
-    """A job: `what` says whether of rows, samples or a probe."""
+    """A job: `what` is rows, sample or probe."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     chosen = subject.posted(request, project)
     what = request.POST.get("what", "")
@@ -129,17 +129,19 @@ def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
     form = FORMS[what](project, request.POST)
     if not form.is_valid():
         return _lab(request, project, chosen, status=422, faulty=(what, form))
-    return _asked(request, project, chosen, what, form)
+    return _submit_job(request, project, chosen, what, form)
 
 
-def _asked(request: HttpRequest, project: Project, chosen: Subject, what: str, form: Any) -> HttpResponse:
+def _submit_job(request: HttpRequest, project: Project, chosen: Subject, what: str, form: Any) -> HttpResponse:
     """Ask for the job and go to its page; back to the form where it is refused."""
     try:
-        job = services.job_ask(project=project, actor=person(request), kind=form.kind, **chosen.asked, **form.asked())
+        job = services.job_ask(
+            project=project, actor=person(request), kind=form.kind, **chosen.job_subject, **form.job_arguments()
+        )
     except ConfigError as error:
         if isinstance(form, TryForm):
-            for one in error.problems:
-                form.add_error(None, one.message)
+            for problem in error.problems:
+                form.add_error(None, problem.message)
             return _tried(request, project, chosen, form, None)
         form.take_config(error)
         return _lab(request, project, chosen, status=422, faulty=(what, form))

@@ -15,7 +15,7 @@ TAKEN_WITHIN = timedelta(seconds=45)
 
 
 def why_waits(job: LabJob) -> str:
-    """The first thing that stands in the way, as a clause; empty when it does not wait."""
+    """The first thing that blocks it, as a clause; empty when it does not wait."""
     if job.state != JobState.WAITING:
         return ""
     if job.needs_sandbox and (why := no_sandbox()):

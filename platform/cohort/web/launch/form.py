@@ -38,7 +38,7 @@ STOP_POLLING = 286
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """One address for every button of the form; `action` says which one it was."""
+    """One address for every button of the form; `action` names the button."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     if request.method != "POST":
         return _page(request, _started_from(request, project))
@@ -47,7 +47,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         return _import(request, project)
     form = RunForm.posted(project, request.POST)
     if form.dataset is not None:
-        overlaps.request_comparisons(form.dataset, form.eval_dataset, [one.version for one in form.suites])
+        overlaps.request_comparisons(form.dataset, form.eval_dataset, [suite.version for suite in form.suites])
     match action:
         case "check":
             return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
-    """Problems made by a task, chosen with the reward that scores them; or what is wrong beside its fields."""
+    """Problems made by a task, chosen with the reward that scores them; or the errors at its fields."""
     _choose_task(form, person(request))
     chosen = RunForm(form.project, Choices.of(form.project), form.texts, faults_of_task=form.problems)
     if chosen.faults_of_task:
@@ -83,7 +83,7 @@ def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
 
 
 def _choose_task(form: RunForm, actor: User) -> None:
-    """Make the task's dataset and reward, unless the project has them, and choose both. What is wrong is put beside the
+    """Make the task's dataset and reward, unless the project has them, and choose both. Errors are put at the
     fields `task`, `task_size` and `task_seed`."""
     task = form.texts["task"]
     size, seed = natural(form.texts["task_size"].strip()), natural(form.texts["task_seed"].strip())
@@ -97,14 +97,14 @@ def _choose_task(form: RunForm, actor: User) -> None:
         version = task_reward(project=form.project, actor=actor)
     except ValidationError as error:
         names = {"size": "task_size", "seed": "task_seed"}
-        form.problems |= {names.get(field, "task"): told for field, told in error.message_dict.items()}
+        form.problems |= {names.get(field, "task"): faults for field, faults in error.message_dict.items()}
         return
     form.texts |= {"dataset": str(dataset.pk), "verifier_version": str(version.pk), "eval_dataset": ""}
     form.texts["eval.holdout"] = str(min(256, dataset.problems // 5))
 
 
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
-    """Empty, a preset (`?preset=`), a run of this project (`?clone=`); with `?task=` that task stands in its panel."""
+    """Empty, a preset (`?preset=`), a run of this project (`?clone=`); `?task=` fills in that task's panel."""
     if clone := request.GET.get("clone"):
         run = Run.objects.filter(project=project, pk=natural(clone) or 0).first()
         if run is None:
@@ -116,7 +116,7 @@ def _started_from(request: HttpRequest, project: Project) -> RunForm:
 
 
 def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
-    """Have a worker measure what stands in the form; the summary then shows how far that is."""
+    """Have a worker measure the form's config; the summary then shows its progress."""
     config = form.check()
     if config is not None:
         try:
@@ -137,7 +137,7 @@ def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
 
 @require_safe
 def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    """The panel of one measurement; `digest` is of the config that stands in the form. 286 once it has ended."""
+    """The panel of one measurement; `digest` is of the form's config. 286 once it has ended."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     job = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, pk=job_id).select_related("node").first()
     if job is None:
@@ -152,7 +152,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     if config is None:
         return _page(request, form, status=422)
     seen = form.texts["overlap_seen"]
-    if launch and (found := token(overlaps_of(form))) and seen != found:
+    if launch and (expected := token(overlaps_of(form))) and seen != expected:
         form.general = ["Items of the evaluation stand in the training data. Tick that you have seen it to launch."]
         return _page(request, form, status=422, checked=True)
     reason = form.texts[FIELD]
@@ -205,19 +205,19 @@ def _page(
     template: str = "launch/new.html",
     more: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    """The whole form. One just opened or filled says what blocks at the side, and shows no red before it was sent."""
+    """The whole form. One just opened or filled lists blockers at the side, without field errors until it is sent."""
     if not checked:
         form.check()
     context = _context(form)
     if request.method != "POST" or template == "launch/_form.html":
-        unsaid = RunForm(form.project, form.choices, form.texts)
-        unsaid.gate = form.gate
-        context |= _fields(unsaid)
+        unchecked = RunForm(form.project, form.choices, form.texts)
+        unchecked.gate = form.gate
+        context |= _fields(unchecked)
     return render(request, template, context | (more or {}), status=status)
 
 
 def _partial(request: HttpRequest, form: RunForm) -> HttpResponse:
-    """The running summary, and what is said beneath each field, swapped in beside it."""
+    """The running summary, and with it the notes beneath each field, swapped in out of band."""
     form.check()
     return render(request, "launch/_checked.html", _context(form))
 

@@ -57,15 +57,15 @@ class Outlook:
     time: TimeGuess | None
     checks: tuple[Check, ...]
     estimate: EstimateShown | None
-    """What a worker measured of this config, or of the one that stood here when it was asked."""
+    """What a worker measured of this config, or of an earlier one, from which it was requested."""
     overlaps: tuple[Pair, ...]
     """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
     overlap_token: str
-    """What the tick says that it has seen; empty where nothing was found."""
+    """What ticking the box confirms as seen; empty where nothing was found."""
 
 
 def outlook(form: RunForm) -> Outlook:
-    """Of a form that has been checked. A number that cannot be told from what stands there is None; one wrong field
+    """Of a form that has been checked. A number that cannot be computed from the inputs is None; one wrong field
     does not hide the others."""
     steps, prompts, group = (_count(form, path) for path in _SIZE)
     longest = _count(form, "sampling.max_completion_tokens")
@@ -104,7 +104,7 @@ def _estimate(form: RunForm) -> EstimateShown | None:
 def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
     if form.dataset is None:
         return ()
-    return tuple(of_choice(form.dataset, form.eval_dataset, [one.version for one in form.suites]))
+    return tuple(of_choice(form.dataset, form.eval_dataset, [suite.version for suite in form.suites]))
 
 
 def _probed(form: RunForm) -> tuple[Check, ...]:
@@ -131,7 +131,9 @@ def _models(form: RunForm) -> str:
     settings = form.settings
     held = ["policy"]
     adapters = lookup(settings, "model.lora.rank") not in (0, None)
-    if lookup(settings, "algorithm.advantage") in [one.name for one in ESTIMATORS.values() if one.critic]:
+    if lookup(settings, "algorithm.advantage") in [
+        estimator.name for estimator in ESTIMATORS.values() if estimator.critic
+    ]:
         held.append("critic")
     beta = lookup(settings, "algorithm.kl.coef", 0)
     if beta and lookup(settings, "algorithm.kl.target") == "reference" and not adapters:
@@ -140,13 +142,13 @@ def _models(form: RunForm) -> str:
 
 
 def _count(form: RunForm, path: str) -> int | None:
-    """The count that stands there; None when it is none, is 0, or did not pass the check."""
+    """The count in that field; None when it is not a count, is 0, or did not pass the check."""
     value = None if path in form.problems else lookup(form.settings, path)
     return value if isinstance(value, int) and value > 0 else None
 
 
 def _choices_made(form: RunForm) -> tuple[Check, ...]:
-    wanted = (
+    required = (
         (form.base_model, "a base model", bool(form.choices.base_models), "register one under Base models"),
         (form.dataset, "a dataset", bool(form.choices.datasets), "upload one under Datasets"),
         (form.verifier_version, "a reward source", bool(form.choices.verifier_versions), "make one under Rewards"),
@@ -155,12 +157,12 @@ def _choices_made(form: RunForm) -> tuple[Check, ...]:
         Check(
             row is not None, True, f"{what} is chosen" if row else f"{what} is missing" + ("" if any_ else f": {how}")
         )
-        for row, what, any_, how in wanted
+        for row, what, any_, how in required
     )
 
 
 def _valid(form: RunForm) -> Check:
-    wrong = [told for name, told in form.problems.items() if name != "probe_override"]  # has a line of its own
+    wrong = [faults for name, faults in form.problems.items() if name != "probe_override"]  # has a line of its own
     count = sum(map(len, wrong)) + len(form.general)
     if count == 0:
         return Check(True, True, "every setting is valid")
@@ -176,12 +178,12 @@ def _node_seen(form: RunForm) -> Check:
     gpus = gpus_needed(form.config) if form.config else 0
     label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
     packages = packages_needed(form.config) if form.config else []
-    wanted = Run(gpus=gpus, node_label=label, needs_packages=packages)
-    fitting = [node for node in here if node.fits(wanted)]
+    run = Run(gpus=gpus, node_label=label, needs_packages=packages)
+    fitting = [node for node in here if node.fits(run)]
     if not fitting:
         devices = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
-        asked = (f"the label {label}" if label else "", devices, *(WORDS[name] for name in packages))
-        needed = " and ".join(filter(None, asked))
+        needs = (f"the label {label}" if label else "", devices, *(WORDS[name] for name in packages))
+        needed = " and ".join(filter(None, needs))
         return Check(False, False, f"no worker that is here has {needed}: the run will wait for one")
     names = [node.name for node in fitting if not node.obstacle]
     if not names:
@@ -193,9 +195,9 @@ def _node_seen(form: RunForm) -> Check:
 
 
 def _eval_problems(form: RunForm) -> int | None:
-    found = form.eval_dataset.problems if form.eval_dataset else _count(form, "eval.holdout")
+    problems = form.eval_dataset.problems if form.eval_dataset else _count(form, "eval.holdout")
     limit = _count(form, "eval.limit")
-    return min(found, limit) if found and limit else found
+    return min(problems, limit) if problems and limit else problems
 
 
 def _training_problems(form: RunForm) -> int | None:

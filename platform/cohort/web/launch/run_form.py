@@ -1,4 +1,4 @@
-"""The run form: what was typed, whether it makes a run, and what is wrong beside which field.
+"""The run form: the input, whether it makes a valid run, and the errors of each field.
 
 One form state for all ways in (empty, preset, clone, YAML, a posted page): a flat dict of texts by field name. The
 check is the one that creating a run makes (`services.run_config`), so the two cannot disagree.
@@ -30,7 +30,7 @@ from grpo_core.protocol.queues import LABEL, LABEL_RULE
 Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
 ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
-BESIDE = {
+EXTRA_FIELDS = {
     **dict.fromkeys(CHOICES, ""),
     "variant": DEFAULT,
     "priority": str(Priority.NORMAL.value),
@@ -42,10 +42,10 @@ BESIDE = {
     "task_size": "1000",
     "task_seed": "0",
 }
-"""What the form says beside the config's own fields, and how it begins."""
+"""The form's fields besides the config's, with their initial texts."""
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
 PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
-"""Choosing a preset sets anew these parts, and whatever any preset sets: the form is then the same whatever stood there
+"""Choosing a preset resets these parts, and whatever any preset sets: the form is then the same whatever was there
 before, another preset too."""
 
 
@@ -82,8 +82,8 @@ class RunForm:
     project: Project
     choices: Choices
     texts: dict[str, str]
-    """By field name: those of BESIDE, the dotted path of every field of the config, and those of forms.suites."""
-    strange: tuple[str, ...] = ()
+    """By field name: those of EXTRA_FIELDS, the dotted path of every field of the config, and those of forms.suites."""
+    unknown: tuple[str, ...] = ()
     """Posted names that the form does not know."""
     problems: dict[str, list[str]] = field(default_factory=dict)
     general: list[str] = field(default_factory=list)
@@ -97,7 +97,7 @@ class RunForm:
     @classmethod
     def new(cls, project: Project, *, preset: str = "") -> "RunForm":
         choices = Choices.of(project)
-        texts = {**texts_of({}), **BESIDE, **suites.empty_texts(choices.suite_versions)}
+        texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         form = cls(project, choices, texts)
         form.choose_rows()
         if form.dataset and not form.eval_dataset:
@@ -110,7 +110,7 @@ class RunForm:
     @classmethod
     def clone(cls, run: Run) -> "RunForm":
         choices = Choices.of(run.project)
-        form = cls(run.project, choices, {**BESIDE, **texts_of(run.config)})
+        form = cls(run.project, choices, {**EXTRA_FIELDS, **texts_of(run.config)})
         form.fill_suites(run.config["eval"].get("suites", ()))
         form.texts |= {
             "priority": str(run.priority),
@@ -128,21 +128,21 @@ class RunForm:
     @classmethod
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
-        which is how a checkbox says no."""
+        which is how an unticked checkbox is sent."""
         choices = Choices.of(project)
-        texts = {**texts_of({}), **BESIDE, **suites.empty_texts(choices.suite_versions)}
+        texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
-        strange = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
-        return cls(project, choices, texts | known, strange)
+        unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
+        return cls(project, choices, texts | known, unknown)
 
     def fill_suites(self, of_config: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
         """Choose what a config's `eval.suites` names; what the project does not have is returned."""
-        found, missing = suites.texts_of_suites(of_config, self.choices.suite_versions)
-        self.texts |= suites.empty_texts(self.choices.suite_versions) | found
+        texts, missing = suites.texts_of_suites(of_config, self.choices.suite_versions)
+        self.texts |= suites.empty_texts(self.choices.suite_versions) | texts
         return missing
 
     def fill_preset(self, name: str) -> None:
-        """Set every field that is a matter of presets to this one's, or to the default where it says nothing."""
+        """Set every field that is a matter of presets to this one's, or to the default where it sets none."""
         if self.texts["name"] in {self.suggested_name(preset) for preset in ("", *PRESETS)}:
             self.texts["name"] = self.suggested_name(name)
         fresh = texts_of(PRESETS[name].settings if name in PRESETS else {})
@@ -165,7 +165,7 @@ class RunForm:
         for name, rows in zip(("base_model", "dataset", "verifier_version"), offered, strict=True):
             self.texts[name] = str(rows[0].pk) if rows else ""
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ what it holds
 
     @cached_property
     def base_model(self) -> BaseModel | None:
@@ -222,9 +222,9 @@ class RunForm:
     # ------------------------------------------------------------------ check
 
     def check(self) -> RunConfig | None:
-        """The whole config when everything fits; else None, and `problems` and `general` say why."""
-        self.problems = {name: list(told) for name, told in self.faults_of_task.items()}
-        self.general = [f"{name} is not a field of the run form; take it out" for name in self.strange]
+        """The whole config when everything fits; else None, with the reasons in `problems` and `general`."""
+        self.problems = {name: list(faults) for name, faults in self.faults_of_task.items()}
+        self.general = [f"{name} is not a field of the run form; take it out" for name in self.unknown]
         missing = {
             "base_model": ("choose a base model", self.base_model),
             "dataset": ("choose a dataset to train on", self.dataset),
@@ -241,7 +241,9 @@ class RunForm:
         if self.texts["preset"] and self.texts["preset"] not in PRESETS:
             self.problems["preset"] = [f"{unknown_preset(self.texts['preset'])}."]
         if self.texts["priority"] not in map(str, Priority.values):
-            self.problems["priority"] = [f"Priority must be one of {', '.join(one.label.lower() for one in Priority)}."]
+            self.problems["priority"] = [
+                f"Priority must be one of {', '.join(priority.label.lower() for priority in Priority)}."
+            ]
         label = self.texts["node_label"].strip()
         if label and not LABEL.fullmatch(label):
             self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
@@ -256,18 +258,18 @@ class RunForm:
         return self.config
 
     def take(self, error: ConfigError) -> None:
-        """Put a refusal where it belongs; what the form has already said of a field stands."""
-        beside: dict[str, list[str]] = {}
+        """Add each problem to its field; errors that the form already has for a field are kept."""
+        by_input: dict[str, list[str]] = {}
         for problem in error.problems:
             name = input_of(problem.path)
             if (of_a_suite := suites.input_of(problem.path, self.suites)) is not None:
-                beside.setdefault(of_a_suite[0], []).append(_sentence(of_a_suite[1], problem.message))
+                by_input.setdefault(of_a_suite[0], []).append(_sentence(of_a_suite[1], problem.message))
             elif name is not None:
                 subject = SUBJECTS.get(name) or CHOICES.get(name) or fields()[name].label
-                beside.setdefault(name, []).append(_sentence(subject, problem.message))
+                by_input.setdefault(name, []).append(_sentence(subject, problem.message))
             else:
                 self.general.append(str(problem))
-        self.problems = {**beside, **self.problems}
+        self.problems = {**by_input, **self.problems}
         self.general += [] if error.problems else [str(error)]
 
     def _config(self) -> RunConfig:
@@ -293,10 +295,10 @@ class RunForm:
 
 def _sentence(subject: str, message: str) -> str:
     """ "G must be 2 or more; given 1."."""
-    told = (
+    text = (
         f"{subject} {message}" if message.startswith(("must ", "is ", "holds ", "does ")) else f"{subject}: {message}"
     )
-    return told if told.endswith((".", ")")) else told + "."
+    return text if text.endswith((".", ")")) else text + "."
 
 
 _STAND_INS: dict[str, Any] = {

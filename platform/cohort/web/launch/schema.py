@@ -1,4 +1,4 @@
-"""The run form's fields, read off RunConfig, and what its inputs say of a config, both ways without loss. A field added
+"""The run form's fields, read off RunConfig, and its inputs' texts for a config, both ways without loss. A field added
 to the config appears here by itself, in the Advanced group of its part.
 
 Knows nothing of requests or the database.
@@ -156,7 +156,7 @@ GROUPS = (
 
 @cache
 def fields() -> dict[str, FieldSpec]:
-    """Every leaf of RunConfig that the form itself asks for, by dotted path, in the config's order."""
+    """Every leaf of RunConfig that is a field of the form, by dotted path, in the config's order."""
     left_out = FROM_CATALOG.union(FROM_VARIANT)
     return {spec.path: spec for spec in leaves(RunConfig, whole=FROM_CATALOG) if spec.path not in left_out}
 
@@ -198,7 +198,7 @@ def texts_of(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def settings_of(texts: dict[str, str]) -> dict[str, Any]:
-    """The nested settings that the inputs' texts say. Fields with no text given are left at their default."""
+    """The nested settings in the inputs' texts. Fields with no text given are left at their default."""
     settings: dict[str, Any] = {}
     for path, spec in fields().items():
         if path in texts:

@@ -23,7 +23,7 @@ _DIFFERENCES_SHOWN = 4
 
 
 Options = dict[str, list[tuple[str, str]]]
-"""(value, label) of the choices under each heading; those under the empty one stand by themselves."""
+"""(value, label) of the choices under each heading; those under the empty one are ungrouped."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FieldShown:
     errors: tuple[str, ...]
     help: str = ""
     hint: str = ""
-    """What the preset says and what is allowed."""
+    """The preset's value and the allowed values."""
     differs: str = ""
     """The preset's value when this one is another; else empty."""
     options: Options = field(default_factory=dict)
@@ -83,7 +83,7 @@ class GroupShown:
 
 
 def fields_shown(form: RunForm) -> dict[str, FieldShown]:
-    """Every field that the form itself asks for, by path."""
+    """Every config field of the form, by path."""
     settings = form.settings
     preset = PRESETS.get(form.texts["preset"])
     papers = dict(preset.leaves()) if preset else {}
@@ -91,14 +91,14 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     def value(path: str) -> object:
         return lookup(settings, path, RunConfig.default_at(path))
 
-    found = {}
+    by_path = {}
     for path, spec in fields().items():
         text = form.texts[path]
         paper = "" if papers.get(path) is None else spec.to_text(papers[path])
         needs = (idle(path, value) or "").replace("_", " ")
         given = _other(spec, text, spec.to_text(spec.default)) and _other(spec, text, paper)
         hints = [f"{preset_source(preset)} {_written(spec.kind, paper)}" if preset and paper else "", spec.limits]
-        found[path] = FieldShown.of(
+        by_path[path] = FieldShown.of(
             form,
             path,
             spec.label,
@@ -110,7 +110,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             needs=needs,
             kept=path in form.problems or given or path in FIRST,
         )
-    return found
+    return by_path
 
 
 def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupShown]:
@@ -130,7 +130,7 @@ def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupS
 
 def placing_shown(form: RunForm) -> GroupShown:
     """The folded group of what is no part of the config: when the run's turn comes, and where it may run."""
-    priorities = [("", str(one.value), one.label.lower()) for one in sorted(Priority, reverse=True)]
+    priorities = [("", str(level.value), level.label.lower()) for level in sorted(Priority, reverse=True)]
     about = "Runs of this project with a higher one go first. Against other projects it changes nothing."
     priority = _choice(form, "priority", "choice", about, priorities)
     labels = sorted({label for node in form.choices.nodes for label in node.labels})
@@ -185,13 +185,13 @@ def preset_note(form: RunForm, shown: dict[str, FieldShown]) -> str:
 
 def _variant_difference(form: RunForm, preset: Preset) -> list[str]:
     """The normalization's difference from the preset, only in what the preset sets of it."""
-    wanted = dict(preset.leaves())
+    preset_values = dict(preset.leaves())
     here = form.texts["variant"].split("/")
     paths = ("algorithm.advantage", "algorithm.scale", "algorithm.std_ddof")
-    theirs = [str(wanted.get(path, part)) for path, part in zip(paths, here, strict=False)]
+    theirs = [str(preset_values.get(path, part)) for path, part in zip(paths, here, strict=False)]
     if theirs == here or form.texts["variant"] not in ALL:
         return []
-    whole = [str(wanted.get(path, part)) for path, part in zip(paths, DEFAULT.split("/"), strict=True)]
+    whole = [str(preset_values.get(path, part)) for path, part in zip(paths, DEFAULT.split("/"), strict=True)]
     value = next(value for value in ("/".join(theirs), "/".join(whole)) if value in ALL)
     return [f"normalization {ALL[form.texts['variant']].label} instead of {ALL[value].label}"]
 
@@ -255,10 +255,10 @@ def _about_reward(form: RunForm) -> str:
 
 def _about_probe(form: RunForm) -> str:
     """ "Probe: pays 0 of 1,240 wrong answers; refuses 12 of 640 right ones [1.1, 3.2] %."."""
-    found = form.gate
-    if found is None or found.probe is None:
+    gate = form.gate
+    if gate is None or gate.probe is None:
         return "Not probed."
-    wrong, right = found.probe.report["false_positive"], found.probe.report["false_negative"]
+    wrong, right = gate.probe.report["false_positive"], gate.probe.report["false_negative"]
     bounds = right["wilson95"]
     interval = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}] %" if bounds and right["mistakes"] else ""
     return (

@@ -1,6 +1,6 @@
 """The run form's choice of suites: one switch a suite, with its margin and what else the run decides of it.
 
-Inputs are called `suite.<version>` and `suite.<version>.<part>`, so that a posted page says which version it showed.
+Inputs are called `suite.<version>` and `suite.<version>.<part>`, so that a posted page names the version it showed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,36 +61,39 @@ def texts_of_suites(
 
 
 def _version_of(suite: Mapping[str, Any], versions: Sequence[EvalSuiteVersion]) -> EvalSuiteVersion | None:
-    """The version that says the same of everything that decides a score; of several the one with the same number and
+    """The version that agrees on everything that decides a score; of several the one with the same number and
     title, else the newest."""
-    wanted = SuiteConfig.model_validate(suite)
+    config = SuiteConfig.model_validate(suite)
     fitting = [
         version
         for version in versions
-        if all(getattr(wanted, part) == getattr(version, part) for part in _PARTS_MATCHED if part != "scorer")
-        and wanted.scorer.model_dump(mode="json") == version.scorer
+        if all(getattr(config, part) == getattr(version, part) for part in _PARTS_MATCHED if part != "scorer")
+        and config.scorer.model_dump(mode="json") == version.scorer
     ]
-    fitting.sort(key=lambda one: (one.number == wanted.version, one.title == wanted.title, one.number), reverse=True)
+    fitting.sort(
+        key=lambda version: (version.number == config.version, version.title == config.title, version.number),
+        reverse=True,
+    )
     return fitting[0] if fitting else None
 
 
 def chosen(texts: Mapping[str, str], versions: Iterable[EvalSuiteVersion]) -> list[ChosenSuite]:
-    """What the form says, by the suites' names."""
-    found = [
+    """The suites chosen in the form, by name."""
+    suites = [
         ChosenSuite(version, **{part: spec.from_text(texts[field(version, part)]) for part, spec in SPECS.items()})
         for version in versions
         if texts[field(version)] == "true"
     ]
-    return sorted(found, key=lambda one: (one.version.suite.name, one.version.number))
+    return sorted(suites, key=lambda suite: (suite.version.suite.name, suite.version.number))
 
 
 def twice(suites: Sequence[ChosenSuite]) -> Iterator[tuple[str, str]]:
     """(input, message) of every second version of one suite."""
-    for one, other in pairwise(suites):
-        if one.version.suite_id == other.version.suite_id:
+    for first, second in pairwise(suites):
+        if first.version.suite_id == second.version.suite_id:
             yield (
-                field(other.version),
-                f"Version {one.version.number} of {one.version.suite.name} is chosen too. A run takes one of them.",
+                field(second.version),
+                f"Version {first.version.number} of {first.version.suite.name} is chosen too. A run takes one of them.",
             )
 
 
@@ -117,8 +120,10 @@ class Cost:
 def cost(suites: Sequence[ChosenSuite], *, samples: int, rounds: int) -> Cost:
     """`samples` completions an item, `rounds` times. A limit that is no number counts as none."""
     items = sum(
-        min(one.version.items, one.limit) if isinstance(one.limit, int) and one.limit > 0 else one.version.items
-        for one in suites
+        min(suite.version.items, suite.limit)
+        if isinstance(suite.limit, int) and suite.limit > 0
+        else suite.version.items
+        for suite in suites
     )
     return Cost(len(suites), items, items * samples * rounds)
 
@@ -128,5 +133,7 @@ def offered(texts: Mapping[str, str], versions: Sequence[EvalSuiteVersion]) -> l
     newest: dict[int, int] = {}
     for version in versions:
         newest[version.suite_id] = max(version.number, newest.get(version.suite_id, 0))
-    shown = [one for one in versions if one.number == newest[one.suite_id] or texts[field(one)] == "true"]
-    return sorted(shown, key=lambda one: (one.suite.name, -one.number))
+    shown = [
+        version for version in versions if version.number == newest[version.suite_id] or texts[field(version)] == "true"
+    ]
+    return sorted(shown, key=lambda version: (version.suite.name, -version.number))

@@ -21,8 +21,8 @@ class SuiteShown:
 
     @property
     def more_open(self) -> bool:
-        """Whether one of the folded inputs says something."""
-        return any(one.text or one.errors for one in self.more)
+        """Whether one of the folded inputs has a text or an error."""
+        return any(shown.text or shown.errors for shown in self.more)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SuitesShown:
 
     @property
     def fields(self) -> list[FieldShown]:
-        return [one for row in self.rows for one in (row.switch, row.margin, *row.more)]
+        return [shown for row in self.rows for shown in (row.switch, row.margin, *row.more)]
 
 
 def suites_shown(form: RunForm) -> SuitesShown:
@@ -55,7 +55,7 @@ def _row(form: RunForm, version: EvalSuiteVersion) -> SuiteShown:
 
 
 def _input(form: RunForm, version: EvalSuiteVersion, part: str) -> FieldShown:
-    """The switch, or the input of one of `OWN`; that of the margin says nothing, the list of suites does."""
+    """The switch, or the input of one of `OWN`; that of the margin has no help, the list of suites has it."""
     name, spec = field(version, part), SPECS.get(part)
     if spec is None:
         return FieldShown.of(form, name, version.title, "switch")

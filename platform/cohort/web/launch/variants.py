@@ -74,7 +74,7 @@ USUAL = [
 
 
 def offered(current: str) -> list[tuple[str, Variant]]:
-    """(heading, variant) of what a form offers while `current` stands in it."""
+    """(heading, variant) of what a form offers while `current` is selected."""
     usual = [(_HEADINGS[variant.estimator.compared_with], variant) for variant in USUAL]
     if current in ALL and ALL[current] not in USUAL:
         usual.append(("Less usual", ALL[current]))

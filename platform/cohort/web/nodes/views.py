@@ -1,7 +1,7 @@
 """Pages of machines: which are here, what they have and run; drain them, make them, change their tokens.
 
 Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
-node is busy is shown. Everyone in a project may look; `access.keeps_nodes` says who may change something.
+node is busy is shown. Everyone in a project may look; `access.keeps_nodes` decides who may change something.
 """
 
 import shlex
@@ -172,7 +172,7 @@ def _to_change(request: HttpRequest, slug: str, node_id: int) -> Node:
 
 
 def _do(request: HttpRequest, slug: str, node: Node, act: Callable[[], None], done: str) -> HttpResponse:
-    """Do it, say how it went, go back to where the button was."""
+    """Run the action, report the outcome, go back to the page of the button."""
     try:
         act()
     except ValidationError as error:
@@ -186,7 +186,7 @@ def _do(request: HttpRequest, slug: str, node: Node, act: Callable[[], None], do
 
 
 def _row(project: Project, has: NodeStatus) -> NodeRow:
-    return NodeRow(has, [one for one in has.attempts if one.run.project_id == project.pk])
+    return NodeRow(has, [attempt for attempt in has.attempts if attempt.run.project_id == project.pk])
 
 
 def _newest(node: Node) -> QuerySet[Attempt]:
@@ -212,9 +212,9 @@ def _token_page(request: HttpRequest, project: Project, node: Node, token: str, 
 
 
 def _without_password(address: str) -> tuple[str, bool]:
-    """The address with the word PASSWORD in the place of one; whether it had one."""
+    """(the address with its password replaced by PASSWORD, whether it had one)."""
     parts = urlsplit(address)
     if parts.password is None:
         return address, False
-    place = parts.netloc.replace(f":{parts.password}@", ":PASSWORD@", 1)
-    return urlunsplit(parts._replace(netloc=place)), True
+    netloc = parts.netloc.replace(f":{parts.password}@", ":PASSWORD@", 1)
+    return urlunsplit(parts._replace(netloc=netloc)), True

@@ -29,7 +29,7 @@ VERDICTS = {
 }
 """How a verdict begins → (its words in the filter, class of its badge)."""
 
-# Each reads a document once: a cast of the whole, and one way into it. OFFSET 0 keeps PostgreSQL from doing it anew
+# Each reads a document once: a cast of the whole, and one way into it. OFFSET 0 keeps PostgreSQL from repeating it
 # for every use.
 _STATE = """("records_record"."document"::json #>> '{head,state}')"""
 _SUITES = """(SELECT "records_record"."document"::json #> '{sections,behaviour,performance,value}' AS found
@@ -73,7 +73,7 @@ class RecordRow:
     @property
     def others(self) -> list[tuple[str, str]]:
         """Verdicts of the other suites that a reader must not miss: (`2 regressed`, class of the badge)."""
-        counts = Counter(_kind(one["verdict"]) for one in self.suites[1:])
+        counts = Counter(_kind(suite["verdict"]) for suite in self.suites[1:])
         return [(f"{counts[kind]} {VERDICTS[kind][0]}", VERDICTS[kind][1]) for kind in _GRAVE if counts[kind]]
 
 
@@ -106,7 +106,7 @@ def record_page(
     project: Project, *, before: int | None = None, text: str = "", state: str = "", verdict: str = "", signed: str = ""
 ) -> RecordPage:
     """Newest first, ending before the record with the id `before`. A choice that is none counts as not made."""
-    wanted = Filter(
+    criteria = Filter(
         storable(text.strip()),
         state if state in STATES else "",
         verdict if verdict in VERDICTS else "",
@@ -114,14 +114,14 @@ def record_page(
     )
     every = Record.objects.filter(run__project=project)
     total = every.count()
-    found, matching = every, total
-    if wanted.on:
-        fitting = list(_filtered(every, project, wanted).values_list("pk", flat=True))  # documents are read once
-        found, matching = every.filter(pk__in=fitting), len(fitting)
+    selected, matching = every, total
+    if criteria.on:
+        fitting = list(_filtered(every, project, criteria).values_list("pk", flat=True))  # documents are read once
+        selected, matching = every.filter(pk__in=fitting), len(fitting)
     if before is not None:
-        found = found.filter(pk__lt=before)
-    # First which ones, then what they say: PostgreSQL would else read every document before it sorts.
-    chosen = list(found.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
+        selected = selected.filter(pk__lt=before)
+    # First the ids, then the contents: otherwise PostgreSQL would read every document before it sorts.
+    chosen = list(selected.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
     records = list(
         Record.objects.filter(pk__in=chosen)
         .annotate(
@@ -133,39 +133,49 @@ def record_page(
         .order_by("-pk")
     )
     shown = records[:PAGE]
-    stand = standings([one.pk for one in shown])
-    newest = _newest([one.run_id for one in shown])
+    stand = standings([record.pk for record in shown])
+    newest = _newest([record.run_id for record in shown])
     rows = [
-        RecordRow(one, one.sealed_state, stand[one.pk], json.loads(one.suites or "[]"), newest[one.run_id] == one.pk)
-        for one in shown
+        RecordRow(
+            record,
+            record.sealed_state,
+            stand[record.pk],
+            json.loads(record.suites or "[]"),
+            newest[record.run_id] == record.pk,
+        )
+        for record in shown
     ]
-    return RecordPage(rows, wanted, matching, total, shown[-1].pk if len(records) > PAGE else None)
+    return RecordPage(rows, criteria, matching, total, shown[-1].pk if len(records) > PAGE else None)
 
 
-def _filtered(found: QuerySet[Record], project: Project, wanted: Filter) -> QuerySet[Record]:
-    if wanted.text:
-        found = found.filter(run__name__icontains=wanted.text)
-    if wanted.state:
-        found = found.annotate(of_state=RawSQL(_STATE, [], output_field=TextField())).filter(of_state=wanted.state)
-    if wanted.verdict == "none":
-        found = found.extra(where=[_WITHOUT_ANY])
-    elif wanted.verdict:
-        found = found.extra(where=[_WITH_VERDICT], params=[wanted.verdict])
-    if wanted.signed:
+def _filtered(records: QuerySet[Record], project: Project, criteria: Filter) -> QuerySet[Record]:
+    if criteria.text:
+        records = records.filter(run__name__icontains=criteria.text)
+    if criteria.state:
+        records = records.annotate(of_state=RawSQL(_STATE, [], output_field=TextField())).filter(
+            of_state=criteria.state
+        )
+    if criteria.verdict == "none":
+        records = records.extra(where=[_WITHOUT_ANY])
+    elif criteria.verdict:
+        records = records.extra(where=[_WITH_VERDICT], params=[criteria.verdict])
+    if criteria.signed:
         states = _states(project)
-        if wanted.signed == State.NONE:
-            found = found.exclude(pk__in=[pk for pk, one in states.items() if one != State.NONE])
+        if criteria.signed == State.NONE:
+            records = records.exclude(pk__in=[pk for pk, record_state in states.items() if record_state != State.NONE])
         else:
-            found = found.filter(pk__in=[pk for pk, one in states.items() if one == wanted.signed])
-    return found
+            records = records.filter(
+                pk__in=[pk for pk, record_state in states.items() if record_state == criteria.signed]
+            )
+    return records
 
 
 def _states(project: Project) -> dict[int, State]:
-    """Of every record of the project that anybody signed or revoked."""
-    said = RecordEntry.objects.filter(
+    """Of every record of the project that was signed or revoked."""
+    record_ids = RecordEntry.objects.filter(
         record__run__project=project, kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]
     ).values_list("record_id", flat=True)
-    return {pk: standing.state for pk, standing in standings(said.distinct()).items()}
+    return {pk: standing.state for pk, standing in standings(record_ids.distinct()).items()}
 
 
 def _newest(run_ids: list[int]) -> dict[int, int]:

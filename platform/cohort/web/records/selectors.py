@@ -44,16 +44,18 @@ def opened(record: Record) -> DocumentView:
     return view_document(Document.model_validate_json(record.document))
 
 
-def _rows(found: list[Record]) -> list[RecordRow]:
+def _rows(records: list[Record]) -> list[RecordRow]:
     newest: dict[int, tuple[int, int]] = {}
-    places = Record.objects.filter(run__in={one.run_id for one in found}).values_list("run_id", "end", "version")
+    places = Record.objects.filter(run__in={record.run_id for record in records}).values_list(
+        "run_id", "end", "version"
+    )
     for run_id, end, version in places:
         newest[run_id] = max(newest.get(run_id, (0, 0)), (end, version))
-    return [_row(one, (one.end, one.version) == newest[one.run_id]) for one in found]
+    return [_row(record, (record.end, record.version) == newest[record.run_id]) for record in records]
 
 
 def _row(record: Record, newest: bool) -> RecordRow:
     document: dict[str, Any] = json.loads(record.document)
-    found = document["sections"]["behaviour"]["performance"]["value"] or []
-    first = compared(Comparison.model_validate(found[0])) if found else None
-    return RecordRow(record, document["head"]["state"], first, len(found), newest)
+    suites = document["sections"]["behaviour"]["performance"]["value"] or []
+    first = compared(Comparison.model_validate(suites[0])) if suites else None
+    return RecordRow(record, document["head"]["state"], first, len(suites), newest)

@@ -82,7 +82,7 @@ class CardForm(forms.Form):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the check said; without checks, why there is nothing to say."""
+    """The result of the check; without checks, why there is no result."""
 
     status: int
     words: str

@@ -26,7 +26,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     run = run_for(request, slug, run_id)
     every = selectors.records_of(run)
     version = natural(request.GET.get("version"))
-    row = _wanted(every, end, version)
+    row = _chosen_row(every, end, version)
     if row is None and (end is not None or version is not None):
         raise Http404("this run has no such record")
     context: dict[str, Any] = {"project": run.project, "run": run, "row": row, "every": every}
@@ -45,7 +45,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     return render(request, "records/record_detail.html", context)
 
 
-def _wanted(rows: list[RecordRow], end: int | None, version: int | None) -> RecordRow | None:
+def _chosen_row(rows: list[RecordRow], end: int | None, version: int | None) -> RecordRow | None:
     """Of rows, newest first."""
     if end is None:
         return rows[0] if rows else None
@@ -56,16 +56,16 @@ def _wanted(rows: list[RecordRow], end: int | None, version: int | None) -> Reco
 @require_safe
 def record_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
-    asked = request.GET
+    params = request.GET
     page = record_page(
         project,
-        before=natural(asked.get("before")),
-        text=asked.get("q", ""),
-        state=asked.get("state", ""),
-        verdict=asked.get("verdict", ""),
-        signed=asked.get("signed", ""),
+        before=natural(params.get("before")),
+        text=params.get("q", ""),
+        state=params.get("state", ""),
+        verdict=params.get("verdict", ""),
+        signed=params.get("signed", ""),
     )
-    query = asked.copy()
+    query = params.copy()
     query.pop("before", None)
     context = {
         "project": project,

@@ -12,7 +12,9 @@ from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.stats import nearly_equal
 
 _NAMES = {"mean": "mean", "std": "std", "step_mean": "mean of the step", "step_std": "std of the step"}
-VARIANTS = [one for one in USUAL if one.scaling.terms is not None and one.estimator.compared_with == "group"]
+VARIANTS = [
+    variant for variant in USUAL if variant.scaling.terms is not None and variant.estimator.compared_with == "group"
+]
 """Always one click away; the run's own comes first when it is another."""
 
 
@@ -21,7 +23,7 @@ class Derivation:
     """One variant for one group; `advantages` is None where a sample has no reward."""
 
     parts: tuple[str, ...]
-    """The calculation in pieces, in order, each short enough to stand on one line."""
+    """The calculation in pieces, in order, each short enough for one line."""
     advantages: tuple[float | None, ...]
     outcomes: tuple[tuple[str, float], ...]
     """(reward, its advantage) for each different reward, highest first."""
@@ -40,7 +42,7 @@ def uses_step(variant: Variant) -> bool:
 
 
 def stored_only(variant: Variant) -> str:
-    """What to say in place of a calculation, where rewards alone do not give the advantages; empty where they do."""
+    """What to show in place of a calculation, where rewards alone do not give the advantages; empty where they do."""
     if variant.scaling.terms is not None:
         return ""
     return (

@@ -41,7 +41,7 @@ class GroupRow:
     squares: tuple[bool | None, ...]
     """Right, wrong, or None: masked or not judged."""
     words: tuple[str, ...]
-    """What is to say of it beside the numbers; empty for an ordinary group."""
+    """Remarks besides the numbers; empty for an ordinary group."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,23 @@ def step_groups(
     earlier = held.filter(step__lt=step).order_by("-step").first()
     later = held.filter(step__gt=step).order_by("step").first()
     every = current_groups(run).filter(step=step)
-    wanted = every
+    filtered = every
     if show == "mixed":
-        wanted = every.filter(signal="mixed")
+        filtered = every.filter(signal="mixed")
     elif show == "errors":
         bad = Sample.objects.filter(group=OuterRef("pk")).filter(
             Q(mask_cause="reward_error") | Q(_HasError("components"))
         )
-        wanted = every.filter(Exists(bad))
+        filtered = every.filter(Exists(bad))
     elif show == "discarded":
-        wanted = every.exclude(discarded="")
+        filtered = every.exclude(discarded="")
     counts = every.aggregate(kept=Count("pk"), discarded=Count("pk", filter=~Q(discarded="")))
     kept = counts["kept"]
-    matching = kept if show == "all" else wanted.count()
+    matching = kept if show == "all" else filtered.count()
     samples = Sample.objects.only("group_id", "index", "components", "mask_cause", "advantage").order_by("index")
-    groups = list(wanted.filter(index__gte=start).prefetch_related(Prefetch("samples", queryset=samples))[: limit + 1])
+    groups = list(
+        filtered.filter(index__gte=start).prefetch_related(Prefetch("samples", queryset=samples))[: limit + 1]
+    )
     return StepGroups(
         step=step,
         newest=newest,
@@ -112,7 +114,7 @@ def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
         samples = list(group.samples.all())
         words = list(remarks(group))
         if not words and len(groups) > 1 and strongest and max(abs(s.advantage) for s in samples) == strongest:
-            words, strongest = ["highest |A|"], math.inf  # said once
+            words, strongest = ["highest |A|"], math.inf  # shown once
         rows.append(GroupRow(group, tuple(right(sample, success) for sample in samples), tuple(words)))
     return tuple(rows)
 
@@ -128,7 +130,7 @@ def remarks(group: Group) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a group stands among those of its step."""
+    """Position of a group among those of its step."""
 
     number: int
     of: int
@@ -143,30 +145,30 @@ def group_of(run: Run, group_id: int) -> Group | None:
 
 
 def place_of(group: Group) -> Place:
-    beside = list(
+    group_ids = list(
         Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
         .order_by("index")
         .values_list("pk", flat=True)
     )
-    at = beside.index(group.pk)
+    at = group_ids.index(group.pk)
     return Place(
         number=at + 1,
-        of=len(beside),
-        earlier=beside[at - 1] if at else None,
-        later=beside[at + 1] if at + 1 < len(beside) else None,
+        of=len(group_ids),
+        earlier=group_ids[at - 1] if at else None,
+        later=group_ids[at + 1] if at + 1 < len(group_ids) else None,
     )
 
 
 def whole_step(group: Group, config: RunConfig) -> tuple[list[float | None], bool]:
     """(the rewards that the step compared, whether every group of the step was kept).
 
-    With groups left out they are those of the kept ones, and the page says so. What dynamic sampling discarded was no
+    With groups left out they are those of the kept ones, and the page notes it. What dynamic sampling discarded was no
     part of the step.
     """
     kept = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id, discarded="")
     rewards = Sample.objects.filter(group__in=kept).values_list(Coalesce("shaped_reward", "reward"), flat=True)
     groups = kept.count()
-    # A step that dynamic sampling could not fill is whole when fewer groups stand here than could have been kept.
+    # A step that dynamic sampling could not fill is whole when fewer groups are stored than could have been kept.
     short = config.algorithm.dynamic_sampling.enabled and groups < config.traces.groups_per_step
     whole = groups == config.sampling.prompts_per_step or short
     return list(rewards), whole

@@ -70,7 +70,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages = worked.advantages if worked else [None] * len(samples)
     selected = natural(request.GET.get("sample"))
-    said = _said(samples, person(request))
+    annotations = _annotations(samples, person(request))
     return render(
         request,
         "review/group.html",
@@ -101,7 +101,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
                     "scores": _scores(sample, config),
                     "advantage": sample.advantage if chosen == own else advantage,
                     "selected": sample.index + 1 == selected,
-                    **said[sample.pk],
+                    **annotations[sample.pk],
                 }
                 for sample, advantage in zip(samples, advantages, strict=True)
             ],
@@ -111,10 +111,10 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
 
 @require_POST
 def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
-    """Whether a sample is right, whatever the verifier said. Answers a part of the page to htmx, else goes back."""
+    """Store whether a sample is right, whatever its score. Answers a part of the page to htmx, else redirects."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
-    found = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run__project")
-    sample = found.first()
+    samples = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run__project")
+    sample = samples.first()
     if sample is None:
         raise Http404
     actor, fault = person(request), None
@@ -127,21 +127,21 @@ def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, in
         page = reverse("group_detail", args=[slug, run_id, group_id])
         return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
     context: dict[str, Any] = {"project": run.project, "run": run, "group": sample.group, "sample": sample}
-    context |= {"fault": fault, "may": True, "verdicts": Verdict.choices, **_said([sample], actor)[sample.pk]}
+    context |= {"fault": fault, "may": True, "verdicts": Verdict.choices, **_annotations([sample], actor)[sample.pk]}
     return render(request, "review/_judgement.html", context, status=422 if fault else 200)
 
 
-def _said(samples: list[Sample], reader: User) -> dict[int, dict[str, Any]]:
+def _annotations(samples: list[Sample], reader: User) -> dict[int, dict[str, Any]]:
     """Sample id → the reader's own newest annotation and those of others."""
     by_sample: dict[int, list[Annotation]] = {sample.pk: [] for sample in samples}
     for row in Annotation.objects.filter(sample__in=samples).select_related("by"):
         by_sample[row.sample_id].append(row)
-    told: dict[int, dict[str, Any]] = {}
+    annotations: dict[int, dict[str, Any]] = {}
     for sample_id, rows in by_sample.items():
         newest = newest_by_person(rows)
         own = newest.pop(reader.pk, None)
-        told[sample_id] = {"own": own, "others": sorted(newest.values(), key=lambda one: one.pk)}
-    return told
+        annotations[sample_id] = {"own": own, "others": sorted(newest.values(), key=lambda annotation: annotation.pk)}
+    return annotations
 
 
 def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Variant) -> tuple[Derivation | None, bool]:
@@ -153,14 +153,14 @@ def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Var
 
 
 def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
-    """What each component said, in the order of the run's reward."""
+    """Each component's score, in the order of the run's reward."""
     order = [component.name for component in config.reward.components]
     names = sorted(sample.components, key=lambda name: order.index(name) if name in order else len(order))
-    told = []
+    rows = []
     for name in names:
         score = sample.components[name]
         value = score.get("value")
-        told.append(
+        rows.append(
             {
                 "name": name,
                 "value": "–" if value is None else number(value),
@@ -168,4 +168,4 @@ def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
                 "error": score.get("error") or "",
             }
         )
-    return told
+    return rows

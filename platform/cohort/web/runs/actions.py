@@ -35,8 +35,8 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         messages.error(request, f"Nothing was done: {run.name} is {error.state.label.lower()}, not a draft.")
     except ConfigError as error:
         run.refresh_from_db()
-        if told := [str(one) for one in error.problems if one.path not in ("overlap_seen", FIELD)]:
-            messages.error(request, f"Nothing was done: {'; '.join(told)}. Clone the run and change that.")
+        if problems := [str(problem) for problem in error.problems if problem.path not in ("overlap_seen", FIELD)]:
+            messages.error(request, f"Nothing was done: {'; '.join(problems)}. Clone the run and change that.")
             return redirect("run_detail", slug, run.pk)
         return _confirm(request, run, error)
     else:
@@ -45,10 +45,10 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 
 def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse:
-    """What a person must say to launch this draft all the same: that evaluation items in the training data were seen,
+    """What a person must confirm to launch this draft anyway: that evaluation items in the training data were seen,
     why a reward that pays wrong answers is used."""
     pairs, reason = of_run(run), request.POST.get(FIELD, "")
-    faults = [one.message for one in error.problems if one.path == FIELD] if reason.strip() else []
+    faults = [problem.message for problem in error.problems if problem.path == FIELD] if reason.strip() else []
     context = {
         "project": run.project,
         "run": run,
@@ -117,10 +117,10 @@ def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def run_priority(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """From the queue page, and back to it."""
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    asked = request.POST.get("priority", "")
-    chosen = next((one for one in Priority if str(one.value) == asked), None)
+    requested = request.POST.get("priority", "")
+    chosen = next((priority for priority in Priority if str(priority.value) == requested), None)
     if chosen is None:
-        words = ", ".join(f"{one.value} ({one.label.lower()})" for one in Priority)
+        words = ", ".join(f"{priority.value} ({priority.label.lower()})" for priority in Priority)
         messages.error(request, f"Nothing was done: a priority is one of {words}.")
     elif not attempted(
         request, run, lambda: services.run_prioritise(run=run, actor=person(request), priority=chosen.value)
@@ -140,8 +140,8 @@ def checkpoint_pin(request: HttpRequest, slug: str, run_id: int, checkpoint_id: 
         request, run, lambda: services.checkpoint_pin(checkpoint=checkpoint, actor=person(request), pinned=pinned)
     )
     if not refused:
-        told = "is pinned: it stays" if pinned else "is no longer pinned: it goes when newer ones need its room"
-        messages.success(request, f"The checkpoint at step {checkpoint.step:,} {told}.")
+        outcome = "is pinned: it stays" if pinned else "is no longer pinned: it goes when newer ones need its room"
+        messages.success(request, f"The checkpoint at step {checkpoint.step:,} {outcome}.")
     return redirect(reverse("run_attempts", args=[slug, run.pk]) + CHECKPOINTS)
 
 
@@ -153,7 +153,7 @@ def reason_of(request: HttpRequest) -> str:
 
 
 def attempted(request: HttpRequest, run: Run, do: Callable[[], None]) -> str:
-    """Call the service and read the run anew. What stands in the way is told and returned; empty when nothing did."""
+    """Call the service and reload the run. A refusal is shown as a message and returned; empty when there was none."""
     refused = ""
     try:
         do()

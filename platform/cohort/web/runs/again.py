@@ -34,9 +34,9 @@ def run_retry(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     if request.method != "POST":
         return _retry_page(request, run)
-    asked = request.POST.get("from", "")
-    chosen = resumable(run).filter(pk=natural(asked) or 0).first()
-    if chosen is None and asked != START:
+    requested = request.POST.get("from", "")
+    chosen = resumable(run).filter(pk=natural(requested) or 0).first()
+    if chosen is None and requested != START:
         return _retry_page(request, run, fault="Choose a checkpoint of the list, or the first step.")
     fault = _fault(
         run,
@@ -56,21 +56,21 @@ def run_extend(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     if request.method != "POST":
         return _extend_page(request, run)
-    asked = request.POST.get("steps", "").strip()
-    steps = natural(asked)
+    text = request.POST.get("steps", "").strip()
+    steps = natural(text)
     if steps is None:
-        given = f"; given {asked}" if asked else ""
-        return _extend_page(request, run, asked=asked, fault=f"Steps must be a whole number, 1 or more{given}.")
+        given = f"; given {text}" if text else ""
+        return _extend_page(request, run, text=text, fault=f"Steps must be a whole number, 1 or more{given}.")
     fault = _fault(run, lambda: services.run_extend(run=run, actor=person(request), steps=steps))
     if fault:
-        return _extend_page(request, run, asked=asked, fault=fault)
+        return _extend_page(request, run, text=text, fault=fault)
     run.refresh_from_db(fields=["steps_total"])
     messages.success(request, f"{run.name} is in the queue again and continues to step {run.steps_total:,}.")
     return back(request, run)
 
 
 def _fault(run: Run, do: Callable[[], None]) -> str:
-    """Call the service; what stood in the way, for a person. Empty when it was done."""
+    """Call the service and return the error message; empty on success."""
     try:
         do()
     except IllegalTransition as error:
@@ -78,7 +78,7 @@ def _fault(run: Run, do: Callable[[], None]) -> str:
     except services.NotPossible as error:
         return f"Nothing was done: {error}."
     except ConfigError as error:
-        return "Nothing was done: " + "; ".join(str(one) for one in error.problems or [error]) + "."
+        return "Nothing was done: " + "; ".join(str(problem) for problem in error.problems or [error]) + "."
     return ""
 
 
@@ -108,7 +108,7 @@ def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpRespo
     return _page(request, "retry", context, fault)
 
 
-def _extend_page(request: HttpRequest, run: Run, *, asked: str | None = None, fault: str = "") -> HttpResponse:
+def _extend_page(request: HttpRequest, run: Run, *, text: str | None = None, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
     header = run_header(run)
     context = {
@@ -118,7 +118,7 @@ def _extend_page(request: HttpRequest, run: Run, *, asked: str | None = None, fa
         "tab": "",
         "place": None if run.from_start else run.resume_from or resumable(run).first(),
         "planned": header.config.optim.steps,
-        "steps": str(header.config.optim.steps) if asked is None else asked,
+        "steps": str(header.config.optim.steps) if text is None else text,
         "fault": fault,
     }
     return _page(request, "extend", context, fault)

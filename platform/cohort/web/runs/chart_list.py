@@ -29,15 +29,15 @@ class Chart:
     scale: float = 1.0
     """What a stored number is multiplied by, for its unit."""
     help: str = ""
-    """What the chart says and what to do about it; folded beneath its heading."""
+    """What the chart shows and how to act on it; folded beneath its heading."""
     span: int = 0
     """Width in sixtieths of the page on a wide screen; given by `charts_of`."""
 
     @property
     def legend(self) -> list[tuple[str, str]]:
-        """(name, colour) of what the chart's corner must tell apart; empty for one line."""
-        one = self.kind == "band" or len(self.columns) == 1
-        return [] if one else list(zip(self.names, self.colours, strict=True))
+        """(name, colour) of each line in the chart's legend; empty for one line."""
+        single = self.kind == "band" or len(self.columns) == 1
+        return [] if single else list(zip(self.names, self.colours, strict=True))
 
 
 _PHASES = {
@@ -49,7 +49,7 @@ _PHASES = {
     "waiting": "waiting",
     "other": "other",
 }
-_PHASES_BESIDE = (
+_PHASES_OVERLAPPED = (
     "But for the first step's, sample and reward ran beside the step before and take none of this step's time; the "
     "other parts add up to it. Waiting: for the next step's completions, or for the run's other processes."
 )
@@ -207,7 +207,7 @@ CHARTS = (
         "seconds",
         tuple(f"seconds/{name}" for name in _PHASES),
         tuple(_PHASES.values()),
-        tuple(f"--phase-{place}" for place in range(1, len(_PHASES) + 1)),
+        tuple(f"--phase-{number}" for number in range(1, len(_PHASES) + 1)),
         floor=0.0,
         help="The parts add up to the step. Waiting: for the run's other processes.",
     ),
@@ -268,7 +268,7 @@ def clips(config: RunConfig) -> bool:
     return moves and algorithm.loss_spec.clips
 
 
-_WANTED: Mapping[str, Callable[[RunConfig], bool]] = {
+_APPLIES: Mapping[str, Callable[[RunConfig], bool]] = {
     "kl": lambda c: c.algorithm.kl.coef > 0,
     "kl_coef": lambda c: c.algorithm.kl.controller == "adaptive",
     "clip": clips,
@@ -279,25 +279,25 @@ _WANTED: Mapping[str, Callable[[RunConfig], bool]] = {
     "value_loss": lambda c: c.algorithm.estimator.critic,
     "explained": lambda c: c.algorithm.estimator.critic,
 }
-"""Charts that only some configs have numbers for. Where a reader would look for one, its tile says why it is absent."""
+"""Charts that only some configs have numbers for. Where a reader would look for one, its tile tells why."""
 _WIDE = {"reward": 33, "signal": 27}
 _A_ROW = 4
 
 
-_TOLD = frozenset({"speed", "memory", "utilisation"})
-"""Charts of what not every machine and not every version tells: left out of a run whose steps do not."""
+_OPTIONAL = frozenset({"speed", "memory", "utilisation"})
+"""Charts of metrics that not every machine or version reports: left out of a run whose steps do not."""
 
 
-def charts_of(config: RunConfig, told: Collection[str] = ()) -> tuple[Chart, ...]:
-    """What a run draws, with widths that leave no hole in a row. `told`: names of the metrics of its newest step; none
-    before the first."""
-    drawn = [chart for chart in CHARTS if chart.id not in _WANTED or _WANTED[chart.id](config)]
-    if told:
-        drawn = [chart for chart in drawn if chart.id not in _TOLD or chart.columns[0] in told]
+def charts_of(config: RunConfig, reported: Collection[str] = ()) -> tuple[Chart, ...]:
+    """What a run draws, with widths that leave no hole in a row. `reported`: names of the metrics of its newest step;
+    none before the first."""
+    drawn = [chart for chart in CHARTS if chart.id not in _APPLIES or _APPLIES[chart.id](config)]
+    if reported:
+        drawn = [chart for chart in drawn if chart.id not in _OPTIONAL or chart.columns[0] in reported]
     if config.algorithm.kl.target == "old":
         drawn = [replace(chart, title="KL to old policy") if chart.id == "kl" else chart for chart in drawn]
     if config.engine.one_step_off:
-        drawn = [replace(chart, help=_PHASES_BESIDE) if chart.id == "phases" else chart for chart in drawn]
+        drawn = [replace(chart, help=_PHASES_OVERLAPPED) if chart.id == "phases" else chart for chart in drawn]
     spans = iter(_spans(sum(chart.id not in _WIDE for chart in drawn)))
     return tuple(replace(chart, span=_WIDE.get(chart.id) or next(spans)) for chart in drawn)
 

@@ -41,8 +41,10 @@ def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, dic
         leading = chart.columns[0]
         present = [piece for piece in pieces if leading in piece.metrics]
         if width == 1:
-            kept = [present[place] for place in thin([piece.metrics[leading][_LAST] for piece in present], limit)]
-            points = [(one.last, [_value(one.metrics, column, _LAST) for column in chart.columns]) for one in kept]
+            kept = [present[index] for index in thin([piece.metrics[leading][_LAST] for piece in present], limit)]
+            points = [
+                (piece.last, [_value(piece.metrics, column, _LAST) for column in chart.columns]) for piece in kept
+            ]
         else:
             points = [point for stretch in _stretches(present, width) for point in _points(chart, stretch)]
         drawn[chart.id] = {
@@ -60,13 +62,16 @@ def _stretches(pieces: Sequence[Piece], width: int) -> list[Piece]:
     parts: dict[int, list[Piece]] = {}
     for piece in pieces:
         parts.setdefault((piece.first - 1) // width, []).append(piece)
-    return [Piece(some[0].first, some[-1].last, joined(one.metrics for one in some)) for some in parts.values()]
+    return [
+        Piece(members[0].first, members[-1].last, joined(piece.metrics for piece in members))
+        for members in parts.values()
+    ]
 
 
 def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]]:
     """What is drawn of a stretch: its lowest, highest and last values. Where in it the lowest and the highest were is
-    not known; they stand at its beginning and in its middle. Shares of a whole are told as they last were, because
-    lowest shares do not add up to one; a spread has no extremes of its own beside those of its line."""
+    not known; they are drawn at its beginning and in its middle. Shares of a whole show their last value, because
+    lowest shares do not add up to one; a spread has no extremes besides those of its line."""
     first, last, numbers = stretch.first, stretch.last, stretch.metrics
     flat = all(numbers[column][_LOW] == numbers[column][_HIGH] for column in chart.columns if column in numbers)
     if chart.kind == "stack" or flat:
@@ -75,11 +80,13 @@ def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]
         places = [(first, _LOW), (last, _HIGH)]
     else:
         places = [(first, _LOW), ((first + last) // 2, _HIGH), (last, _LAST)]
-    told = []
+    points = []
     for step, which in places:
         own = [_LAST if chart.kind == "band" and at else which for at in range(len(chart.columns))]
-        told.append((step, [_value(numbers, column, one) for column, one in zip(chart.columns, own, strict=True)]))
-    return told
+        points.append(
+            (step, [_value(numbers, column, statistic) for column, statistic in zip(chart.columns, own, strict=True)])
+        )
+    return points
 
 
 def _value(numbers: Numbers, column: str, which: int) -> float | None:
@@ -91,7 +98,7 @@ def _scaled(value: float | None, chart: Chart) -> float | None:
 
 
 def thin(values: Sequence[float], limit: int) -> list[int]:
-    """Places of the values to keep, in order: all of them up to `limit`, else the first of all and the lowest, highest
+    """Indices of the values to keep, in order: all of them up to `limit`, else the first of all and the lowest, highest
     and last of each bucket."""
     if len(values) <= limit:
         return list(range(len(values)))

@@ -49,7 +49,7 @@ class CheckpointRow:
 class CheckpointPage:
     rows: tuple[CheckpointRow, ...]
     gone: int
-    """Those that nobody has any more."""
+    """Those that were removed everywhere."""
     total: int
 
 
@@ -61,17 +61,17 @@ def resumable_rows(run: Run, *, limit: int | None = None) -> list[CheckpointRow]
 def checkpoint_page(run: Run, *, every: bool = False) -> CheckpointPage:
     """The run's checkpoints, newest attempt and step first: those that are held, and with `every` those that made
     room for newer ones as well."""
-    found = Checkpoint.objects.filter(run=run)
-    total, held = found.count(), found.filter(Q(removed_at=None) | Q(stored_at__isnull=False))
-    shown = (found if every else held).order_by("-attempt__fence", "-step", "-pk")
+    checkpoints = Checkpoint.objects.filter(run=run)
+    total, held = checkpoints.count(), checkpoints.filter(Q(removed_at=None) | Q(stored_at__isnull=False))
+    shown = (checkpoints if every else held).order_by("-attempt__fence", "-step", "-pk")
     return CheckpointPage(tuple(_rows(shown, None if every else SHOWN)), total - held.count(), total)
 
 
 def _rows(checkpoints: QuerySet[Checkpoint], limit: int | None) -> list[CheckpointRow]:
     here = set(nodes_here().values_list("pk", flat=True))
-    found = checkpoints.select_related("attempt__node").defer("attempt__manifest", "attempt__outcome")[:limit]
+    shown = checkpoints.select_related("attempt__node").defer("attempt__manifest", "attempt__outcome")[:limit]
     rows = []
-    for checkpoint in found:
+    for checkpoint in shown:
         through = checkpoint.attempt.valid_through
         rows.append(
             CheckpointRow(

@@ -1,4 +1,4 @@
-"""What stands above every tab of a run: what it is, how far, where, its last heartbeat, why it waits or stands."""
+"""The header above every tab of a run: what it is, progress, node, last heartbeat, why it waits or is paused."""
 
 import hashlib
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
 
 QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
-"""Three missed heartbeats of an attempt: said in words, before its lease runs out."""
-HEARD_AGAIN = settings.COHORT_HEARTBEAT_SECONDS
-"""So many seconds' beats are told to a page once: what it shows is never so old as to look like silence."""
-STANDS = (RunState.PAUSED, RunState.QUEUED)
+"""Three missed heartbeats of an attempt: shown as a notice, before its lease runs out."""
+HEARTBEAT_REFRESH = settings.COHORT_HEARTBEAT_SECONDS
+"""Heartbeats within so many seconds refresh a page once: what it shows never looks like missed heartbeats."""
+RESUMABLE = (RunState.PAUSED, RunState.QUEUED)
 """States of a run that no worker has and that may resume from a checkpoint."""
 
 
@@ -53,7 +53,7 @@ class Header:
     variant: str
     record: Record | None
     standing: Standing | None
-    """Where the record's sign-off stands."""
+    """Status of the record's sign-off."""
     now: datetime
 
     @property
@@ -68,7 +68,7 @@ class Header:
         if self.waits is not None:
             seen += [self.waits.place, self.waits.why]
         if attempt is not None:
-            seen += [attempt.pk, attempt.state, attempt.acked_seq, self._heard_about, self.silent]
+            seen += [attempt.pk, attempt.state, attempt.acked_seq, self._heartbeat_bucket, self.silent]
             seen += [attempt.resumed_step, attempt.progress, attempt.node.draining]
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
@@ -113,7 +113,7 @@ class Header:
         ended, unsealed = self.run.ended_at, self.attempt is not None and self.record is None
         return unsealed and ended is not None and self.now - ended < SEALED_WITHIN
 
-    # ------------------------------------------------------------------ what is wanted of it
+    # ------------------------------------------------------------------ actions on it
 
     @property
     def waiting(self) -> bool:
@@ -148,24 +148,24 @@ class Header:
 
     @property
     def may_give_up(self) -> bool:
-        """Trained, and its record could not be made, or was asked for and does not come."""
+        """Trained, and its record could not be made, or was requested and has not arrived."""
         ended_at = self.attempt.ended_at if self.attempt else None
         return record_overdue(self.run, ended_at=ended_at, now=self.now)
 
     @property
     def unanswered_for(self) -> timedelta | None:
-        """How long ago the record was first asked for."""
+        """How long ago the record was first requested."""
         ended = self.attempt.ended_at if self.attempt else None
         return self.now - ended if ended else None
 
     @property
     def may_pause(self) -> bool:
-        asked = self.run.desired != Desired.RUN
-        return self.run.state == RunState.QUEUED or (self.run.state in ON_A_WORKER and not asked)
+        stop_requested = self.run.desired != Desired.RUN
+        return self.run.state == RunState.QUEUED or (self.run.state in ON_A_WORKER and not stop_requested)
 
     @property
     def may_resume(self) -> bool:
-        """Paused, or asked to pause and not there yet."""
+        """Paused, or being paused."""
         return self.run.state == RunState.PAUSED or self.pausing
 
     @property
@@ -191,8 +191,8 @@ class Header:
     @property
     def due(self) -> datetime | None:
         """When a run that is tried again may be taken; None when it may be now."""
-        wanted = self.run.not_before
-        return wanted if self.waiting and wanted is not None and wanted > self.now else None
+        not_before = self.run.not_before
+        return not_before if self.waiting and not_before is not None and not_before > self.now else None
 
     @property
     def until_due(self) -> timedelta | None:
@@ -228,9 +228,9 @@ class Header:
         return (self.attempt.heartbeat_at or self.attempt.claimed_at) if self.attempt else None
 
     @property
-    def _heard_about(self) -> int | None:
-        """Changes now and then while a worker beats; were each beat news, the page would never find nothing new."""
-        return int(self.heard_at.timestamp() // HEARD_AGAIN) if self.heard_at else None
+    def _heartbeat_bucket(self) -> int | None:
+        """Changes now and then while heartbeats arrive; with every one, each poll would redraw the page."""
+        return int(self.heard_at.timestamp() // HEARTBEAT_REFRESH) if self.heard_at else None
 
     @property
     def silent(self) -> bool:
@@ -262,11 +262,11 @@ class Header:
             return "trained; " + (
                 "its record was asked for and has not come" if unanswered else "the record is being made"
             )
-        said = PHASE_WORDS.get(self.run.phase, "starting")
+        text = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
         if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
-            said += f", {inside['done']:,} of {inside['total']:,}"
-        return said
+            text += f", {inside['done']:,} of {inside['total']:,}"
+        return text
 
     @property
     def seconds_left(self) -> float | None:
@@ -292,13 +292,13 @@ def run_header(run: Run) -> Header:
     config = run.parsed_config
     attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
     record = record_of(run)
-    stands = run.state in STANDS and attempt is not None
+    resumes = run.state in RESUMABLE and attempt is not None
     return Header(
         run=run,
         config=config,
         attempt=attempt,
         waits=_waits(run) if run.state == RunState.QUEUED else None,
-        newest=(run.resume_from or resumable(run).first()) if stands else None,
+        newest=(run.resume_from or resumable(run).first()) if resumes else None,
         moved=_paused(run) if run.state == RunState.PAUSED else None,
         preset=PRESETS.get(run.preset),
         differences=tuple(diff(config)) if config.preset in PRESETS else (),

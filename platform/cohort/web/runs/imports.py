@@ -46,7 +46,7 @@ def run_import(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def _import(request: HttpRequest, run: Run) -> HttpResponse:
     form = ImportForm(request.POST, request.FILES) if request.method == "POST" else ImportForm()
     if request.method == "POST" and form.is_valid():
-        given = [Upload(_plain(one.name), one.read()) for one in form.cleaned_data["upload"]]
+        given = [Upload(_plain(upload.name), upload.read()) for upload in form.cleaned_data["upload"]]
         try:
             rows = results_import(run=run, actor=person(request), phase=form.cleaned_data["phase"], uploads=given)
         except ValidationError as error:

@@ -22,7 +22,7 @@ STATES = {
     "stalled": ("stalled", Q(state__in=ON_A_WORKER, stalled_at__isnull=False)),
     **{state.value: (state.label.lower(), Q(state=state)) for state in RunState},
 }
-"""Choices of the state filter: value → (word, which runs)."""
+"""Choices of the state filter: value → (label, which runs)."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,17 @@ def run_page(
             | Q(created_by__username__icontains=text)
         )
     matching = runs.count() if chosen or text else total
-    wanted = runs.select_related("base_model", "dataset", "created_by").defer("log_tail")
+    query = runs.select_related("base_model", "dataset", "created_by").defer("log_tail")
     if after is not None:
-        found = list(wanted.filter(pk__gt=after).order_by("pk")[: PAGE + 1])
-        shown = found[:PAGE][::-1]
-        has_newer, has_older = len(found) > PAGE, bool(shown)
+        fetched = list(query.filter(pk__gt=after).order_by("pk")[: PAGE + 1])
+        shown = fetched[:PAGE][::-1]
+        has_newer, has_older = len(fetched) > PAGE, bool(shown)
     else:
         if before is not None:
-            wanted = wanted.filter(pk__lt=before)
-        found = list(wanted.order_by("-pk")[: PAGE + 1])
-        shown = found[:PAGE]
-        has_newer, has_older = before is not None and bool(shown), len(found) > PAGE
+            query = query.filter(pk__lt=before)
+        fetched = list(query.order_by("-pk")[: PAGE + 1])
+        shown = fetched[:PAGE]
+        has_newer, has_older = before is not None and bool(shown), len(fetched) > PAGE
     return RunPage(
         rows=tuple(_row(run) for run in shown),
         matching=matching,

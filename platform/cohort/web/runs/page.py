@@ -55,7 +55,7 @@ WAITING = "waiting"
 
 
 def awaits(header: Header) -> RunEvent | None:
-    """The newest such event of the attempt that runs, unless it says that it is over."""
+    """The newest such event of the attempt that runs, unless it is marked as over."""
     if not header.live or header.attempt is None or header.attempt.ended_at is not None:
         return None
     newest = RunEvent.objects.filter(run=header.run, attempt=header.attempt, kind=WAITING).order_by("-id").first()
@@ -115,15 +115,15 @@ def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
     run = run_for(request, slug, run_id)
     now = epoch(run)
     after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
-    after, found = pieces(run, after=after)
+    after, drawn = pieces(run, after=after)
     return JsonResponse(
         {
-            "charts": series(found),
-            "steps": len(found),
-            "last": found[-1].last if found else None,
+            "charts": series(drawn),
+            "steps": len(drawn),
+            "last": drawn[-1].last if drawn else None,
             "after": after,
             "epoch": now,
-            "width": width_of(found),
+            "width": width_of(drawn),
             "seams": [asdict(seam) for seam in seams(run)],
         }
     )
@@ -131,22 +131,22 @@ def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
 
 @require_safe
 def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Every suite in a table, one of them (`suite`) with its items: `show` says which, `all` takes away the limit,
+    """Every suite in a table, one of them (`suite`) with its items: `show` filters them, `all` removes the limit,
     `texts` opens those of a sensitive suite to reviewers and above."""
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    found = suites_cached(run, header.config)
-    wanted, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
+    suites = suites_cached(run, header.config)
+    name, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
     show = show if show in CHANGES else "changed"
-    opened = next((suite for suite in found if suite.name == wanted), found[0] if found else None)
+    opened = next((suite for suite in suites if suite.name == name), suites[0] if suites else None)
     items, count = (
         changed_items(opened, show=show, limit=None if request.GET.get("all") else ITEMS) if opened else ([], 0)
     )
     may_read = opened is not None and (not opened.sensitive or may(request, run.project, Role.REVIEWER))
     context = _frame(header) | {
         "tab": "evaluations",
-        "categories": by_category(found),
-        "suites": found,
+        "categories": by_category(suites),
+        "suites": suites,
         "suite": opened,
         "items": items,
         "count": count,
@@ -215,7 +215,7 @@ def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
 
 def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
     """`drawn`: the evaluations that the page shows already. They are compared problem by problem, which costs too much
-    to do again at each step, and are left out while they still stand."""
+    to do again at each step, and are left out while they are still current."""
     evaluated = evaluations_known(header.run)
     same = bool(drawn) and drawn == evaluated
     return _frame(header) | {

@@ -1,6 +1,6 @@
 """The queue: who waits for what and why, who runs where; and what the project may use at most.
 
-Runs of every project stand in one queue, so all are listed. Of another project's only place, needs and age are shown.
+Runs of every project share one queue, so all are listed. Of another project's only position, needs and age are shown.
 """
 
 import hashlib
@@ -55,7 +55,10 @@ class QueuePage:
         """Changes when anything but the ages has changed."""
         seen = [
             *((row.place, row.run.pk, row.run.priority, row.needs, row.why) for row in self.waiting),
-            *((one.pk, one.run.state, one.run.step, one.run.desired, one.run.stalled_at) for one in self.running),
+            *(
+                (attempt.pk, attempt.run.state, attempt.run.step, attempt.run.desired, attempt.run.stalled_at)
+                for attempt in self.running
+            ),
             self.use.running,
             round(self.use.gpu_hours, 1),
             self.use.max_running,

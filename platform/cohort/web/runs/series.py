@@ -1,7 +1,7 @@
 """The numbers of a run's steps, for charts and for download.
 
-Only what stands is read, unless all is asked for. A long run is read from its buckets, so that a chart costs the same
-however long the run is.
+Only current steps are read, unless all are requested. A long run is read from its buckets, so that a chart costs the
+same however long the run is.
 """
 
 from collections.abc import Iterator
@@ -45,26 +45,26 @@ def current_steps(run: Run) -> QuerySet[StepMetric]:
 
 
 def segments(run: Run) -> list[Segment]:
-    """In the order of their steps. An attempt of which no step can stand is left out."""
-    found = []
+    """In the order of their steps. An attempt whose steps are all superseded is left out."""
+    kept = []
     for attempt in run.attempts.only("run", "fence", "resumed_step", "valid_through").order_by("fence"):
         first, last = (attempt.resumed_step or 0) + 1, attempt.valid_through
         if last is None or last >= first:
-            found.append(Segment(attempt, first, last))
-    return found
+            kept.append(Segment(attempt, first, last))
+    return kept
 
 
 def seams(run: Run) -> list[Seam]:
     """One for each standing attempt that resumed from a checkpoint, with how the attempt before it ended."""
     ends = {attempt.fence: attempt for attempt in run.attempts.only("run", "fence", "state", "end_reason")}
-    found = []
+    resumed = []
     for segment in segments(run):
         fence, step = segment.attempt.fence, segment.attempt.resumed_step
         if step is not None:
             before = ends[fence - 1]
             reason = f": {before.end_reason}" if before.end_reason else ""
-            found.append(Seam(step, fence, f"attempt {before.fence} {before.get_state_display().lower()}{reason}"))
-    return found
+            resumed.append(Seam(step, fence, f"attempt {before.fence} {before.get_state_display().lower()}{reason}"))
+    return resumed
 
 
 def epoch(run: Run) -> str:
@@ -75,7 +75,7 @@ def epoch(run: Run) -> str:
 
 def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     """(the step beyond which these are, the standing steps beyond it in order): each step by itself, or in the
-    narrowest buckets that are few enough. When more steps than that came after `after`, all of the run is told anew.
+    narrowest buckets that are few enough. When more steps than that came after `after`, the whole run is returned.
     What is superseded counts for nothing: a run that went back to an early step is a short one again."""
     newest = current_steps(run).values_list("step", flat=True).last() or 0
     if newest - after > MOST_ROWS:
@@ -86,27 +86,27 @@ def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     standing_parts = segments(run)
     uncovered = {segment.attempt.pk: segment.first for segment in standing_parts}
     width = next((width for width in WIDTHS if newest <= MOST_ROWS * width), WIDTHS[-1])
-    found: list[Piece] = []
+    parts: list[Piece] = []
     while width > 1:
-        wanted = Q(pk__in=[])
+        condition = Q(pk__in=[])
         for segment in standing_parts:
             attempt = segment.attempt.pk
             # The bucket that the attempt began in may begin before it; of the attempt it holds only its own steps.
             within = Q(attempt=attempt, first_step__gte=first_of(uncovered[attempt], width))
             if segment.last is not None:
                 within &= Q(first_step__lte=segment.last - width + 1)
-            wanted |= within
-        buckets = Bucket.objects.filter(wanted, width=width).order_by("first_step")
+            condition |= within
+        buckets = Bucket.objects.filter(condition, width=width).order_by("first_step")
         for attempt, begin, metrics in buckets.values_list("attempt_id", "first_step", "metrics"):
-            found.append(Piece(max(begin, uncovered[attempt]), begin + width - 1, metrics))
+            parts.append(Piece(max(begin, uncovered[attempt]), begin + width - 1, metrics))
             uncovered[attempt] = begin + width
         width //= FACTOR
-    wanted = Q(pk__in=[])
+    condition = Q(pk__in=[])
     for attempt, first in uncovered.items():
-        wanted |= Q(attempt=attempt, step__gte=first)
-    rest = standing(StepMetric.objects.filter(wanted, run=run)).values_list("step", "metrics", "seconds")
-    found += [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rest]
-    return 0, sorted(found, key=lambda piece: piece.first)
+        condition |= Q(attempt=attempt, step__gte=first)
+    rest = standing(StepMetric.objects.filter(condition, run=run)).values_list("step", "metrics", "seconds")
+    parts += [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rest]
+    return 0, sorted(parts, key=lambda piece: piece.first)
 
 
 def metric_table(run: Run, *, everything: bool = False) -> Iterator[list[Any]]:
@@ -117,12 +117,12 @@ def metric_table(run: Run, *, everything: bool = False) -> Iterator[list[Any]]:
     names, spans = _keys(run, "metrics"), _keys(run, "seconds")
     marks = ["attempt", "superseded"] if everything else ["attempt"]
     yield ["step", "at", *marks, *names, *(f"seconds/{name}" for name in spans)]
-    found = rows.values_list("step", "at", "attempt__fence", "attempt__valid_through", "metrics", "seconds")
-    for step, at, fence, through, metrics, seconds in found.iterator(chunk_size=2000):
-        told: list[Any] = [step, at.isoformat(), fence]
+    recorded = rows.values_list("step", "at", "attempt__fence", "attempt__valid_through", "metrics", "seconds")
+    for step, at, fence, through, metrics, seconds in recorded.iterator(chunk_size=2000):
+        cells: list[Any] = [step, at.isoformat(), fence]
         if everything:
-            told.append("superseded" if through is not None and step > through else "")
-        yield [*told, *(metrics.get(name, "") for name in names), *(seconds.get(name, "") for name in spans)]
+            cells.append("superseded" if through is not None and step > through else "")
+        yield [*cells, *(metrics.get(name, "") for name in names), *(seconds.get(name, "") for name in spans)]
 
 
 def _keys(run: Run, column: str) -> list[str]:

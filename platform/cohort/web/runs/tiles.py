@@ -15,9 +15,9 @@ class Tile:
     """number, share, or plain; how the value is written."""
     change: float | None
     better: str
-    """up, down or empty: which direction counts as good, for colour beside the sign."""
+    """up, down or empty: which direction counts as good, for colour besides the sign."""
     absent: str
-    """Said instead of a value."""
+    """Shown instead of a value."""
 
     @property
     def shown(self) -> str:
@@ -25,7 +25,7 @@ class Tile:
 
     @property
     def change_shown(self) -> str:
-        """With as many decimals as the value itself, three beside a plain 0; empty when that shows no change, or none
+        """With as many decimals as the value itself, three next to a plain 0; empty when that shows no change, or none
         is known."""
         if self.change is None:
             return ""
@@ -81,7 +81,7 @@ def _clipped(header: Header) -> Tile:
         absent = f"n/a, loss {config.algorithm.loss.replace('_', ' ')}"
     else:
         absent = "–" if clips(config) else "n/a at μ 1"
-    now, start = ([found.get(name) for name in names] for found in (run.latest_metrics, run.first_metrics))
+    now, start = ([metrics.get(name) for name in names] for metrics in (run.latest_metrics, run.first_metrics))
     if None in now:
         return Tile("Clipped tokens", None, "share", None, "", absent)
     total = sum(value for value in now if value is not None)

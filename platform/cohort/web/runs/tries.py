@@ -1,4 +1,4 @@
-"""The attempts of a run as its page lists them: from which step to which, how each ended, what of it still stands."""
+"""The attempts of a run as its page lists them: from which step to which, how each ended, what is still current."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -49,11 +49,11 @@ class AttemptPage:
 
 def attempt_page(run: Run, *, every: bool = False) -> AttemptPage:
     """Newest first. A constant number of queries; no step is read but each attempt's last."""
-    found, now = Attempt.objects.filter(run=run), timezone.now()
+    attempts, now = Attempt.objects.filter(run=run), timezone.now()
     newest = StepMetric.objects.filter(attempt=OuterRef("pk")).order_by("-seq").values("step")[:1]
-    listed = found.select_related("node").defer("manifest", "outcome").annotate(last=Subquery(newest))
+    listed = attempts.select_related("node").defer("manifest", "outcome").annotate(last=Subquery(newest))
     rows = listed.order_by("-fence")[: None if every else SHOWN]
-    return AttemptPage(tuple(AttemptRow(attempt, attempt.last, now) for attempt in rows), found.count())
+    return AttemptPage(tuple(AttemptRow(attempt, attempt.last, now) for attempt in rows), attempts.count())
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Successor:
 
 @dataclass(frozen=True)
 class Superseded:
-    """An evaluation that no longer stands."""
+    """An evaluation that was superseded."""
 
     result: EvalResult
     successor: Successor
@@ -85,26 +85,26 @@ def superseded_evaluations(run: Run) -> list[Superseded]:
     """Newest first. One query, and one more for each."""
     every = EvalResult.objects.filter(run=run)
     gone = every.exclude(pk__in=standing_evaluations(every).values("pk"))
-    found = []
+    listed = []
     for result in gone.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk"):
         took = successor(result.attempt, step=0 if result.phase == "before" else None)
         assert took is not None, "it does not stand"
-        found.append(Superseded(result, took))
-    return found
+        listed.append(Superseded(result, took))
+    return listed
 
 
 def successor(attempt: Attempt, *, step: int | None) -> Successor | None:
-    """The attempt that took the place of what `attempt` recorded at `step`; None while that stands. `step` is 0 for
+    """The attempt that took the place of what `attempt` recorded at `step`; None while that is current. `step` is 0 for
     what was measured before training, and None for what was measured after it."""
     through = attempt.valid_through
     if through is None or (step is not None and step <= through):
         return None
     later = Attempt.objects.filter(run=attempt.run_id, fence__gt=attempt.fence)
     went_on = Q() if step is None else Q(resumed_step__lt=step)
-    # One that has not said where it resumes from took nothing's place, unless it began at the beginning.
+    # One that has not reported where it resumes from superseded nothing, unless it began at the first step.
     taken = later.filter(
         Q(resumed_step__isnull=False) & went_on | (Q(resumed_step=None) if through < 0 else Q(pk=None))
     )
-    found = taken.order_by("fence").values_list("fence", "resumed_step").first()
-    assert found is not None, "only a later attempt lowers valid_through"
-    return Successor(*found)
+    row = taken.order_by("fence").values_list("fence", "resumed_step").first()
+    assert row is not None, "only a later attempt lowers valid_through"
+    return Successor(*row)

@@ -1,4 +1,4 @@
-"""The page that asks a person for what a machine cannot know of a run. Fetch, authorise, call one service, render."""
+"""The page for statements about a run that only a person can make. Fetch, authorise, call one service, render."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from cohort.records.sections.monitor_text import FLAG_WORDS
 from cohort.records.sections.monitors import watched
 from cohort.records.statements import services
 from cohort.records.statements.questions import BY_FIELD, is_override_field, override_field
-from cohort.records.statements.selectors import Asked, asked, newest_statements, said_since
+from cohort.records.statements.selectors import Asked, newest_statements, questions_of, said_since
 from cohort.runs.models import Run
 from cohort.web.access import OVERRIDES_FLAGS, run_for
 from cohort.web.accounts.views import person
@@ -43,7 +43,7 @@ class Posted:
 class Item:
     """One question on the page."""
 
-    asked: Asked
+    state: Asked
     form: StatementForm
     open: bool
     reason: str
@@ -69,13 +69,13 @@ def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse
 
 
 def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
-    items = [_item(one, posted) for one in asked(run)]
+    items = [_item(entry, posted) for entry in questions_of(run)]
     record = record_of(run)
     return {
         "project": run.project,
         "run": run,
         "items": items,
-        "answered": sum(one.asked.holds is not None for one in items),
+        "answered": sum(item.state.holds is not None for item in items),
         "flags": flag_rows(run),
         "posted": posted,
         "record": record,
@@ -85,11 +85,11 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
     }
 
 
-def _item(one: Asked, posted: Posted | None) -> Item:
-    mine = posted if posted is not None and posted.field == one.question.field else None
-    form = mine.form if mine is not None and mine.form is not None else StatementForm(one.question, holds=one.holds)
-    unanswered = one.question.required and one.holds is None and posted is None
-    return Item(one, form, mine is not None or unanswered, mine.reason if mine else "", mine.faults if mine else ())
+def _item(entry: Asked, posted: Posted | None) -> Item:
+    mine = posted if posted is not None and posted.field == entry.question.field else None
+    form = mine.form if mine is not None and mine.form is not None else StatementForm(entry.question, holds=entry.holds)
+    unanswered = entry.question.required and entry.holds is None and posted is None
+    return Item(entry, form, mine is not None or unanswered, mine.reason if mine else "", mine.faults if mine else ())
 
 
 def _taken(request: HttpRequest, run: Run) -> Posted | None:
@@ -136,7 +136,7 @@ class FlagRow:
 
     @property
     def text(self) -> str:
-        """What was found; why nothing could be, without the words that stand before it as a badge."""
+        """What was found, or why nothing could be, without the prefix that is shown as a badge."""
         return self.flag.text.removeprefix("not computed: ")
 
     @property
@@ -148,7 +148,7 @@ def flag_rows(run: Run) -> list[FlagRow]:
     """Raised ones first; none while no step is trained."""
     if not run.step:
         return []
-    told = newest_statements(run)
-    found = watched(run, comparisons(suites_cached(run, run.parsed_config)))
-    rows = [FlagRow(flag, override_field(flag.name), told.get(override_field(flag.name))) for flag in found]
+    statements = newest_statements(run)
+    flags = watched(run, comparisons(suites_cached(run, run.parsed_config)))
+    rows = [FlagRow(flag, override_field(flag.name), statements.get(override_field(flag.name))) for flag in flags]
     return sorted(rows, key=lambda row: (not row.flag.raised, row.flag.raised is None))

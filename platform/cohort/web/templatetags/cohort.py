@@ -71,7 +71,9 @@ def visible(text: Any) -> SafeString:
 @register.filter
 def visible_text(text: Any) -> str:
     """The same without markup, for places that take none: titles, options, attributes. Escaped by the template."""
-    return "".join(_code(one) if _unseen(one) else one for one in ("" if text is None else str(text)))
+    return "".join(
+        _code(character) if _unseen(character) else character for character in ("" if text is None else str(text))
+    )
 
 
 def _code(character: str) -> str:

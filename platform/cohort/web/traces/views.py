@@ -55,8 +55,8 @@ def samples_redact_page(request: HttpRequest, slug: str, run_id: int, group_id: 
             form.add_error(None, error)
         else:
             dispatch.renew_cards(run_id=run.pk)
-            told = "1 sample" if gone == 1 else f"{gone} samples"
-            messages.success(request, f"The text of {told} is deleted. Cards that held it are being issued again.")
+            count = "1 sample" if gone == 1 else f"{gone} samples"
+            messages.success(request, f"The text of {count} is deleted. Cards that held it are being issued again.")
             return redirect("group_detail", slug, run_id, group_id)
     context = {"project": run.project, "run": run, "group": group, "form": form}
     return render(request, "traces/redact.html", context, status=422 if form.errors else 200)
