@@ -66,7 +66,6 @@ lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m tests.vocabulary
-	@! grep -rnE '^.{141,}' templates || { echo 'templates: no line over 140 characters' >&2; exit 1; }
 	$(CHECK_ENV) $(BIN)/mypy
 	$(CHECK_ENV) $(BIN)/python platform/manage.py check
 	$(CHECK_ENV) $(BIN)/python -W ignore::RuntimeWarning platform/manage.py makemigrations --check --dry-run

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, ParamSpec, TypeVar, cast
-from urllib.parse import urlencode
 
 import yaml
 from csp.constants import SELF
@@ -209,7 +208,7 @@ def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
     return _frame(header) | {
         "tried": attempt_page(run, every=every),
         "checkpoints": checkpoint_page(run, every=every),
-        "live_query": "&all=1" if every else "",
+        "show_all": every,
     }
 
 
@@ -223,7 +222,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         "tiles": tiles(header),
         "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
-        "live_query": f"&{urlencode({'evals': evaluated})}" if evaluated else "",
+        "evaluated": evaluated,
         "evals_stand": same,
         "suites": [] if same else suites_cached(header.run, header.config),
     }
