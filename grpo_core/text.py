@@ -26,8 +26,8 @@ def format_bytes(count: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """0.125 is 12.5 %."""
-    return f"{100 * share:.1f} %"
+    """0.125 is 12.5 %, 0.05 is 5 %."""
+    return f"{round(100 * share, 1):g} %"
 
 
 def refuse_unstorable(value: Any) -> Any:

@@ -87,7 +87,7 @@ print(json.dumps({{
     "losses": fields()["algorithm.loss"].choices,
     "normalizations": [variant.label for _, variant in offered("")],
     "kinds": [label for _, kinds in kind_choices() for _, label in kinds],
-    "parameters": [spec.name for spec in param_specs("digits")],
+    "parameters": [spec.path for spec in param_specs("digits")],
     "method": method_words.training_method(algorithm),
     "loss": method_words.loss(algorithm),
     "normalization": method_words.normalization(algorithm),

@@ -107,7 +107,7 @@ def test_that_ranks_are_gone_in_vllm_is_no_cause_where_one_of_them_told_its_own(
         raise ExchangeError("vLLM failed while it was sampling: NCCL error 5")
 
     monkeypatch.setattr(Trainer, "_run", lost)
-    monkeypatch.setattr(Ranks, "told", lambda ranks: OutOfMemory("rank 1: out of memory"))
+    monkeypatch.setattr(Ranks, "reported", lambda ranks: OutOfMemory("rank 1: out of memory"))
     assert train_here(home, tmp_path / "out") == OutOfMemory.exit_status
     outcome = outcome_of(tmp_path / "out")
     assert (outcome["code"], outcome["message"]) == ("out_of_memory", "rank 1: out of memory")

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
-const SCRIPTS = new URL("../../platform/cohort/static/cohort/", import.meta.url);
+const SCRIPTS = new URL("../../platform/cohort/web/static/cohort/", import.meta.url);
 
 class Listeners {
   handlers = {};

@@ -98,13 +98,12 @@ def test_a_seam_that_no_longer_stands_is_not_drawn(maker: Maker, run: Run) -> No
 
 
 def test_phases_rates_and_memory_are_drawn_in_their_units(maker: Maker, run: Run, ask: Series) -> None:
-    """Of now and of a Cohort that wrote rollout."""
     rates = {"memory/peak_bytes": 2.5e9, "tokens_per_second/sample": 800.0, "tokens_per_second/update": 1500.0}
     add_steps(maker.attempt(run), [{"reward": 0.1}, {"reward": 0.2, **rates}])
     for row, seconds in zip(
         StepMetric.objects.filter(run=run).order_by("step"),
         (
-            {"rollout": 2.0, "reward": 0.5, "update": 1.0, "total": 4.0},
+            {"sample": 2.0, "reward": 0.5, "update": 1.0, "other": 0.5, "total": 4.0},
             {"sample": 1.0, "reward": 0.25, "logprobs": 0.5, "update": 0.75, "other": 0.5, "total": 3.0},
         ),
         strict=True,

@@ -58,7 +58,7 @@ class Disk:
         path = f"checkpoints/step-{step:06d}"
         folder = self.runs / "run-7" / f"attempt-{fence}" / path
         (folder / "sub").mkdir(parents=True)
-        (folder / "weights.bin").write_bytes(bytes([step]) * 1000)
+        (folder / "weights.txt").write_bytes(bytes([48 + step]) * 1000)
         (folder / "sub" / "state.json").write_text("{}")
         files = file_entries(folder)
         write_manifest(folder, CheckpointManifest(step=step, path=path, files=files, best=True, seconds=1.5))
@@ -88,9 +88,9 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def flip(folder: Path) -> None:
-    content = bytearray((folder / "weights.bin").read_bytes())
+    content = bytearray((folder / "weights.txt").read_bytes())
     content[500] ^= 1
-    (folder / "weights.bin").write_bytes(content)
+    (folder / "weights.txt").write_bytes(content)
 
 
 def forge(folder: Path) -> None:
@@ -132,7 +132,7 @@ def test_one_that_is_not_whole_here_is_fetched_or_passed_over_where_the_platform
 ) -> None:
     old, new = disk.write(2), disk.write(4, here=here, stored=True)
     if here:
-        (disk.folder(new) / "weights.bin").write_bytes(b"short")
+        (disk.folder(new) / "weights.txt").write_bytes(b"short")
     (chosen,) = disk.choose(new, old)
     assert chosen == disk.runs / "run-7" / "attempt-3" / "inputs" / "checkpoint-step-000004"
     assert (verify_checkpoint(chosen).step, verify_checkpoint(chosen).files) == (4, new.files)
@@ -188,7 +188,7 @@ def test_what_earlier_attempts_fetched_is_removed(disk: Disk) -> None:
     for fence in (1, 2, 4):
         folder = disk.runs / "run-7" / f"attempt-{fence}" / "inputs"
         (folder / "checkpoint-step-000002").mkdir(parents=True)
-        (folder / "checkpoint-step-000002" / "weights.bin.part").write_bytes(b"x")
+        (folder / "checkpoint-step-000002" / "weights.txt.part").write_bytes(b"x")
         (folder / "problems.jsonl").write_text("{}")
     disk.choose()
     assert fetched(disk) == ["attempt-4/inputs/checkpoint-step-000002"]
@@ -197,7 +197,7 @@ def test_what_earlier_attempts_fetched_is_removed(disk: Disk) -> None:
 
 def test_a_fetch_that_failed_makes_room_for_the_next(disk: Disk) -> None:
     old, new = disk.write(2, here=False, stored=True), disk.write(4, here=False, stored=True)
-    del disk.store.held[new.files["weights.bin"].sha256]
+    del disk.store.held[new.files["weights.txt"].sha256]
     disk.choose(new, old)
     assert fetched(disk) == ["attempt-3/inputs/checkpoint-step-000002"]
 
@@ -249,7 +249,7 @@ def test_another_node_goes_on_from_what_was_sent_before_a_pause(attempt: Attempt
     wait_for(lambda: Attempt.objects.filter(fence=2, resumed_step=3).exists(), "it resumes from step 3")
     fetched = other.folder.with_name("attempt-2") / "inputs" / "checkpoint-step-000003"
     assert verify_checkpoint(fetched).step == 3
-    assert (fetched / "weights.bin").read_bytes() == bytes([3]) * 20_000
+    assert (fetched / "weights.txt").read_bytes() == bytes([48 + 3]) * 20_000
     cancel(other)
     assert not fetched.exists()  # the next attempt looks for what an attempt wrote, and fetches what is not here
 
@@ -320,7 +320,7 @@ def test_a_file_that_is_not_as_recorded_is_given_up(
     attempt: Attempting, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     begun = attempt("checkpoints")
-    (begun.folder / "checkpoints" / "step-000003" / "weights.bin").write_bytes(content)
+    (begun.folder / "checkpoints" / "step-000003" / "weights.txt").write_bytes(content)
     pause(begun)
     assert stored(begun.run) == []
     assert "step 3" in caplog.text

@@ -312,7 +312,7 @@ def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
 
 
 def test_a_cancel_is_heard_while_files_do_not_come(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cohort.worker_api.api.attempt_inputs", fail)
+    monkeypatch.setattr("cohort.runs.attempts.attempt_inputs", fail)
     begun = attempt("finish")
     wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
     begun.cancel()
@@ -324,7 +324,7 @@ def test_a_cancel_is_heard_while_files_do_not_come(attempt: Attempting, monkeypa
 def test_a_finish_that_is_not_taken_keeps_the_attempt_alive(
     attempt: Attempting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cohort.worker_api.api.attempt_finish", fail)
+    monkeypatch.setattr("cohort.runs.attempts.attempt_finish", fail)
     begun = attempt("finish")
     wait_for(lambda: Attempt.objects.filter(acked_seq=17).exists(), "all records are stored")
     Attempt.objects.update(heartbeat_at=None)

@@ -1,22 +1,13 @@
 """`cohort audit`: check the log, sign it, give it another key, hand it on. Parses first; Django comes after."""
 
 import argparse
-import os
 import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django.db import connection
-
-from cohort.audit import keys, services
-from cohort.audit.models import LogCheckpoint
-from cohort.audit.tree import READ_ROWS
-from cohort.base.environment import environment
 from cohort.cli.embedded.home import Home, HomeError
-from cohort.evidence.keys import SigningKey, generate, load
-from grpo_core.errors import DataError
 
 if TYPE_CHECKING:
     from cohort.audit.check import Kept
@@ -116,6 +107,7 @@ def _make_key(arguments: argparse.Namespace) -> int:
 
 
 def _rotate(arguments: argparse.Namespace) -> int:
+    from cohort.audit.rotate import rotate
 
     key, row = rotate()
     print(f"The log is signed with another key; both have signed the checkpoint of {row.size:,} entries.")
@@ -124,6 +116,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    from cohort.audit.export import export
 
     count = export(Path(arguments.file))
     print(f"{count:,} entries in {arguments.file}, one a line; the checkpoint over them in {arguments.file}.checkpoint")
@@ -140,57 +133,3 @@ def _push(arguments: argparse.Namespace) -> int:
         failed += not outcome.good
         print(outcome.words, file=sys.stdout if outcome.good else sys.stderr)
     return 1 if failed else 0
-
-
-def export(path: Path) -> int:
-    """Write every entry up to a checkpoint made now, in the tree's order, its exact bytes and a line end each, and the
-    checkpoint beside it as `<path>.checkpoint`. Returns how many entries.
-
-    Raises DataError when one of the files exists or cannot be written.
-    """
-    head = services.checkpoint()
-    checkpoint_path = path.with_name(f"{path.name}.checkpoint")
-    statement = (
-        "SELECT entry.body FROM audit_auditleaf AS leaf JOIN audit_auditentry AS entry ON entry.id = leaf.entry_id "
-        "WHERE leaf.idx < %s ORDER BY leaf.idx"
-    )
-    count = 0
-    try:
-        with path.open("xb") as lines, connection.chunked_cursor() as cursor:
-            cursor.execute(statement, [head.size])
-            while rows := cursor.fetchmany(READ_ROWS):
-                count += len(rows)
-                lines.writelines(bytes(body) + b"\n" for (body,) in rows)
-            lines.flush()
-            os.fsync(lines.fileno())
-        with checkpoint_path.open("x", encoding="utf-8") as note:
-            note.write(head.note)
-    except FileExistsError as error:
-        raise DataError(f"{error.filename} is there already; give another name") from None
-    except OSError as error:
-        raise DataError(f"cannot write {error.filename or path}: {error.strerror}") from None
-    if count != head.size:
-        raise services.LogFault(f"{count:,} entries were found of the {head.size:,} of the checkpoint: see `check`")
-    return count
-
-
-def rotate() -> tuple[SigningKey, LogCheckpoint]:
-    """The key that signs from now on, and the checkpoint that both have signed. Raises KeyFault and LogFault."""
-    path = environment().signing_key_path
-    old = keys.signing_key()
-    new_path = keys.coming(path)
-    if new_path.exists() and load(new_path, old.name).vkey == old.vkey:  # the last rotation was cut after its statement
-        keys.rotation_finish(path)
-    elif new_path.exists():  # before it
-        new_path.unlink()
-    if keys.gone(path).exists():
-        services.checkpoint()
-        keys.gone(path).unlink()
-    services.checkpoint()  # by the old key alone, so that it is known to the log
-    new = generate(old.name)
-    new.write(new_path)
-    services.rotate_key(old=old, new=new)
-    keys.rotation_finish(path)
-    row = services.checkpoint()
-    keys.gone(path).unlink()
-    return new, row

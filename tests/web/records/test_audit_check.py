@@ -15,10 +15,10 @@ from cohort.audit import keys
 from cohort.audit import services as audit
 from cohort.audit.check import Kept, check
 from cohort.audit.models import AuditEntry, AuditLeaf, LogCheckpoint, LogKey
+from cohort.audit.rotate import rotate
 from cohort.audit.tree import LogFault, Peaks
 from cohort.base.environment import environment
 from cohort.cli import audit as command
-from cohort.cli.audit import rotate
 from cohort.evidence import tlog_proof
 from cohort.evidence.canonical import canonical, parse
 from cohort.evidence.checkpoint import parse as parse_checkpoint
