@@ -110,7 +110,7 @@ def checkpoint_of(run: RunDir, number: int) -> CheckpointManifest:
     """A whole checkpoint of two files; those of two steps share one of them."""
     folder = run.checkpoint_folder(step_folder(number))
     (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "same.bin").write_bytes(b"same" * 1000)
+    (folder / "sub" / "same.txt").write_bytes(b"same" * 1000)
     (folder / "weights.txt").write_bytes(bytes([48 + number]) * 20_000)
     path = str(folder.relative_to(run.path))
     checkpoint = CheckpointManifest(step=number, path=path, files=file_entries(folder))

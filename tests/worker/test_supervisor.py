@@ -312,7 +312,7 @@ def test_it_beats_and_obeys_while_a_batch_is_on_its_way(
 
 
 def test_a_cancel_is_heard_while_files_do_not_come(attempt: Attempting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cohort.runs.attempts.attempt_inputs", fail)
+    monkeypatch.setattr("cohort.worker_api.api._artifact", fail)
     begun = attempt("finish")
     wait_for(lambda: Attempt.objects.filter(heartbeat_at__isnull=False).exists(), "it beats between the tries")
     begun.cancel()
