@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                         choices=[
                             ("", "Takes runs"),
                             ("finish", "Takes no new run; what runs here ends here"),
-                            ("move", "Takes no new run; what runs here stops at a checkpoint and goes on elsewhere"),
+                            ("move", "Takes no new run; what runs here stops at a checkpoint and resumes elsewhere"),
                         ],
                         default="",
                         max_length=8,
