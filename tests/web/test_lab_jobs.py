@@ -30,7 +30,6 @@ from grpo_core.lab.job import Job
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabSample, result_of
 from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
-from grpo_core.protocol.messages import JobGiven
 from grpo_core.protocol.queues import LAB_QUEUE
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Rubric, Runner
@@ -39,7 +38,9 @@ from tests.factories.worker import NODE
 from tests.tables import cases
 from tests.web.conftest import PROBLEMS, R1_EXACT
 from tests.web.control import fresh, stop_clock
-from tests.web.worker_calls import Caller, refused
+from tests.web.worker_calls import Caller, JobCaller, refused
+from tests.web.worker_calls import claim_job as claim
+from tests.web.worker_calls import taken_job as taken
 from tests.worker.queues import take_all
 
 pytestmark = pytest.mark.django_db
@@ -50,18 +51,6 @@ PYTHON = {
 }
 TEXTS = {"texts": [{"prompt": "1+1", "answer": "2", "completion": "2"}]}
 SAMPLING = {"problems": 4, "group_size": 2}
-
-
-class JobCaller(Caller):
-    def __init__(self, given: JobGiven) -> None:
-        super().__init__(given.token)
-        self.at, self.fence = f"jobs/{given.job_id}", given.fence
-
-    def beat(self, fence: int | None = None, **more: Any) -> Any:
-        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, **more})
-
-    def finish(self, end: str, *, fence: int | None = None, **more: Any) -> Any:
-        return self.post(f"{self.at}/finish", {"fence": fence or self.fence, "end": end, "seconds": 1.5, **more})
 
 
 @pytest.fixture
@@ -78,16 +67,6 @@ def ask(ours: Project, alice: User) -> Callable[..., LabJob]:
 def expire() -> None:
     """The leases of all jobs are over."""
     LabJob.objects.update(lease_until=Now() - timedelta(seconds=1))
-
-
-def claim(node: Caller, *, job_id: int = 1, claim_id: str = "", info: Any = NODE) -> Any:
-    return node.post("jobs/claim", {"job_id": job_id, "claim_id": claim_id, "node": info.model_dump(mode="json")})
-
-
-def taken(node: Caller, **more: Any) -> JobGiven:
-    answer = claim(node, **more)
-    assert answer.status_code == 201, answer.content
-    return JobGiven.model_validate_json(answer.content)
 
 
 def result(spec: dict[str, Any] = RIGHT, *, completion: str = "2", count: int = 1) -> dict[str, Any]:

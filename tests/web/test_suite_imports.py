@@ -21,7 +21,7 @@ from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.evaluations.imports import BadImport, Found, Upload, read_uploads
+from cohort.evaluations.imports import BadImport, ToolResult, Upload, read_uploads
 from cohort.evaluations.imports.bounds import MAX_DOCUMENT_BYTES
 from cohort.runs.models import ImportedResult, Run
 from tests.factories.runs import Maker
@@ -59,7 +59,7 @@ def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> byt
     return buffer.getvalue()
 
 
-def read(*files: tuple[str, bytes]) -> list[Found]:
+def read(*files: tuple[str, bytes]) -> list[ToolResult]:
     return read_uploads([Upload(name, content) for name, content in files])[1]
 
 

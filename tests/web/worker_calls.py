@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from cohort.runs.models import Run
-from grpo_core.protocol.messages import ClaimReply, Refusal
+from grpo_core.protocol.messages import ClaimReply, JobGiven, Refusal
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
 
@@ -70,3 +70,25 @@ def run(maker: Maker) -> Run:
 @pytest.fixture
 def worker(run: Run, node: Caller) -> AttemptCaller:
     return AttemptCaller(claim(node, run))
+
+
+class JobCaller(Caller):
+    def __init__(self, given: JobGiven) -> None:
+        super().__init__(given.token)
+        self.at, self.fence = f"jobs/{given.job_id}", given.fence
+
+    def beat(self, fence: int | None = None, **more: Any) -> Any:
+        return self.post(f"{self.at}/heartbeat", {"fence": fence or self.fence, **more})
+
+    def finish(self, end: str, *, fence: int | None = None, **more: Any) -> Any:
+        return self.post(f"{self.at}/finish", {"fence": fence or self.fence, "end": end, "seconds": 1.5, **more})
+
+
+def claim_job(node: Caller, *, job_id: int = 1, claim_id: str = "", info: Any = NODE) -> Any:
+    return node.post("jobs/claim", {"job_id": job_id, "claim_id": claim_id, "node": info.model_dump(mode="json")})
+
+
+def taken_job(node: Caller, **more: Any) -> JobGiven:
+    answer = claim_job(node, **more)
+    assert answer.status_code == 201, answer.content
+    return JobGiven.model_validate_json(answer.content)

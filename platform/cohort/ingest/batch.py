@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from cohort.base.refusals import Refused
 from cohort.base.storable import storable_json
 from cohort.ingest.copy import RowFault, server_cursor
-from cohort.ingest.rows import LockedAttempt, store
+from cohort.ingest.rows import store
+from cohort.ingest.run_state import LockedAttempt
 from cohort.nodes.leases import StaleFence
 from cohort.runs.models import Attempt, AttemptState
 from grpo_core.records import types as records

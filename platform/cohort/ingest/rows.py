@@ -11,35 +11,20 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
-from django.db.models import F
-from django.db.models.functions import Coalesce, Least
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from cohort.ingest.buckets import buckets_store
 from cohort.ingest.copy import RowFault, Table
+from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, move_run
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
-from cohort.runs.standing import standing
-from cohort.runs.transitions import OWN_KINDS, run_move
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.transitions import OWN_KINDS
 from grpo_core.records import types as records
 
-PHASE_STATES: dict[str, RunState] = {
-    "evaluating_before": RunState.EVALUATING,
-    "training": RunState.TRAINING,
-    "evaluating_after": RunState.EVALUATING,
-}
-"""The other phases, loading and saving, leave the run's state as it is."""
-
-PHASE_WORDS = {
-    "loading": "loading model and data",
-    "evaluating_before": "evaluating before training",
-    "training": "training",
-    "evaluating_after": "evaluating after training",
-    "saving": "saving weights",
-}
-
+_FILES: TypeAdapter[dict[str, records.FileEntry]] = TypeAdapter(dict[str, records.FileEntry])
+_COMPONENTS: TypeAdapter[dict[str, records.ComponentScore]] = TypeAdapter(dict[str, records.ComponentScore])
 _STEPS = Table(StepMetric, "attempt", "run", "seq", "step", "at", "metrics", "seconds")
 _GROUPS = Table(
     Group,
@@ -63,11 +48,6 @@ _CHECKPOINTS = Table(
     Checkpoint,
     *("attempt", "run", "seq", "step", "at", "path", "files", "final", "best", "pinned", "seconds"),
 )
-_PLAN = Table(Run, "steps_total")
-
-_FILES: TypeAdapter[dict[str, records.FileEntry]] = TypeAdapter(dict[str, records.FileEntry])
-_COMPONENTS: TypeAdapter[dict[str, records.ComponentScore]] = TypeAdapter(dict[str, records.ComponentScore])
-
 _REMOVED = """
     UPDATE runs_checkpoint SET removed_at = statement_timestamp()
     FROM unnest(%s::int[], %s::text[]) AS gone (step, path)
@@ -99,20 +79,6 @@ _ADVANCE_STEP = f"""
         ), seconds_per_step)
     WHERE id = %s
 """
-
-
-@dataclass(frozen=True)
-class LockedAttempt:
-    """The attempt whose records these are, as read under the lock."""
-
-    attempt_id: int
-    run_id: int
-    fence: int
-    step: int
-    """The run's newest standing step, from which the next one rises."""
-    unbegun: bool
-    """The run has no first metrics yet."""
-    stalled: bool
 
 
 @dataclass
@@ -340,54 +306,8 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
         case records.EvalResult():
             _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
             EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
-        case records.PhaseStarted():
-            _phase(attempt, seq, record)
-        case records.Resumed():
-            _resumed(attempt, seq, record)
-
-
-def _phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted) -> None:
-    run = Run.objects.get(pk=attempt.run_id)
-    state = PHASE_STATES.get(record.phase)
-    if state is not None and state != run.state:
-        run_move(run=run, to=state, actor="trainer")
-    run.phase = record.phase
-    if run.phase == "training" and record.total is not None:
-        _PLAN.fit(seq, (record.total,))
-        run.steps_total = record.total
-    run.save(update_fields=["phase", "steps_total"])
-
-
-def _resumed(attempt: LockedAttempt, seq: int, record: records.Resumed) -> None:
-    """What earlier attempts recorded beyond the checkpoint is superseded; the run is where the checkpoint is."""
-    earlier = Checkpoint.objects.filter(
-        run=attempt.run_id, attempt__fence__lt=attempt.fence, final=False, step=record.step
-    )
-    if not standing(earlier).exists():
-        raise RowFault(
-            f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
-            "resume from",
-            code="no_such_checkpoint",
-        )
-    begun = StepMetric.objects.filter(attempt=attempt.attempt_id, seq__lt=seq).exists()
-    own = Attempt.objects.filter(pk=attempt.attempt_id, resumed_step=None)
-    if begun or not own.update(resumed_step=record.step):
-        raise RowFault(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
-    Attempt.objects.filter(run=attempt.run_id, fence__lt=attempt.fence).update(
-        valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
-    )
-    # The best was perhaps found beyond the checkpoint; then the one before it is the best again.
-    every = Checkpoint.objects.filter(run=attempt.run_id)
-    every.filter(best=True).update(best=False)
-    if record.best is not None:
-        again = standing(every.filter(step=record.best, final=False)).order_by("-attempt__fence").first()
-        if again is not None:
-            every.filter(pk=again.pk).update(best=True)
-    steps = standing(StepMetric.objects.filter(run=attempt.run_id)).order_by("step").values_list("metrics", flat=True)
-    first, latest = steps.first(), steps.reverse().first()
-    Run.objects.filter(pk=attempt.run_id).update(
-        step=record.step, first_metrics=first or {}, latest_metrics=latest or {}
-    )
+        case records.PhaseStarted() | records.Resumed():
+            move_run(attempt, seq, record)
 
 
 def _update_run(

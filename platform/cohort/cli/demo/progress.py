@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from cohort.ingest.rows import PHASE_WORDS
+from cohort.ingest.run_state import PHASE_WORDS
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 

@@ -3,6 +3,6 @@ files come from anywhere, are bounded before they are parsed, and what is odd in
 
 from cohort.evaluations.imports.bounds import BadImport
 from cohort.evaluations.imports.files import Upload, read_uploads
-from cohort.evaluations.imports.found import Found
+from cohort.evaluations.imports.tool_result import ToolResult
 
-__all__ = ["BadImport", "Found", "Upload", "read_uploads"]
+__all__ = ["BadImport", "ToolResult", "Upload", "read_uploads"]

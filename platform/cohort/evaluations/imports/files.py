@@ -7,7 +7,7 @@ from functools import cached_property
 
 from cohort.evaluations.imports import inspect_log, lm_eval
 from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES, BadImport, document
-from cohort.evaluations.imports.found import Found, name
+from cohort.evaluations.imports.tool_result import ToolResult, name
 
 MAX_RESULTS = 2000
 """Numbers of one import."""
@@ -24,7 +24,7 @@ class Upload:
         return hashlib.sha256(self.content).hexdigest()
 
 
-def read_uploads(uploads: Sequence[Upload]) -> tuple[Upload, list[Found]]:
+def read_uploads(uploads: Sequence[Upload]) -> tuple[Upload, list[ToolResult]]:
     """(the file that states the results, what it states). One log of Inspect, or one results file of
     lm-evaluation-harness with any number of its samples files. Raises BadImport."""
     if sum(len(upload.content) for upload in uploads) > MAX_UPLOAD_BYTES:
@@ -56,7 +56,7 @@ def read_uploads(uploads: Sequence[Upload]) -> tuple[Upload, list[Found]]:
     return head, numbers
 
 
-def _read(head: Upload) -> list[Found]:
+def _read(head: Upload) -> list[ToolResult]:
     if head.content.startswith(_ZIP):
         return inspect_log.read_zip(head.content, head.name)
     data = document(head.content, head.name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cohort.evaluations.imports.bounds import Archive, BadImport, document, parsed
-from cohort.evaluations.imports.found import Found, count, facts_of, finite, mapping, name, number, shown
+from cohort.evaluations.imports.tool_result import ToolResult, count, facts_of, finite, mapping, name, number, shown
 
 TOOL = "inspect"
 VERSIONS = (1, 2)
@@ -22,7 +22,7 @@ def is_log(data: Mapping[str, Any]) -> bool:
     return "eval" in data and "status" in data
 
 
-def read_zip(content: bytes, source: str) -> list[Found]:
+def read_zip(content: bytes, source: str) -> list[ToolResult]:
     """Raises BadImport."""
     archive = Archive(content, source)
     if "header.json" not in archive:
@@ -35,7 +35,7 @@ def read_zip(content: bytes, source: str) -> list[Found]:
     return read(header, source, samples=summaries)
 
 
-def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[Found]:
+def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[ToolResult]:
     """Every metric of every score. `samples` are its samples' summaries, where they stand apart. Raises BadImport."""
     version = data.get("version", 1)
     if version not in VERSIONS or isinstance(version, bool):
@@ -74,7 +74,7 @@ def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[F
             seen = _seen(items, label) if is_mean and facts.get("epochs", 1) == 1 else None
             higher = "better" if key == "accuracy" else ""
             numbers.append(
-                Found(TOOL, task, f"{label}/{key}", value, stderr if is_mean else None, n, higher, own, seen)
+                ToolResult(TOOL, task, f"{label}/{key}", value, stderr if is_mean else None, n, higher, own, seen)
             )
     if not numbers:
         raise BadImport(f"{source} holds no metric", code="no_metrics")

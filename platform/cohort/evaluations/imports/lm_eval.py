@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from cohort.evaluations.imports.bounds import MAX_LINE_BYTES, BadImport, parsed
-from cohort.evaluations.imports.found import Found, count, facts_of, finite, mapping, name, number
+from cohort.evaluations.imports.tool_result import ToolResult, count, facts_of, finite, mapping, name, number
 
 TOOL = "lm-evaluation-harness"
 _NOTHING = ("", " ", "N/A")
@@ -27,7 +27,7 @@ def is_results(data: Mapping[str, Any]) -> bool:
     return "results" in data and bool({"versions", "configs", "n-shot", "task_hashes"} & set(data))
 
 
-def read(data: Mapping[str, Any], source: str) -> list[Found]:
+def read(data: Mapping[str, Any], source: str) -> list[ToolResult]:
     """Every metric of every task. Raises BadImport."""
     facts = facts_of(data, _OF_THE_WHOLE) | facts_of(_part(data, "config", source), _OF_ITS_CONFIG)
     by_task = {
@@ -47,7 +47,7 @@ def read(data: Mapping[str, Any], source: str) -> list[Found]:
             plain = metric.partition(",")[0]
             says = raised.get(plain) if isinstance(raised, dict) else None
             higher_is = {True: "better", False: "worse"}.get(says, "") if isinstance(says, bool) else ""
-            numbers.append(Found(TOOL, task, metric, value, stderr, n, higher_is, own))
+            numbers.append(ToolResult(TOOL, task, metric, value, stderr, n, higher_is, own))
     if not numbers:
         raise BadImport(f"{source} holds no metric", code="no_metrics")
     return numbers
@@ -72,7 +72,7 @@ def is_samples(file_name: str) -> bool:
     return file_name.startswith("samples_") and file_name.endswith(".jsonl")
 
 
-def with_samples(numbers: Sequence[Found], file_name: str, content: bytes) -> list[Found]:
+def with_samples(numbers: Sequence[ToolResult], file_name: str, content: bytes) -> list[ToolResult]:
     """The results with what the file of samples gives for those of its task. Raises BadImport for a file of no task
     of theirs, one that is no list of samples, and one whose number of items is another than the results state."""
     stem = file_name.removeprefix("samples_").removesuffix(".jsonl")

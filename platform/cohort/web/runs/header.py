@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from cohort.base.formatting import exact
-from cohort.ingest.rows import PHASE_WORDS
+from cohort.ingest.run_state import PHASE_WORDS
 from cohort.nodes.models import Draining
 from cohort.records.after_seal.rules import Standing
 from cohort.records.models import Record

@@ -14,7 +14,7 @@ MOST_NAME = 200
 
 
 @dataclass(frozen=True)
-class Found:
+class ToolResult:
     tool: str
     task: str
     metric: str
