@@ -11,17 +11,152 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.web.accounts import views as accounts
 from cohort.web.accounts.forms import LoginForm
+from cohort.web.after_seal import public_views
+from cohort.web.after_seal import views as after_seal
+from cohort.web.audit import views as audit
+from cohort.web.cards import views as cards
+from cohort.web.catalog import reward_views, suite_views, task_views
+from cohort.web.catalog import views as catalog
+from cohort.web.diff import views as diff
+from cohort.web.lab import job_views
+from cohort.web.lab import views as lab
+from cohort.web.launch import form
+from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
+from cohort.web.records import views as records
+from cohort.web.review import views as review
+from cohort.web.runs import actions, again, downloads, imports, listing, page, queue
+from cohort.web.statements import views as statements
+from cohort.web.traces import views as traces
+
+_RECORD = "runs/<int:run_id>/record"
+_GROUP = "runs/<int:run_id>/groups/<int:group_id>"
+
+_accounts = [
+    path("", accounts.project_home, name="project_home"),
+    path("counts/", accounts.project_counts, name="project_counts"),
+    path("members/", accounts.member_list, name="member_list"),
+    path("members/<int:membership_id>/role/", accounts.member_role, name="member_role"),
+    path("members/<int:membership_id>/remove/", accounts.member_remove, name="member_remove"),
+]
+_nodes = [
+    path("", nodes.node_list, name="node_list"),
+    path("new/", nodes.node_new, name="node_new"),
+    path("<int:node_id>/", nodes.node_detail, name="node_detail"),
+    path("<int:node_id>/drain/", nodes.node_drain, name="node_drain"),
+    path("<int:node_id>/undrain/", nodes.node_undrain, name="node_undrain"),
+    path("<int:node_id>/rotate/", nodes.node_rotate, name="node_rotate"),
+    path("<int:node_id>/revoke/", nodes.node_revoke, name="node_revoke"),
+]
+_audit = [
+    path("", audit.entries, name="audit_list"),
+    path("entries.jsonl", audit.entries_jsonl, name="audit_jsonl"),
+    path("entries.csv", audit.entries_csv, name="audit_csv"),
+    path("<int:entry_id>/entry.json", audit.entry_body, name="audit_entry"),
+    path("<int:entry_id>/proof", audit.entry_proof, name="audit_proof"),
+]
+_runs = [
+    path("runs/", listing.run_list, name="run_list"),
+    path("runs/new/", form.run_new, name="run_new"),
+    path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
+    path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
+    path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
+    path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
+    path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
+    path("runs/<int:run_id>/evaluations/import/", imports.run_import, name="run_import"),
+    path("runs/<int:run_id>/attempts/", page.run_attempts, name="run_attempts"),
+    path("runs/<int:run_id>/logs/", page.run_logs, name="run_logs"),
+    path("runs/<int:run_id>/config/", page.run_config, name="run_config"),
+    path("runs/<int:run_id>/config.yaml", downloads.run_config_yaml, name="run_config_yaml"),
+    path("runs/<int:run_id>/metrics.csv", downloads.run_metrics_csv, name="run_metrics_csv"),
+    path("runs/<int:run_id>/events/", page.run_events, name="run_events"),
+    path("runs/<int:run_id>/submit/", actions.run_submit, name="run_submit"),
+    path("runs/<int:run_id>/cancel/", actions.run_cancel, name="run_cancel"),
+    path("runs/<int:run_id>/pause/", actions.run_pause, name="run_pause"),
+    path("runs/<int:run_id>/resume/", actions.run_resume, name="run_resume"),
+    path("runs/<int:run_id>/retry/", again.run_retry, name="run_retry"),
+    path("runs/<int:run_id>/extend/", again.run_extend, name="run_extend"),
+    path("runs/<int:run_id>/priority/", actions.run_priority, name="run_priority"),
+    path("runs/<int:run_id>/checkpoints/<int:checkpoint_id>/pin/", actions.checkpoint_pin, name="checkpoint_pin"),
+    path("queue/", queue.queue, name="queue"),
+    path("limits/", queue.limits, name="project_limits"),
+    path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
+    path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
+    path(
+        "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", review.sample_judge, name="sample_judge"
+    ),
+]
+_catalog = [
+    path("models/", catalog.base_model_list, name="base_model_list"),
+    path("models/new/", catalog.base_model_new, name="base_model_new"),
+    path("models/<int:pk>/", catalog.base_model_detail, name="base_model_detail"),
+    path("datasets/", catalog.dataset_list, name="dataset_list"),
+    path("datasets/new/", catalog.dataset_new, name="dataset_new"),
+    path("datasets/task/", task_views.task_dataset_new, name="task_dataset_new"),
+    path("datasets/<int:pk>/", catalog.dataset_detail, name="dataset_detail"),
+    path("suites/", suite_views.suite_list, name="suite_list"),
+    path("suites/new/", suite_views.suite_new, name="suite_new"),
+    path("suites/starters/", suite_views.suite_starters, name="suite_starters"),
+    path("suites/<int:pk>/", suite_views.suite_detail, name="suite_detail"),
+    path("suites/<int:pk>/new-version/", suite_views.suite_version_new, name="suite_version_new"),
+    path("rewards/", reward_views.verifier_list, name="verifier_list"),
+    path("rewards/new/", reward_views.verifier_new, name="verifier_new"),
+    path("rewards/component/", reward_views.component_fields, name="component_fields"),
+    path("rewards/check/", reward_views.component_check, name="component_check"),
+    path("rewards/<int:pk>/", reward_views.verifier_detail, name="verifier_detail"),
+    path("rewards/<int:pk>/new-version/", reward_views.verifier_version_new, name="verifier_version_new"),
+    path("rewards/<int:pk>/compare/", reward_views.verifier_compare, name="verifier_compare"),
+]
+_lab = [
+    path("lab/", lab.lab_home, name="lab_home"),
+    path("lab/draft/", lab.lab_draft, name="lab_draft"),
+    path("lab/try/", lab.verifier_try, name="verifier_try"),
+    path("lab/ask/", lab.lab_ask, name="lab_ask"),
+    path("lab/jobs/<int:job_id>/", job_views.lab_job, name="lab_job"),
+    path("lab/jobs/<int:job_id>/live/", job_views.lab_job_live, name="lab_job_live"),
+    path("lab/jobs/<int:job_id>/cancel/", job_views.lab_job_cancel, name="lab_job_cancel"),
+    path("lab/jobs/<int:job_id>/result.json", job_views.lab_job_result, name="lab_job_result"),
+    path("lab/jobs/<int:job_id>/groups/<int:at>/", job_views.lab_job_group, name="lab_job_group"),
+    path("rewards/<int:pk>/lab/", lab.verifier_lab, name="verifier_lab"),
+]
+_records = [
+    path("records/", records.record_list, name="record_list"),
+    path(f"{_RECORD}/card.zip", cards.card_download, name="card_download"),
+    path(f"{_RECORD}/<int:end>/card.zip", cards.card_download, name="card_of_end"),
+    path(f"{_RECORD}/<int:end>/<int:version>/card-<slug:audience>.zip", cards.card_download, name="card_for"),
+    path(f"{_RECORD}/verify.pyz", cards.verify_pyz, name="verify_pyz"),
+    path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),
+    path("runs/<int:run_id>/statements/", statements.run_statements, name="run_statements"),
+    path("runs/<int:run_id>/record/<int:end>/life/", after_seal.record_life, name="record_life"),
+    path("runs/<int:run_id>/record/<int:end>/public/", after_seal.record_public, name="record_public"),
+    path("records/compare/", diff.record_compare, name="record_compare"),
+    path("runs/<int:run_id>/record/", records.record_detail, name="record_detail"),
+    path("runs/<int:run_id>/record/<int:end>/", records.record_detail, name="record_of_end"),
+    path(f"{_GROUP}/samples/<int:index>/proof.json", traces.sample_proof, name="sample_proof"),
+    path(f"{_GROUP}/redact/", traces.samples_redact_page, name="samples_redact"),
+    path("retention/", traces.retention, name="retention"),
+]
+# The signed heads of the log are open to anyone; only the server's own entries are not.
+_log = [
+    path("", audit.log_page, name="log_page"),
+    path("checkpoint", audit.log_checkpoint, name="log_checkpoint"),
+    path("checkpoints", audit.log_checkpoints, name="log_checkpoints"),
+    path("keys.json", audit.log_keys, name="log_keys"),
+    path("server/", audit.entries, name="log_server"),
+    path("server/entries.jsonl", audit.entries_jsonl, name="log_server_jsonl"),
+    path("server/entries.csv", audit.entries_csv, name="log_server_csv"),
+    path("server/<int:entry_id>/entry.json", audit.entry_body, name="log_server_entry"),
+    path("server/<int:entry_id>/proof", audit.entry_proof, name="log_server_proof"),
+]
 
 _project: list[URLPattern | URLResolver] = [
-    path("", include("cohort.web.accounts.urls")),
-    path("nodes/", include("cohort.web.nodes.urls")),
-    path("audit/", include("cohort.web.audit.urls")),
-    path("", include("cohort.web.runs.urls")),
-    path("", include("cohort.web.catalog.urls")),
-    path("", include("cohort.web.lab.urls")),
-    path("", include("cohort.web.records.urls")),
-    path("", include("cohort.web.traces.urls")),
+    *_accounts,
+    path("nodes/", include(_nodes)),
+    path("audit/", include(_audit)),
+    *_runs,
+    *_catalog,
+    *_lab,
+    *_records,
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -32,10 +167,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("projects/", accounts.project_list, name="project_list"),
     path("projects/new/", accounts.project_new, name="project_new"),
     path("p/<slug:slug>/", include(_project)),
-    path("log/", include("cohort.web.audit.log_urls")),
+    path("log/", include(_log)),
     path("verify/", verify_page.verify_page, name="verify_page"),
     path("verify/verify.pyz", verify_page.verify_pyz, name="verify_pyz"),
-    path("c/", include("cohort.web.after_seal.public_urls")),
+    path("c/<str:token>/", public_views.public_card_page, name="public_card"),
+    path("c/<str:token>/card.zip", public_views.public_card_download, name="public_card_download"),
     path("api/worker/v1/", include("cohort.worker_api.urls")),
     path("healthz", accounts.healthz, name="healthz"),
 ]

@@ -1,6 +1,0 @@
-from django.apps import AppConfig
-
-
-class WebConfig(AppConfig):
-    name = "cohort.web"
-    label = "web"
