@@ -20,8 +20,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel, ModelSource
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
-from grpo_core.training.plan import row_facts
-from grpo_core.training.single import SingleTraining
+from grpo_core.training.single import SingleTraining, row_facts
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from grpo_core.advantages.base import Estimator, Scale, Scaling
 from grpo_core.advantages.gae import CriticConfig
-from grpo_core.specs.collect import specs_in
-from grpo_core.specs.fields import Count, NotNegative, Part
+from grpo_core.specs.fields import Count, NotNegative, Part, specs_in
 
 _ALL = sorted(specs_in("grpo_core.advantages", Estimator), key=lambda spec: spec.name != "group")
 ESTIMATORS: dict[str, Estimator] = {spec.name: spec for spec in _ALL if spec.chosen_by == "advantage"}

@@ -124,7 +124,7 @@ def _model_alone(options: argparse.Namespace) -> int:
     _use_threads(options.threads)
 
     from grpo_core.config.run import EngineConfig, ModelConfig
-    from grpo_core.distributed.device import pick_device
+    from grpo_core.distributed.environment import pick_device
     from grpo_core.evaluate.suites.load import load_suites
     from grpo_core.evaluate.task import Manner
     from grpo_core.model.load import find_model, load_model

@@ -117,7 +117,7 @@ def _device(rubric: "Rubric") -> str:
     """torch is loaded only where weights are."""
     if not any(part.kind.mode == "model" for part in rubric.parts):
         return "cpu"
-    from grpo_core.distributed.device import pick_device
+    from grpo_core.distributed.environment import pick_device
 
     return str(pick_device("auto"))
 

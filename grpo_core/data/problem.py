@@ -1,7 +1,13 @@
 """What a policy is asked: one problem with its reference answer."""
 
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from grpo_core.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +20,54 @@ class Problem:
     answer: str
     meta: dict[str, Any] = field(default_factory=dict)
     """Whatever else the file said of the problem; no part of training looks at it."""
+
+
+def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """(train, held out), both in the order given; exactly `count` are held out.
+
+    Which ones is decided by SHA-256 of seed and prompt, so the choice does not depend on the file's order, and equal
+    prompts (white space aside) stay on one side. Raises DataError when nothing would be left to train on, or when
+    repeated prompts make exactly `count` impossible.
+    """
+    if count >= len(problems):
+        raise DataError(
+            f"cannot hold out {count} of {len(problems)} problems: nothing would be left to train on; "
+            "lower eval.holdout or give eval.path"
+        )
+    together: dict[str, list[int]] = {}
+    for index, problem in enumerate(problems):
+        together.setdefault(" ".join(problem.prompt.split()), []).append(index)
+    held: set[int] = set()
+    for prompt in sorted(together, key=lambda prompt: _rank(prompt, seed)):
+        if len(held) + len(together[prompt]) <= count:
+            held.update(together[prompt])
+    if len(held) < count:
+        raise DataError(
+            f"cannot hold out exactly {count} problems: repeated prompts must stay on one side; "
+            f"the nearest below is eval.holdout {len(held)}"
+        )
+    train = [problem for index, problem in enumerate(problems) if index not in held]
+    return train, [problem for index, problem in enumerate(problems) if index in held]
+
+
+def _rank(prompt: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}\n{prompt}".encode()).digest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the file's bytes, as hex."""
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+
+def problems_digest(problems: Iterable[Problem]) -> str:
+    """SHA-256 of what is trained or evaluated on, in order: per problem one line `["id","prompt","answer"]` of JSON
+    in UTF-8 without spaces, ended by a newline."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        line = json.dumps([problem.id, problem.prompt, problem.answer], ensure_ascii=False, separators=(",", ":"))
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()

@@ -13,8 +13,7 @@ from statistics import mean, stdev
 import torch
 
 from grpo_core.config.run import RunConfig
-from grpo_core.distributed.causes import known_cause
-from grpo_core.distributed.ranks import Ranks
+from grpo_core.distributed.ranks import Ranks, known_cause
 from grpo_core.errors import GrpoError, OutOfMemory
 from grpo_core.evaluate.task import manner_of
 from grpo_core.records.estimate import MEMORY, SECONDS, Estimate
@@ -22,13 +21,13 @@ from grpo_core.rollout.make import make_rollout
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.progress import Progress
 from grpo_core.stats import nearly_equal
-from grpo_core.stats.shares import wilson
+from grpo_core.stats.quantiles import wilson
 from grpo_core.trainer.inputs import Inputs, load_inputs
 from grpo_core.trainer.learn import learn
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import peak_bytes, settling
-from grpo_core.training.make import make_training
+from grpo_core.training.single import make_training
 
 Check = Callable[[], None]
 PHASES = ("sample", "reward", "logprobs", "update")

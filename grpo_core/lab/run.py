@@ -233,7 +233,7 @@ def _runner(rubric: Rubric, job: Job, base: Path) -> Runner:
 def _device(job: Job) -> str:
     if job.device == "cpu":
         return "cpu"
-    from grpo_core.distributed.device import pick_device
+    from grpo_core.distributed.environment import pick_device
 
     return str(pick_device(job.device))
 

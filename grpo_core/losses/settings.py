@@ -8,8 +8,7 @@ from grpo_core.losses.base import Loss
 from grpo_core.losses.dppo import DppoConfig
 from grpo_core.losses.sapo import SapoConfig
 from grpo_core.losses.vespo import VespoConfig
-from grpo_core.specs.collect import specs_in
-from grpo_core.specs.fields import NotNegative, Part, Positive, Share
+from grpo_core.specs.fields import NotNegative, Part, Positive, Share, specs_in
 
 LOSSES: dict[str, Loss] = {
     spec.name: spec for spec in sorted(specs_in("grpo_core.losses", Loss), key=lambda spec: spec.name != "clip")

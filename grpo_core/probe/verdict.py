@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from grpo_core.probe.report import Calibration, ClassResult, Rule, Shares, Verdict
-from grpo_core.stats.shares import wilson
+from grpo_core.stats.quantiles import wilson
 
 HALF = 0.5 + 1e-9
 """A completion is paid when it earns more than half of what a right answer earns. Exactly half is not: the form alone

@@ -9,7 +9,7 @@ from grpo_core.rewards.code import params as code
 from grpo_core.rewards.judge import kind as judge
 from grpo_core.rewards.models import process, reward_model
 from grpo_core.rewards.python import gym, python_function
-from grpo_core.specs.collect import specs_in
+from grpo_core.specs.fields import specs_in
 
 _IN_FOLDERS = (reward_model.SPEC, process.SPEC, judge.SPEC, python_function.SPEC, gym.SPEC, code.SPEC)
 KINDS: dict[str, Kind] = {spec.name: spec for spec in (*specs_in("grpo_core.rewards.kinds", Kind), *_IN_FOLDERS)}

@@ -5,6 +5,7 @@ a kind runs is its mode: rules inline, slow rules in subprocesses (`subprocess_p
 that the kind opens. Trouble of the infrastructure is tried again.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
@@ -13,11 +14,38 @@ from grpo_core.data.problem import Problem
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Scorer, ScoreRequest
 from grpo_core.rewards.python.session import shared_sandbox
-from grpo_core.rewards.retries import with_retries
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
 from grpo_core.rewards.scoring import ruled
 from grpo_core.rewards.subprocess_pool import Pool
 from grpo_core.runtime.watchdog import doing
+
+FIRST_PAUSE = 0.25
+"""Seconds before the first new try; every further pause is twice as long."""
+_TICK = 0.1
+
+Attempt = Callable[[Sequence[ScoreRequest]], Sequence[ComponentScore]]
+
+
+def with_retries(
+    samples: Sequence[ScoreRequest], attempt: Attempt, *, retries: int, check: Callable[[], None]
+) -> list[ComponentScore]:
+    """One score each, in order, after at most `retries` more tries of those with an infrastructure error."""
+    scores = list(attempt(samples))
+    for again in range(retries):
+        indices = [position for position, score in enumerate(scores) if score.error_class == "infra"]
+        if not indices:
+            break
+        _wait(FIRST_PAUSE * 2**again, check)
+        for index, score in zip(indices, attempt([samples[position] for position in indices]), strict=True):
+            scores[index] = score.model_copy(update={"tries": scores[index].tries + score.tries})
+    return scores
+
+
+def _wait(seconds: float, check: Callable[[], None]) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        check()
+        time.sleep(min(left, _TICK))
 
 
 class Runner:

@@ -15,6 +15,15 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from grpo_core.errors import ModelError
 
 
+def compact_rows(wanted_B: Tensor) -> Tensor:
+    """Which of the present places each new place takes over: the wanted ones of the front stay where they are, and the
+    last wanted ones fill the gaps between them. `wanted_B` is bool, on the CPU."""
+    count = int(wanted_B.sum())
+    keep = torch.arange(count)
+    keep[~wanted_B[:count]] = wanted_B[count:].nonzero()[:, 0] + count
+    return keep
+
+
 class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """One layer's keys and values in buffers larger than what they hold; `keys` and `values` are views of them."""
 

@@ -8,8 +8,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.local import LocalRollout
-from grpo_core.rollout.policy_snapshot import SnapshotRollout
-from grpo_core.rollout.ranked import RankedRollout
+from grpo_core.rollout.policy_snapshot import RankedRollout, SnapshotRollout
 
 
 def make_rollout(

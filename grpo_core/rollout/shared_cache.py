@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from grpo_core.model.attention import attending, ours
-from grpo_core.rollout.compaction import compact_rows
+from grpo_core.rollout.cache import compact_rows
 
 FIRST_ROOM = 64
 """Tokens that a row has room for at first; doubled whenever it is full."""

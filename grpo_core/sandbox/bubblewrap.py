@@ -11,8 +11,7 @@ from grpo_core.runtime import cgroups
 from grpo_core.sandbox import seccomp
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
 from grpo_core.sandbox.reaper_client import Dropped, drop
-from grpo_core.sandbox.spec import BoxSpec, Recipe, rlimits
-from grpo_core.sandbox.texts import CHANNEL_TEXT, FLAGS, HASHES
+from grpo_core.sandbox.spec import CHANNEL_TEXT, FLAGS, HASHES, BoxSpec, Recipe, rlimits
 
 PROGRAM = "/box/program.py"
 INFO, SECCOMP, FIRST_FILE = 4, 5, 6

@@ -13,8 +13,7 @@ from grpo_core.sandbox import seccomp
 from grpo_core.sandbox.bubblewrap import seen
 from grpo_core.sandbox.python_files import PACKAGES, PythonFiles, package_files, package_roots, python_files
 from grpo_core.sandbox.reaper_client import Dropped, drop
-from grpo_core.sandbox.spec import BoxSpec, Recipe, rlimits
-from grpo_core.sandbox.texts import CHANNEL_TEXT, FLAGS, HASHES, LANDLOCK_CHILD
+from grpo_core.sandbox.spec import CHANNEL_TEXT, FLAGS, HASHES, LANDLOCK_CHILD, BoxSpec, Recipe, rlimits
 
 SPARE_PROCESSES = 1024
 """Kept free above all tasks of the machine for the processes of boxes, where the kernel counts them together."""

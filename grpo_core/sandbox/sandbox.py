@@ -18,8 +18,7 @@ from grpo_core.sandbox.box import NONCE, Box, Launched, Watch
 from grpo_core.sandbox.limits import Limits, Ran
 from grpo_core.sandbox.reaper_client import ReaperClient
 from grpo_core.sandbox.report import Report
-from grpo_core.sandbox.spec import Backend, BoxSpec, Recipe
-from grpo_core.sandbox.texts import LAUNCHER
+from grpo_core.sandbox.spec import LAUNCHER, Backend, BoxSpec, Recipe
 
 LAUNCH_SECONDS = 60.0
 """A box that does not stand by then is trouble of ours."""

@@ -1,10 +1,22 @@
 """What the fields of configs and parameters are made of: the base class and the number types. Loads no torch."""
 
-from typing import Annotated, Any, Final, Literal
+import importlib
+import pkgutil
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from grpo_core.text import refuse_unstorable
+
+Spec = TypeVar("Spec")
+
+
+def specs_in(package: str, kind: type[Spec]) -> list[Spec]:
+    """SPEC of each module of the package that has one of this kind, by the modules' names."""
+    names = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    declared = [getattr(importlib.import_module(f"{package}.{name}"), "SPEC", None) for name in sorted(names)]
+    return [spec for spec in declared if isinstance(spec, kind)]
+
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]  # more is a slip, and three thousand million fits no column
 CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]

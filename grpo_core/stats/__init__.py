@@ -6,13 +6,20 @@ Scores lie in 0 to 1; differences are after − before. Formulas and sources: do
 
 from grpo_core.stats.bootstrap import Bootstrap, bootstrap
 from grpo_core.stats.clustered import Clustered, clustered, clustered_error, effective_n
-from grpo_core.stats.equal import EQUAL_TOLERANCE, nearly_equal
-from grpo_core.stats.families import benjamini_hochberg, holm
 from grpo_core.stats.inferiority import Evidence, HigherIs, NonInferiority, non_inferiority, verdict
-from grpo_core.stats.paired import Paired, detectable, mcnemar_exact, paired
-from grpo_core.stats.quantiles import Z95, Z95_ONE_SIDED, student_p, student_t
-from grpo_core.stats.score_test import tango_lower, tango_z
-from grpo_core.stats.shares import Interval, none_of, wilson
+from grpo_core.stats.paired import (
+    EQUAL_TOLERANCE,
+    Paired,
+    benjamini_hochberg,
+    detectable,
+    holm,
+    mcnemar_exact,
+    nearly_equal,
+    paired,
+    tango_lower,
+    tango_z,
+)
+from grpo_core.stats.quantiles import Z95, Z95_ONE_SIDED, Interval, none_of, student_p, student_t, wilson
 
 __all__ = [
     "EQUAL_TOLERANCE",

@@ -6,7 +6,74 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_core.stats.quantiles import Z80, Z95, Z95_ONE_SIDED
-from grpo_core.stats.score_test import tango_lower
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment (1979, Scandinavian Journal of Statistics 6), in the order given: refusing
+    adjusted values above α keeps the chance of any false finding in the family at α or less."""
+    adjusted = [0.0] * len(p)
+    highest = 0.0
+    for rank, index in enumerate(_ascending(p)):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def benjamini_hochberg(p: Sequence[float]) -> list[float]:
+    """Benjamini and Hochberg's step-up adjustment (1995, JRSS B 57), in the order given: taking adjusted values up
+    to q keeps the expected share of false findings among those taken at q or less, for independent tests."""
+    adjusted = [0.0] * len(p)
+    lowest = 1.0
+    for rank, index in reversed([*enumerate(_ascending(p), start=1)]):
+        lowest = min(lowest, len(p) / rank * p[index])
+        adjusted[index] = lowest
+    return adjusted
+
+
+def _ascending(p: Sequence[float]) -> list[int]:
+    if not all(0 <= p_value <= 1 for p_value in p):
+        raise ValueError("p-values lie between 0 and 1")
+    return sorted(range(len(p)), key=lambda index: p[index])
+
+
+def tango_z(fixed: int, broken: int, n: int, difference: float) -> float:
+    """Score statistic of the hypothesis that the true difference (fixed − broken)/n is `difference`, in (−1, 1)
+    (Tango 1998, Statistics in Medicine 17: the share of broken ones is estimated under the hypothesis). Infinite
+    where the hypothesis leaves no variance."""
+    a = 2 * n
+    b = -fixed - broken + (2 * n - fixed + broken) * difference
+    c = -broken * difference * (1 - difference)
+    q = (math.sqrt(b * b - 4 * a * c) - b) / (2 * a)
+    distance = fixed - broken - n * difference
+    variance = n * (2 * q + difference * (1 - difference))
+    if variance > 0:
+        return distance / math.sqrt(variance)
+    return math.copysign(math.inf, distance) if distance else 0.0
+
+
+def tango_lower(fixed: int, broken: int, n: int, z: float) -> float:
+    """The smallest difference that the test does not refuse at `z`: with z = 1.645 the one-sided 95 % bound. The upper
+    bound is −tango_lower(broken, fixed, n, z)."""
+    low, high = -1.0, (fixed - broken) / n
+    for _ in range(60):
+        middle = (low + high) / 2
+        if tango_z(fixed, broken, n, middle) > z:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+EQUAL_TOLERANCE = 1e-6
+"""Rewards of a group whose largest and smallest differ by no more than this, relative to their size where that is
+above 1, count as equal. Testing the spread and not the standard deviation keeps float noise in equal rewards from
+being blown up by a tiny eps."""
+
+
+def nearly_equal(values: Sequence[float]) -> bool:
+    """Whether rewards count as equal (`EQUAL_TOLERANCE`), so that there is nothing to learn from them."""
+    highest, lowest = max(values), min(values)
+    return highest - lowest <= EQUAL_TOLERANCE * max(1.0, abs(highest), abs(lowest))
 
 
 @dataclass(frozen=True, slots=True)

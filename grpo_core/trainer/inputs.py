@@ -13,10 +13,9 @@ from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.run import RunConfig
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.loaders import load_problems
-from grpo_core.data.problem import Problem
+from grpo_core.data.problem import Problem, holdout
 from grpo_core.data.prompts import Encoded, encode_problems
-from grpo_core.data.split import holdout
-from grpo_core.distributed.device import pick_device
+from grpo_core.distributed.environment import pick_device
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.suites.load import Suite, load_suites

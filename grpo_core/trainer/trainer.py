@@ -15,8 +15,7 @@ from pathlib import Path
 import torch
 
 from grpo_core.config.run import RunConfig
-from grpo_core.distributed.causes import Defect, known_cause
-from grpo_core.distributed.ranks import Ranks
+from grpo_core.distributed.ranks import Defect, Ranks, known_cause
 from grpo_core.errors import ExchangeError, GrpoError, Interrupted
 from grpo_core.evaluate.task import manner_of
 from grpo_core.evaluate.text_report import Measured, log_line
@@ -53,7 +52,7 @@ from grpo_core.trainer.recorder import RunRecorder, traces
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
-from grpo_core.training.make import make_training
+from grpo_core.training.single import make_training
 
 
 class Trainer:

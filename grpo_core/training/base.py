@@ -9,6 +9,14 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from grpo_core.training.logprob_pass import CachedLogprobs
+from contextlib import nullcontext
+
+import torch
+
+
+def products(kind: str, device: torch.device) -> AbstractContextManager[object]:
+    """Within it, models compute as engine.autocast `kind` says."""
+    return nullcontext() if kind == "none" else torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from grpo_core.model.layout import plan_rows
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_terms
-from grpo_core.model.precision import products
 from grpo_core.runtime.clock import timed
 from grpo_core.runtime.watchdog import doing
-from grpo_core.training.base import TrainRow
+from grpo_core.training.base import TrainRow, products
 from grpo_core.training.critic import Critic
 from grpo_core.training.reference import Reference
 

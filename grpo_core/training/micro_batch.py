@@ -7,26 +7,125 @@ can be formed while the logits are there; else asked once.
 Shapes: N completion tokens of the micro-batch, row after row; small n for a portion.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from grpo_core.algo.correction import sampler_correction
+from grpo_core.algo.correction import SamplerFacts, merged, sampler_correction
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.algo.masks import high_entropy_keep, off_policy_keep
-from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.algorithm import AlgorithmConfig, CorrectionConfig
 from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.losses.base import Tokens
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_loss
-from grpo_core.model.precision import products
-from grpo_core.training.base import TrainRow
+from grpo_core.training.base import TrainRow, products
 from grpo_core.training.logprob_pass import CachedLogprobs, keep
-from grpo_core.training.metric_sums import MetricSums
-from grpo_core.training.mismatch import Mismatch
+
+# How far the sampler's probabilities are from the trainer's in one step, and the weights that correct for it. Keeps
+# each row's weights from the first time it is seen, so that later passes (μ > 1) use the same.
+
+
+class Mismatch:
+    """One step's comparison of sampler and trainer, over this rank's rows."""
+
+    def __init__(self, config: CorrectionConfig, *, stale: bool = False) -> None:
+        """`stale`: whether rows of an earlier step are compared too: no ratio of the loss is to their sampler."""
+        self.config = config
+        self._stale = stale
+        self.known: dict[int, Tensor] = {}
+        """What each token's policy loss is multiplied by, of the rows seen so far, on the CPU."""
+        self._facts: list[SamplerFacts] = []
+
+    def admits(self, index: int, row: TrainRow, old_T: Tensor) -> bool:
+        """Compare one row; False when it is to be left out. A row without the sampler's numbers is let in, and one from
+        an earlier step where its old log-probabilities are the sampler's: there is nothing to compare."""
+        if row.sampler_logprobs is None or not self.compares(row):
+            self.known[index] = torch.ones(len(row.completion))
+            return True
+        sampler_T = torch.tensor(row.sampler_logprobs, dtype=torch.float64)
+        correction = sampler_correction(
+            old_T, sampler_T, torch.zeros(len(sampler_T), dtype=torch.long), rows=1, config=self.config
+        )
+        self.known[index] = correction.weights_N
+        self._facts.append(correction.facts)
+        return bool(correction.keep_R[0])
+
+    def compares(self, row: TrainRow) -> bool:
+        """Whether the row's sampler is another than the policy before the update."""
+        return row.sampler_logprobs is not None and (self._stale or not row.stale)
+
+    def look(self, rows: Sequence[TrainRow], indices: Sequence[int], old: Mapping[int, Tensor]) -> None:
+        """Compare the rows that have not been seen."""
+        for index in indices:
+            if index not in self.known:
+                self.admits(index, rows[index], old[index])
+
+    def metrics(self, ranks: Ranks) -> dict[str, float]:
+        """The raw ratios over all ranks' rows that went through the model; empty when there was none."""
+        facts = merged(SamplerFacts(**part) for part in ranks.gather(asdict(merged(self._facts))))
+        if facts.tokens == 0:
+            return {}
+        metrics = {
+            "sampling/importance_ratio/mean": facts.ratio_sum / facts.tokens,
+            "sampling/importance_ratio/min": facts.ratio_min,
+            "sampling/importance_ratio/max": facts.ratio_max,
+            "sampling/logp_difference/mean": facts.difference_sum / facts.tokens,
+            "sampling/logp_difference/max": facts.difference_max,
+        }
+        if self.config.mode == "token_truncate":
+            metrics["sampling/truncated_share"] = facts.truncated_tokens / facts.tokens
+        if self.config.mode == "sequence_mask":
+            metrics["sampling/dropped_share"] = facts.dropped_rows / facts.rows
+        return metrics
+
+
+# What the passes of one step add up to, and the metrics made of it. Sums and counts only, so that ranks and
+# micro-batches can be added up and a mean is never taken of means. docs/metrics.md tells each metric.
+
+
+@dataclass
+class MetricSums:
+    """Sums of this rank; `add` names them freely."""
+
+    sums: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("loss", "tokens", "rows", "kl", "clipped_low", "clipped_high", "entropy", "off_policy", "value_loss"), 0.0
+        )
+    )
+
+    def add(self, **values: float) -> None:
+        for name, value in values.items():
+            self.sums[name] += value
+
+
+def update_metrics(
+    metric_sums: MetricSums, config: RunConfig, ranks: Ranks, *, updates: int, used_tokens: int, clips: bool, kl: bool
+) -> dict[str, float]:
+    """The step's metrics from all ranks' sums. `updates` optimiser updates were made, each token of the `used_tokens`
+    was looked at μ times; `clips`: the ratio could leave 1, so that clip ratios mean something; `kl`: a divergence was
+    measured."""
+    total = ranks.sums(metric_sums.sums)
+    algorithm = config.algorithm
+    metrics = {"loss": total["loss"] / updates}
+    looked = max(used_tokens * algorithm.inner_iterations, 1)
+    if kl and total["tokens"]:
+        metrics["kl"] = total["kl"] / total["tokens"]
+        metrics["kl_per_completion"] = total["kl"] / total["rows"]
+    if clips:
+        metrics["clip_ratio/low_mean"] = total["clipped_low"] / looked
+        metrics["clip_ratio/high_mean"] = total["clipped_high"] / looked
+    if algorithm.entropy_coef > 0 and total["tokens"]:
+        metrics["policy_entropy"] = total["entropy"] / total["tokens"]
+    if algorithm.off_policy_threshold is not None:
+        metrics["off_policy_share"] = total["off_policy"] / looked
+    if algorithm.estimator.critic:
+        metrics["value_loss"] = total["value_loss"] / updates
+    return metrics
 
 
 def by_token(algorithm: AlgorithmConfig) -> bool:

@@ -12,8 +12,8 @@ from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import adapters_off
-from grpo_core.model.precision import products
 from grpo_core.runtime.clock import timed
+from grpo_core.training.base import products
 from grpo_core.training.trainable import fit
 
 

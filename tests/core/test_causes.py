@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core.distributed.causes import known_cause
-from grpo_core.distributed.ranks import Ranks
+from grpo_core.distributed.ranks import Ranks, known_cause
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import client, engine

@@ -19,7 +19,7 @@ from grpo_core.model.layout import plan_micro_batches, plan_rows
 from grpo_core.model.layout_choice import check_layout, resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs, completion_loss, completion_terms
-from grpo_core.model.precision import products
+from grpo_core.training.base import products
 from tests.tables import cases
 
 from .families import families

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from grpo_core.cli.main import main
 from grpo_core.config.run import ModelConfig
-from grpo_core.distributed.device import pick_device
+from grpo_core.distributed.environment import pick_device
 from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import file_entries, read_manifest, verify_checkpoint, write_manifest
 from grpo_core.files.weights import check_model_file

@@ -10,8 +10,8 @@ from torch import nn
 from grpo_core.errors import NotFinite
 from grpo_core.rollout import draw_tokens
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.batching import Limits, plan_batches
 from grpo_core.rollout.draw_tokens import BLOCK, TokenDrawer, inverse_cdf, inverse_cdf_blocks, keep_likely
+from grpo_core.rollout.local import Limits, plan_batches
 from tests.tables import cases
 
 

@@ -32,7 +32,7 @@ from cohort.evidence.verify.check import Beside
 from cohort.evidence.verify.opened import OUTSIDE
 from cohort.evidence.verify.record import schema
 from grpo_core.config.yaml_text import dump_yaml
-from grpo_core.records.leaves import leaf
+from grpo_core.records.commitments import leaf
 
 ORIGIN = "cohort.example/log"
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")

@@ -27,7 +27,7 @@ from cohort.runs.attempts import attempt_inputs
 from cohort.runs.models import Run
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.evaluate.attacks import ATTACKS
+from grpo_core.evaluate.item import ATTACKS
 from grpo_core.evaluate.suites import load_suites, starters
 from tests.factories.runs import Maker
 from tests.factories.suites import CHOICES, HARMFUL, ITEMS, add_suite, upload

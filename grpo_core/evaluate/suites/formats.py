@@ -10,8 +10,7 @@ from itertools import islice
 from grpo_core.config.evaluation import Category, HigherIs, ScorerConfig
 from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate.attacks import ATTACKS, SLICE
-from grpo_core.evaluate.item import SuiteItem
+from grpo_core.evaluate.item import ATTACKS, SLICE, SuiteItem
 from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites import bfcl, choices, mathematics
 from grpo_core.evaluate.suites.reader import items_jsonl, scan_items

@@ -16,8 +16,7 @@ import rfc8785
 
 from grpo_core.data.lines import Line, kind_of, lines_of, shown
 from grpo_core.errors import DataError
-from grpo_core.evaluate.attacks import ATTACKS, SLICE
-from grpo_core.evaluate.item import LETTERS, SuiteItem
+from grpo_core.evaluate.item import ATTACKS, LETTERS, SLICE, SuiteItem
 from grpo_core.evaluate.scorer import Scorer
 from grpo_core.text import refuse_unstorable
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from grpo_core.probe.cases.case import NUMBERS, Case, ProbeClass, plain
-from grpo_core.probe.cases.number_words import in_words
+from grpo_core.probe.cases.numbers_right import in_words
 
 
 def _of(name: str, title: str, change: Callable[[Fraction, Case], Fraction | str | None]) -> ProbeClass:

@@ -16,9 +16,8 @@ from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, ScoreRequest
 from grpo_core.rewards.code.box import CodeBox
 from grpo_core.rewards.code.cases import read_cases
-from grpo_core.rewards.code.extract import extract_code
 from grpo_core.rewards.code.grader import Settings, SolutionJudge
-from grpo_core.rewards.code.params import CodeParams
+from grpo_core.rewards.code.params import CodeParams, extract_code
 from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.runtime.watchdog import doing
 from grpo_core.sandbox import Limits, Sandbox

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from grpo_core.distributed.environment import PARENT
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
-from grpo_core.rollout.vllm import wire
-from grpo_core.rollout.vllm.settings import CHUNK, Asked, Gone, Sampled, Settings
+from grpo_core.rollout.vllm.settings import CHUNK, HOST, Asked, Gone, Sampled, Settings, WrongKey, greet, receive, send
 from grpo_core.rollout.vllm.shared import Outgoing
 from grpo_core.runtime.watchdog import doing, waiting
 
@@ -161,13 +160,13 @@ class Server:
         return RolloutError(f"the vLLM server did not start: {_how(status)}{self._where()}{hint}{self._last_lines()}")
 
     def _met(self, port: int, key: bytes) -> socket.socket:
-        line = socket.create_connection((wire.HOST, port))
+        line = socket.create_connection((HOST, port))
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire.greet(line, key)
-        except (wire.WrongKey, EOFError, OSError, ValueError) as error:
+            greet(line, key)
+        except (WrongKey, EOFError, OSError, ValueError) as error:
             line.close()
-            raise RolloutError(f"what answers at {wire.HOST}:{port} is not this run's vLLM server: {error}") from error
+            raise RolloutError(f"what answers at {HOST}:{port} is not this run's vLLM server: {error}") from error
         return line
 
     # ------------------------------------------------------------------ talk
@@ -176,7 +175,7 @@ class Server:
         assert self._line is not None
         try:
             with waiting("the vLLM server", f"it is to {do}"):
-                wire.send(self._line, {"do": do, **words})
+                send(self._line, {"do": do, **words})
                 while "doing" in (reply := self._receive(self._line)):
                     doing("the vLLM server", f"it is to {do}: {reply['doing']}", reply["count"])
         except (EOFError, OSError) as error:
@@ -189,7 +188,7 @@ class Server:
 
     def _receive(self, line: socket.socket) -> Any:
         self._wait_for(line.fileno())
-        return wire.receive(line)
+        return receive(line)
 
     def _wait_for(self, fd: int) -> None:
         while not select.select([fd], [], [], PAUSE)[0]:

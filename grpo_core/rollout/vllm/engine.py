@@ -13,7 +13,7 @@ import torch
 import torch._dynamo.config
 from torch import Tensor
 
-from grpo_core.distributed.causes import known_cause
+from grpo_core.distributed.ranks import known_cause
 from grpo_core.errors import GrpoError, OutOfMemory, RolloutError
 from grpo_core.rollout.vllm.settings import Asked, Sampled, Settings
 from grpo_core.runtime.watchdog import doing

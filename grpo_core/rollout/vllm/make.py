@@ -14,7 +14,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Decoding, Rollout
-from grpo_core.rollout.ranked import RankedRollout
+from grpo_core.rollout.policy_snapshot import RankedRollout
 from grpo_core.rollout.vllm.client import LOG, Server
 from grpo_core.rollout.vllm.engine import Engine
 from grpo_core.rollout.vllm.probe import Probe

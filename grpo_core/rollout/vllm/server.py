@@ -20,8 +20,7 @@ from typing import Any
 from grpo_core.distributed import launch
 from grpo_core.errors import GrpoError, RolloutError
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.vllm import wire
-from grpo_core.rollout.vllm.settings import Asked, Settings
+from grpo_core.rollout.vllm.settings import HOST, Asked, Settings, WrongKey, admit, receive, send
 from grpo_core.runtime.fault_injection import fault
 
 SHOW_KEY_WITHIN = 10.0
@@ -44,7 +43,7 @@ class Trainer:
     def asks(self) -> Any:
         """Its next request. Raises what `wire.receive` does."""
         assert self.line is not None
-        message = wire.receive(self.line)
+        message = receive(self.line)
         self._told_at = time.monotonic()
         return message
 
@@ -67,7 +66,7 @@ class Trainer:
         if self.line is None or time.monotonic() - self._told_at < TELL_EVERY:
             return
         try:
-            wire.send(self.line, {"doing": f"{what}, {detail}", "count": count})
+            send(self.line, {"doing": f"{what}, {detail}", "count": count})
         except OSError as error:
             raise TrainerGone from error
         self._told_at = time.monotonic()
@@ -100,7 +99,7 @@ def main() -> int:
     except ImportError as error:
         tell(failed=str(error), code=RolloutError.code)
         return RolloutError.exit_status
-    with socket.create_server((wire.HOST, 0), backlog=8) as door:
+    with socket.create_server((HOST, 0), backlog=8) as door:
         tell(port=door.getsockname()[1])
         line = admitted(door, key, log=lambda text: print(text, file=sys.stderr, flush=True))
     trainer.line = line
@@ -116,8 +115,8 @@ def admitted(door: socket.socket, key: bytes, *, log: Callable[[str], None]) -> 
         line, (host, port) = door.accept()
         line.settimeout(SHOW_KEY_WITHIN)
         try:
-            wire.admit(line, key)
-        except (wire.WrongKey, EOFError, OSError, ValueError, KeyError, TypeError) as error:
+            admit(line, key)
+        except (WrongKey, EOFError, OSError, ValueError, KeyError, TypeError) as error:
             log(f"refused {host}:{port}: {error}")
             line.close()
             continue
@@ -128,8 +127,8 @@ def admitted(door: socket.socket, key: bytes, *, log: Callable[[str], None]) -> 
 def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Incoming weights, part by part: each is acknowledged once the one before was taken."""
     while True:
-        wire.send(line, {"ok": True})
-        message = wire.receive(line)
+        send(line, {"ok": True})
+        message = receive(line)
         if message["do"] != "part":
             return
         fault("vllm:server:part")
@@ -144,7 +143,7 @@ def _serve(engine: Any, trainer: Trainer, line: socket.socket) -> None:
             reply: dict[str, Any] = {"ok": _answer(engine, line, message)}
         except GrpoError as error:
             reply = {"failed": str(error), "code": error.code}
-        wire.send(line, reply)
+        send(line, reply)
 
 
 def _answer(engine: Any, line: socket.socket, message: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cohort.evidence import strict_base64
 from cohort.evidence.merkle import HASH_BYTES, Nodes, root, verify_inclusion
-from grpo_core.records.leaves import leaf
+from grpo_core.records.commitments import leaf
 
 SAMPLE_SCHEMA = "cohort-sample/1"
 _LINE = frozenset({"attempt", "count", "leaves", "step", "superseded"})

@@ -12,8 +12,7 @@ import pytest
 from grpo_core.config import builtin_suites as starter
 from grpo_core.config.evaluation import Category, SuiteConfig
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.evaluate.attacks import ATTACKS
-from grpo_core.evaluate.item import SuiteItem
+from grpo_core.evaluate.item import ATTACKS, SuiteItem
 from grpo_core.evaluate.scorer import SCORERS, scorer
 from grpo_core.evaluate.suites import load_suite, starters
 from grpo_core.rewards import KINDS

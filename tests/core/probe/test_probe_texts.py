@@ -8,7 +8,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.probe.cases.case import decimal, plain
 from grpo_core.probe.cases.cases import Asked, cases, chosen, read_questions
 from grpo_core.probe.cases.forms import R1, WHOLE, forms_for
-from grpo_core.probe.cases.number_words import in_words
+from grpo_core.probe.cases.numbers_right import in_words
 from grpo_core.probe.report import Calibration, ClassResult
 from grpo_core.probe.run import CLASSES, classes_for
 from grpo_core.probe.scoring import Told, repeats

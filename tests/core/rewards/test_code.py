@@ -14,10 +14,9 @@ from grpo_core.rewards.code import kind as code
 from grpo_core.rewards.code.box import Ended
 from grpo_core.rewards.code.cases import CallCase, InputCase, ProgramCase, read_cases
 from grpo_core.rewards.code.compare import same_text, same_value
-from grpo_core.rewards.code.extract import extract_code
 from grpo_core.rewards.code.inside_values import Unsendable, as_text, decode, encode, from_text
 from grpo_core.rewards.code.kind import CodeScorer, open_scorer
-from grpo_core.rewards.code.params import CodeParams
+from grpo_core.rewards.code.params import CodeParams, extract_code
 from tests.processes import DEADLINE, wait_for
 from tests.tables import cases
 

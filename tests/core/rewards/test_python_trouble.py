@@ -80,7 +80,7 @@ def test_a_chatty_verifier_is_not_ended_for_what_it_wrote_over_many_samples(make
 def failing(monkeypatch):
     failing = FailingSandbox()
     monkeypatch.setattr(session, "shared_sandbox", lambda: failing)
-    monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("grpo_core.rewards.runner.FIRST_PAUSE", 0.01)
     return failing
 
 
@@ -124,7 +124,7 @@ def test_a_forged_frame_ends_the_box_and_is_no_score(make):
 
 @pytest.mark.parametrize("whom", ["the program in a box", "all that holds boxes"])
 def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, monkeypatch, whom):
-    monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("grpo_core.rewards.runner.FIRST_PAUSE", 0.01)
     runner = make("import time\ndef verify(sample):\n    time.sleep(0.2)\n    return 1", limits=SINGLE)
     requests, receive = iter(range(1, 1000)), Slot._heard
 

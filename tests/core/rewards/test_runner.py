@@ -13,7 +13,7 @@ from grpo_core.records.types import ComponentScore, Manifest
 from grpo_core.rewards import KINDS, Runner, ScoreRequest
 from grpo_core.rewards.base import Kind, Params
 from grpo_core.rewards.kinds import exact
-from grpo_core.rewards.retries import with_retries
+from grpo_core.rewards.runner import with_retries
 from grpo_core.rewards.scoring import failed
 from grpo_core.trainer.manifest import inputs_of
 
@@ -115,7 +115,7 @@ def opening(monkeypatch):
             return scorer
 
         monkeypatch.setattr(Kind, "open", open_kind)
-        monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
+        monkeypatch.setattr("grpo_core.rewards.runner.FIRST_PAUSE", 0.01)
         for name in opened:
             monkeypatch.setitem(KINDS, name, replace(KINDS[name], mode=where))
 

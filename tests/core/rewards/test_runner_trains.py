@@ -112,7 +112,7 @@ def test_trouble_of_the_sandbox_is_told_once_it_is_more_than_a_chance(runs_home,
     """Verifiers that end their boxes need new ones, and those cannot be had for a while."""
     sandbox = FailingSandbox(7, after=4)
     monkeypatch.setattr(session, "shared_sandbox", lambda: sandbox)
-    monkeypatch.setattr("grpo_core.rewards.retries.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("grpo_core.rewards.runner.FIRST_PAUSE", 0.01)
     parts = merged(python(ENDS, workers=1, retries=0), {"reward": {"on_error": "zero"}, "optim": {"steps": 3}})
     out = tmp_path / "run"
     assert Setting(runs_home, "trouble", parts).train(out) == 0

@@ -19,11 +19,11 @@ from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import load_policy
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.vllm import client, wire
+from grpo_core.rollout.vllm import client
 from grpo_core.rollout.vllm.client import Server
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
-from grpo_core.rollout.vllm.settings import Asked, Settings
+from grpo_core.rollout.vllm.settings import HOST, Asked, Settings, WrongKey, greet, receive, send
 from grpo_core.runtime.watchdog import Watchdog, at
 from tests.core.sampler_vllm.small import ROWS, move, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
@@ -178,7 +178,7 @@ def test_nobody_but_its_trainer_reaches_it(rollout, server):
     connections = [line for each in (process, *below(process.pid)) for line in each.net_connections()]
     assert {line.laddr.ip for line in connections if line.status == psutil.CONN_LISTEN} <= {"127.0.0.1", "::1"}
     (own,) = [line for line in process.net_connections() if line.status == psutil.CONN_ESTABLISHED]
-    assert own.laddr.ip == own.raddr.ip == wire.HOST
+    assert own.laddr.ip == own.raddr.ip == HOST
     with pytest.raises(ConnectionRefusedError):  # the trainer is there: nobody else can come
         socket.create_connection((own.laddr.ip, own.laddr.port))
 
@@ -200,16 +200,16 @@ def test_only_the_key_opens_it(folder, tmp_path):
     process.stdin.write(json.dumps({"key": key.hex(), "settings": asdict(settings(folder))}).encode() + b"\n")
     process.stdin.flush()
     port = json.loads(process.stdout.readline())["port"]
-    with socket.create_connection((wire.HOST, port)) as line, pytest.raises(wire.WrongKey):
-        wire.greet(line, other)
-    with socket.create_connection((wire.HOST, port)) as line:
-        wire.greet(line, key)
-        wire.send(line, {"do": "score", "texts": [[1, 2, 3]]})
-        while "doing" in (reply := wire.receive(line)):
+    with socket.create_connection((HOST, port)) as line, pytest.raises(WrongKey):
+        greet(line, other)
+    with socket.create_connection((HOST, port)) as line:
+        greet(line, key)
+        send(line, {"do": "score", "texts": [[1, 2, 3]]})
+        while "doing" in (reply := receive(line)):
             pass
         assert len(reply["ok"][0]) == 2
     assert process.wait() == 0, "it outlives the line to its trainer"
-    assert (tmp_path / "log").read_text().count(f"refused {wire.HOST}:") == 1
+    assert (tmp_path / "log").read_text().count(f"refused {HOST}:") == 1
 
 
 def test_it_dies_with_its_trainer(folder, tmp_path):

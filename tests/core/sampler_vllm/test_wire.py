@@ -18,7 +18,7 @@ import torch
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import NotFinite, RolloutError
 from grpo_core.model.logprobs import completion_logprobs
-from grpo_core.rollout.vllm import wire
+from grpo_core.rollout.vllm import settings
 from grpo_core.rollout.vllm.make import server_gpus, settings_of
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import seed_of
@@ -36,7 +36,7 @@ class Door:
     """A server's door in a thread, until the right key came."""
 
     def __init__(self) -> None:
-        self.listening = socket.create_server((wire.HOST, 0))
+        self.listening = socket.create_server((settings.HOST, 0))
         self.log: list[str] = []
         self.lines: list[socket.socket] = []
         self.thread = threading.Thread(target=self._open)
@@ -51,7 +51,7 @@ class Door:
     def end(self) -> None:
         """Let the right one in, so that the thread ends."""
         with self.line() as line:
-            wire.greet(line, KEY)
+            settings.greet(line, KEY)
             self.thread.join()
         for line in (*self.lines, self.listening):
             line.close()
@@ -68,28 +68,28 @@ def test_messages_go_through_whole():
     near, other = socket.socketpair()
     message = {"tokens": list(range(100_000)), "logprobs": [-0.1234567890123, -1e-30], "text": "é\n"}
     with near, other:
-        thread = threading.Thread(target=wire.send, args=(near, message))
+        thread = threading.Thread(target=settings.send, args=(near, message))
         thread.start()
-        assert wire.receive(other) == message
+        assert settings.receive(other) == message
         thread.join()
         near.close()
         with pytest.raises(EOFError):
-            wire.receive(other)
+            settings.receive(other)
 
 
 def test_the_wrong_key_is_refused_and_the_right_one_still_comes_in(door):
-    with door.line() as line, pytest.raises(wire.WrongKey):
-        wire.greet(line, OTHER)
+    with door.line() as line, pytest.raises(settings.WrongKey):
+        settings.greet(line, OTHER)
 
 
 @pytest.mark.parametrize("proof", ["0" * 64, None])
 def test_a_wrong_proof_is_refused(door, proof):
     """Of somebody who leaves the check of the server's own proof out, or (None) sends it back to it."""
     with door.line() as line:
-        wire.send(line, {"nonce": "0" * 64})
-        received = wire.receive(line)
-        wire.send(line, {"proof": proof or received["proof"]})
-        assert wire.receive(line) == {"known": False}
+        settings.send(line, {"nonce": "0" * 64})
+        received = settings.receive(line)
+        settings.send(line, {"proof": proof or received["proof"]})
+        assert settings.receive(line) == {"known": False}
         assert line.recv(1) == b"", "the line stays open"
     assert "without the key" in door.log[0]
 
@@ -105,28 +105,28 @@ def test_whoever_speaks_something_else_is_refused(door, spoken):
         with contextlib.suppress(OSError):  # refused already, the line is gone
             line.shutdown(socket.SHUT_WR)
         wait_for(lambda: door.log, "it logs nothing")
-    assert door.log[0].startswith(f"refused {wire.HOST}:")
+    assert door.log[0].startswith(f"refused {settings.HOST}:")
     assert not door.lines
 
 
 def test_nothing_large_is_read_before_the_key():
     near, other = socket.socketpair()
     with near, other:
-        wire.send(near, {"nonce": "0" * 10_000})
+        settings.send(near, {"nonce": "0" * 10_000})
         with pytest.raises(ValueError, match="a frame of"):
-            wire.admit(other, KEY)
+            settings.admit(other, KEY)
 
 
 def test_a_false_server_is_not_talked_to():
     near, other = socket.socketpair()
     with near, other:
-        wire.send(other, {"nonce": "1" * 64, "proof": "2" * 64})
-        with pytest.raises(wire.WrongKey, match="the key"):
-            wire.greet(near, KEY)
-        wire.receive(other)
+        settings.send(other, {"nonce": "1" * 64, "proof": "2" * 64})
+        with pytest.raises(settings.WrongKey, match="the key"):
+            settings.greet(near, KEY)
+        settings.receive(other)
         near.close()
         with pytest.raises(EOFError):
-            wire.receive(other)  # and it was shown nothing
+            settings.receive(other)  # and it was shown nothing
 
 
 READER = """

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from grpo_core.errors import SandboxError
-from grpo_core.sandbox import Check, Report, advice, choice, find_sandbox, seccomp, self_test, self_test_cases
+from grpo_core.sandbox import Check, Report, choice, find_sandbox, seccomp, self_test, self_test_cases
 from tests.needs import needs
 from tests.tables import cases
 
@@ -82,10 +82,10 @@ FIELDS = ("message", "most", "apparmor", "container", "fix")
 
 @pytest.mark.parametrize(FIELDS, cases("sandbox/advice", *FIELDS))
 def test_advice_follows_what_failed(monkeypatch, message, most, apparmor, container, fix):
-    numbers = {advice._MOST: most, advice._CLONE: 1, advice._APPARMOR: apparmor}
-    monkeypatch.setattr(advice, "_number", numbers.get)
-    monkeypatch.setattr(advice, "_in_container", lambda: container)
-    assert fix in advice.for_bubblewrap(message)
+    numbers = {choice._MOST: most, choice._CLONE: 1, choice._APPARMOR: apparmor}
+    monkeypatch.setattr(choice, "_number", numbers.get)
+    monkeypatch.setattr(choice, "_in_container", lambda: container)
+    assert fix in choice.for_bubblewrap(message)
 
 
 # ------------------------------------------------------------- the filter of system calls, run here as the kernel would

@@ -13,7 +13,7 @@ from cohort.catalog.suites import DEFAULT_MARGIN, GivenFile, Spec
 from cohort.web.catalog.forms import CatalogForm
 from cohort.web.fields import field_spec
 from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
-from grpo_core.evaluate.attacks import ATTACKS
+from grpo_core.evaluate.item import ATTACKS
 from grpo_core.evaluate.suites import FORMATS
 
 OWN = "jsonl"
