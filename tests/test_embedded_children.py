@@ -29,8 +29,8 @@ for child in started:
 """
 RACE = f"""
 import psutil, subprocess, sys
-from cohort.cli.embedded import children, spawn
-spawn.adopt_orphans()
+from cohort.cli.embedded import children
+children.adopt_orphans()
 left = subprocess.Popen(["sleep", "600"])
 words = [sys.executable, "-c", {FORKER!r}]
 kept = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -66,11 +66,11 @@ time.sleep(60)
 BEGIN = """
 import os, sys, time
 from pathlib import Path
-from cohort.cli.embedded import children, spawn
+from cohort.cli.embedded import children
 from cohort.cli.embedded.home import Home
 from cohort.cli.embedded.postgres import Postgres
 from cohort.cli.embedded.up import LAB_WORKER, TRAINER_WORKER, Interrupts, Up
-spawn.adopt_orphans()
+children.adopt_orphans()
 here = Path.cwd()
 
 def child(name, code):

@@ -74,7 +74,7 @@ def test_form_group_page_and_record_have_their_words(product: Path, tmp_path: Pa
 import json, os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "cohort.settings"
 import django; django.setup()
-from cohort.web.catalog.param_fields import kind_choices, param_specs
+from cohort.web.catalog.reward_form import kind_choices, param_specs
 from cohort.records.sections import method_text as method_words
 from cohort.web.review.arithmetic import derive
 from cohort.web.launch.schema import fields

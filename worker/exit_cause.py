@@ -18,9 +18,9 @@ from grpo_core.records import types as records
 from grpo_core.text import format_bytes
 from worker.folders.resume import NoCheckpoint
 from worker.folders.run_folder import NotPrepared, log_tail
-from worker.node.disk import free_bytes
+from worker.node.facts import free_bytes
 from worker.platform_client.client import BadFile, Refused
-from worker.platform_client.shipper import RecordsLost
+from worker.platform_client.uploads import RecordsLost
 from worker.processes.child import GroupSurvives, NotStarted
 
 StopCause = Literal["cancel", "pause", "drain", "shutdown", "deadline", "disk", "silence"]

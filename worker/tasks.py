@@ -14,7 +14,7 @@ from typing import Literal
 from grpo_core.protocol.queues import LAB_JOB_TASK, RUN_ATTEMPT_TASK
 from worker.celery_app import SHUTDOWN, app, refused
 from worker.environment import Environment, environment
-from worker.node import sandbox
+from worker.node import facts
 from worker.platform_client.client import Platform, PlatformError, node_of
 from worker.processes.orphans import settle, still_leaving
 
@@ -63,7 +63,7 @@ def _supervise(kind: Literal["run", "job"], number: int) -> int:
 def _spawn_supervisor(kind: str, number: int) -> int:
     """A shutdown of the worker is passed on to it once."""
     command = [sys.executable, "-P", "-m", "worker.supervisor", kind, str(number), str(os.getpid())]
-    variables = sandbox.supervisor_environment(sandbox.report())
+    variables = facts.supervisor_environment(facts.report())
     supervisor = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=variables)
     while True:
         try:

@@ -15,7 +15,7 @@ from grpo_core.files.run_folder import RunDir
 from grpo_core.files.spool import spool_bytes
 from grpo_core.protocol.messages import ClaimReply
 from worker.platform_client.client import Platform, PlatformError
-from worker.platform_client.shipper import Shipper
+from worker.platform_client.uploads import Shipper
 
 
 def cpu() -> float:

@@ -81,7 +81,7 @@ def _settings(options: argparse.Namespace, format: "Format") -> dict[str, Any] |
 
 
 def _check(options: argparse.Namespace) -> int:
-    from grpo_core.data.problem import file_sha256
+    from grpo_core.data.fingerprint import file_sha256
     from grpo_core.evaluate.scorer import scorer
     from grpo_core.evaluate.suites.load import settings_file, suite_at
     from grpo_core.evaluate.suites.reader import items_digest, load_items

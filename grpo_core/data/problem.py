@@ -1,10 +1,8 @@
 """What a policy is asked: one problem with its reference answer."""
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import DataError
@@ -52,22 +50,3 @@ def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Pr
 
 def _rank(prompt: str, seed: int) -> bytes:
     return hashlib.sha256(f"{seed}\n{prompt}".encode()).digest()
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of the file's bytes, as hex."""
-    try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
-
-
-def problems_digest(problems: Iterable[Problem]) -> str:
-    """SHA-256 of what is trained or evaluated on, in order: per problem one line `["id","prompt","answer"]` of JSON
-    in UTF-8 without spaces, ended by a newline."""
-    digest = hashlib.sha256()
-    for problem in problems:
-        line = json.dumps([problem.id, problem.prompt, problem.answer], ensure_ascii=False, separators=(",", ":"))
-        digest.update(line.encode() + b"\n")
-    return digest.hexdigest()

@@ -10,7 +10,8 @@ from typing import Any
 
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.run import RunConfig
-from grpo_core.data.problem import Problem, problems_digest
+from grpo_core.data.fingerprint import problems_digest
+from grpo_core.data.problem import Problem
 from grpo_core.data.prompts import Encoded, encode_problems
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.suites.load import Suite

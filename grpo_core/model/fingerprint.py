@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from grpo_core.data.problem import file_sha256
+from grpo_core.data.fingerprint import file_sha256
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from grpo_core import __version__
-from grpo_core.data.problem import Problem, problems_digest
+from grpo_core.data.fingerprint import problems_digest
+from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.probe.cases.case import Case, Form, ProbeClass
 from grpo_core.probe.cases.cases import Asked, cases, chosen, read_questions

@@ -8,39 +8,16 @@ is not kept leaves its hash alone. Loads no torch.
 
 import base64
 import binascii
-import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import rfc8785
-
+from grpo_core.records.leaves import HASH_BYTES, SALT_BYTES, leaf
 from grpo_core.records.types import Commitments, Group, Sample
 from grpo_core.text import UNSTORABLE
 
 # The salted hash that stands for a completion: one definition for the trainer that makes it and for who checks it.
 # Needs nothing but RFC 8785, so that a card can be checked anywhere.
-
-SALT_BYTES = 16
-HASH_BYTES = 32
-
-_HASHED = ("prompt", "completion")
-"""Long texts: the leaf holds their SHA-256, so that it costs microseconds."""
-
-
-def leaf(salt: bytes, content: Mapping[str, Any]) -> bytes:
-    """SHA-256(0x00 ‖ salt ‖ RFC 8785 of `content` with its long texts as SHA-256 hex): 32 bytes, a leaf as in RFC 6962.
-
-    `content` is what `records.commitments.sample_content` gives. Raises ValueError for a salt of another length than 16
-    bytes, and for what canonical JSON cannot carry.
-    """
-    if len(salt) != SALT_BYTES:
-        raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
-    if not all(isinstance(content[name], str) for name in _HASHED):
-        raise ValueError("prompt and completion are text")
-    hashed = {f"{name}_sha256": hashlib.sha256(content[name].encode()).hexdigest() for name in _HASHED}
-    rest = {name: value for name, value in content.items() if name not in _HASHED}
-    return hashlib.sha256(b"\x00" + salt + rfc8785.dumps(rest | hashed)).digest()
 
 
 def new_salt() -> bytes:

@@ -29,8 +29,8 @@ from grpo_core.rollout.shared_cache import shareable
 from grpo_core.rollout.stepper import DecoderStepper, RepeatedStepper, SharedStepper
 from grpo_core.runtime.watchdog import doing
 
-# Which completions are sampled in one batch: a function of the prompts' lengths and the limits alone, so that a run
-# can be repeated. Loads no torch.
+# Which completions are sampled in one batch: a function of the prompts' lengths and the limits alone, so that a run can
+# be repeated. Loads no torch.
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from grpo_core.data.arithmetic import demo_split, worked_completion
-from grpo_core.data.problem import file_sha256, problems_digest
+from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import publish_folder, put_back
 from grpo_core.model.logprobs import completion_logprobs

@@ -14,7 +14,7 @@ import torch
 
 from grpo_core import __version__
 from grpo_core.config.run import RunConfig
-from grpo_core.data.problem import file_sha256, problems_digest
+from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.prompts import Encoded
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.model.fingerprint import files_digest, settings_sha256, tokenizer_sha256

@@ -84,8 +84,8 @@ class Mismatch:
         return metrics
 
 
-# What the passes of one step add up to, and the metrics made of it. Sums and counts only, so that ranks and
-# micro-batches can be added up and a mean is never taken of means. docs/metrics.md tells each metric.
+# What the passes of one step add up to, and the metrics made of it. Sums and counts only, so that ranks and micro-
+# batches can be added up and a mean is never taken of means. docs/metrics.md tells each metric.
 
 
 @dataclass

@@ -10,12 +10,12 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.web.accounts import views as accounts
-from cohort.web.accounts.forms import LoginForm
+from cohort.web.accounts.views import LoginForm
 from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
 from cohort.web.audit import views as audit
 from cohort.web.cards import views as cards
-from cohort.web.catalog import reward_views, suite_views, task_views
+from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
 from cohort.web.diff import views as diff
 from cohort.web.lab import job_views
@@ -25,7 +25,7 @@ from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import views as review
-from cohort.web.runs import actions, again, downloads, imports, listing, page, queue
+from cohort.web.runs import actions, again, list_rows, page, queue, series
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
@@ -56,19 +56,19 @@ _audit = [
     path("<int:entry_id>/proof", audit.entry_proof, name="audit_proof"),
 ]
 _runs = [
-    path("runs/", listing.run_list, name="run_list"),
+    path("runs/", list_rows.run_list, name="run_list"),
     path("runs/new/", form.run_new, name="run_new"),
     path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
     path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
-    path("runs/<int:run_id>/evaluations/import/", imports.run_import, name="run_import"),
+    path("runs/<int:run_id>/evaluations/import/", actions.run_import, name="run_import"),
     path("runs/<int:run_id>/attempts/", page.run_attempts, name="run_attempts"),
     path("runs/<int:run_id>/logs/", page.run_logs, name="run_logs"),
     path("runs/<int:run_id>/config/", page.run_config, name="run_config"),
-    path("runs/<int:run_id>/config.yaml", downloads.run_config_yaml, name="run_config_yaml"),
-    path("runs/<int:run_id>/metrics.csv", downloads.run_metrics_csv, name="run_metrics_csv"),
+    path("runs/<int:run_id>/config.yaml", series.run_config_yaml, name="run_config_yaml"),
+    path("runs/<int:run_id>/metrics.csv", series.run_metrics_csv, name="run_metrics_csv"),
     path("runs/<int:run_id>/events/", page.run_events, name="run_events"),
     path("runs/<int:run_id>/submit/", actions.run_submit, name="run_submit"),
     path("runs/<int:run_id>/cancel/", actions.run_cancel, name="run_cancel"),
@@ -92,7 +92,7 @@ _catalog = [
     path("models/<int:pk>/", catalog.base_model_detail, name="base_model_detail"),
     path("datasets/", catalog.dataset_list, name="dataset_list"),
     path("datasets/new/", catalog.dataset_new, name="dataset_new"),
-    path("datasets/task/", task_views.task_dataset_new, name="task_dataset_new"),
+    path("datasets/task/", catalog.task_dataset_new, name="task_dataset_new"),
     path("datasets/<int:pk>/", catalog.dataset_detail, name="dataset_detail"),
     path("suites/", suite_views.suite_list, name="suite_list"),
     path("suites/new/", suite_views.suite_new, name="suite_new"),

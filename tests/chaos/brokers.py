@@ -15,7 +15,7 @@ from typing import Any
 import redis
 from kombu import Connection
 
-from cohort.cli.embedded import spawn
+from cohort.cli.embedded import children
 from tests.processes import clean_environment, wait_for
 
 
@@ -53,7 +53,7 @@ class RedisBroker(Broker):
         words += ["--save", "", "--appendonly", "no"]
         with (self._home / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                spawn.command(words, death_signal=signal.SIGKILL), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                children.command(words, death_signal=signal.SIGKILL), stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         wait_for(self._answers, "the test's own Redis answers", self._process)
 

@@ -23,7 +23,7 @@ import psutil
 import psycopg
 from psycopg.rows import dict_row
 
-from cohort.cli.embedded import spawn
+from cohort.cli.embedded import children
 from cohort.cli.embedded.postgres import Postgres
 from tests.chaos.brokers import Broker, free_port
 from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
@@ -53,7 +53,7 @@ class Part:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            words = spawn.command(self.words, death_signal=signal.SIGKILL)
+            words = children.command(self.words, death_signal=signal.SIGKILL)
             files: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "process_group": 0}
             self.process = subprocess.Popen(words, env=dict(self.environment), cwd=ROOT, **files)
 
@@ -288,7 +288,7 @@ class Hand:
         """The answer. Raises AssertionError with the traceback when it failed."""
         if self._process is None or self._process.poll() is not None:
             with self.log.open("ab") as log:
-                words = spawn.command([sys.executable, "-m", "tests.chaos.hand"])
+                words = children.command([sys.executable, "-m", "tests.chaos.hand"])
                 files: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
                 self._process = subprocess.Popen(words, env=dict(self._environment), cwd=ROOT, text=True, **files)
         assert self._process.stdin is not None

@@ -11,7 +11,7 @@ import pytest
 from grpo_core import __version__
 from grpo_core.cli.main import main
 from grpo_core.data.arithmetic import demo_split
-from grpo_core.data.problem import file_sha256, problems_digest
+from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import Interrupted, ModelError
 from grpo_core.model.fingerprint import tokenizer_sha256
 from grpo_core.trainer.cold_start import Recipe, cold_start

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from grpo_core.records import types as records
-from grpo_core.records.commitments import commit, leaf, sample_content, unpack
+from grpo_core.records.commitments import commit, sample_content, unpack
+from grpo_core.records.leaves import leaf
 from grpo_core.records.types import Commitments, Group
 from grpo_core.trainer.recorder import kept_groups, traces
 from grpo_core.trainer.sampling import prompt_order

@@ -18,21 +18,20 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cohort.evidence import dsse, record, tlog_proof, zip_layout
+from cohort.evidence import dsse, merkle, record, zip_layout
 from cohort.evidence.canonical import canonical, sha256
-from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.checkpoint import Checkpoint, rotation
 from cohort.evidence.compare import Case, Item, SuiteFacts, by_suite, compare_all
 from cohort.evidence.keys import SigningKey
 from cohort.evidence.merkle import Nodes, leaf_hash
 from cohort.evidence.note import sign_note
-from cohort.evidence.rotation import rotation
 from cohort.evidence.samples import Commitments
 from cohort.evidence.verify import Report, check_card
 from cohort.evidence.verify.check import Beside
 from cohort.evidence.verify.opened import OUTSIDE
 from cohort.evidence.verify.record import schema
 from grpo_core.config.yaml_text import dump_yaml
-from grpo_core.records.commitments import leaf
+from grpo_core.records.leaves import leaf
 
 ORIGIN = "cohort.example/log"
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
@@ -278,7 +277,7 @@ def issue(log: Log, made: dict[str, dict[str, bytes]]) -> dict[str, dict[str, by
     body = entry("record_sealed", f"record:{document['head']['run']}", data)
     index = log.append(body)
     size = len(log.nodes)
-    proof = tlog_proof.write(index, log.nodes.inclusion(index, size), log.checkpoint())
+    proof = merkle.write(index, log.nodes.inclusion(index, size), log.checkpoint())
     proofs = {
         str(old): [base64.b64encode(one).decode() for one in log.nodes.consistency(old, size)] for old in log.sizes
     }

@@ -22,7 +22,7 @@ from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import dataset_create
 from cohort.lab.models import LabJob
 from cohort.nodes.models import Node
-from cohort.records.after_seal.public import public_link_make
+from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.statements.services import statement_make
 from cohort.runs.models import Checkpoint, Run

@@ -11,12 +11,11 @@ from django.test import Client
 
 import grpo_core.stats
 from cohort.accounts.models import User
-from cohort.evaluations import cache as comparison_cache
-from cohort.evaluations.cache import suites_cached
-from cohort.evaluations.selectors import suites
+from cohort.evaluations import selectors
+from cohort.evaluations.selectors import suites, suites_cached
 from cohort.launch.creation import run_submit
 from cohort.records.facts import collect
-from cohort.records.sections.comparisons_facts import comparisons
+from cohort.records.sections.history_facts import comparisons
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
 from grpo_core.config.run import RunConfig
 from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
@@ -41,13 +40,13 @@ def run(alice: User, maker: Maker) -> Run:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many suites were compared, each time that any were."""
     calls: list[int] = []
-    compare_all = comparison_cache.compare_all
+    compare_all = selectors.compare_all
 
     def counted(cases: Any) -> list[Row]:
         calls.append(len(cases))
         return compare_all(cases)
 
-    monkeypatch.setattr(comparison_cache, "compare_all", counted)
+    monkeypatch.setattr(selectors, "compare_all", counted)
     return calls
 
 
@@ -150,11 +149,11 @@ def test_whatever_goes_in_and_changes_is_computed_anew(run: Run, computed: list[
 
 @pytest.mark.parametrize("changed", ["stats/bootstrap.py", "compare.py", "items.py"])
 def test_the_code_is_all_that_computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str) -> None:
-    code = comparison_cache._code.__wrapped__
+    code = selectors._code.__wrapped__
     now = code()
     shutil.copytree(Path(grpo_core.stats.__file__).parent, tmp_path / "stats")
     monkeypatch.setattr(grpo_core.stats, "__file__", str(tmp_path / "stats/__init__.py"))
-    for module in (comparison_cache.compare, comparison_cache.items):
+    for module in (selectors.compare, selectors.items):
         shutil.copy(module.__file__, tmp_path)
         monkeypatch.setattr(module, "__file__", str(tmp_path / Path(module.__file__).name))
     assert code() == now, "where it lies is no matter"
@@ -172,7 +171,7 @@ def test_runs_do_not_share_and_other_code_computes_anew(
         assert right(run) == (12, 4)
         assert shown(other)["heldout"]["before"]["correct"] == 1
     assert computed == [2, 1]
-    monkeypatch.setattr(comparison_cache, "_code", lambda: "of another version")
+    monkeypatch.setattr(selectors, "_code", lambda: "of another version")
     shown(run)
     assert computed == [2, 1, 2]
     assert ComparisonCache.objects.count() == 2

@@ -13,9 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.review.judgements import review_figures
 from cohort.review.models import Annotation, Group
-from cohort.review.services import sample_judge
+from cohort.review.services import review_figures, sample_judge
 from cohort.runs.models import Run
 from cohort.web.launch.variants import ALL
 from cohort.web.review.arithmetic import (

@@ -19,7 +19,8 @@ from cohort.runs.transitions import OWN_KINDS
 from cohort.web.runs.series import current_steps
 from grpo_core.protocol.messages import Finish
 from grpo_core.records import types as records
-from grpo_core.records.commitments import commit, leaf, sample_content
+from grpo_core.records.commitments import commit, sample_content
+from grpo_core.records.leaves import leaf
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 from tests.tables import cases
 from tests.web.batches import attempt, follow, resumed, run, saved, send

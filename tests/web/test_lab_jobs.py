@@ -23,7 +23,7 @@ from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_create, node_drain, node_present, node_rotate, token_digest
 from cohort.runs import dispatch
-from cohort.web.lab.waiting import why_waits
+from cohort.web.lab.estimate_shown import why_waits
 from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import Job

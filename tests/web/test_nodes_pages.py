@@ -19,8 +19,8 @@ from cohort.cli import main as cli
 from cohort.cli.embedded import people
 from cohort.cli.embedded.home import HomeError
 from cohort.nodes import services as nodes
+from cohort.nodes.engines import no_sandbox, sandbox_of
 from cohort.nodes.models import Draining, Node
-from cohort.nodes.sandboxes import no_sandbox, sandbox_of
 from cohort.nodes.services import node_create, node_present
 from cohort.web.access import keeps_nodes
 from tests.factories.runs import Maker

@@ -17,7 +17,7 @@ from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
 from cohort.nodes.models import Node
 from cohort.runs.models import Run
-from cohort.web.launch.from_yaml import form_from_yaml
+from cohort.web.launch.form import form_from_yaml
 from cohort.web.launch.outlook import Outlook, outlook
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.shown import fields_shown, groups_shown

@@ -11,9 +11,8 @@ from django.test import Client
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import Verifier, VerifierVersion
 from cohort.catalog.services import SpecInvalid, checked_rubric, verifier_version_create
-from cohort.web.catalog.param_fields import param_specs
 from cohort.web.catalog.reward_examples import EXAMPLES, Example
-from cohort.web.catalog.reward_form import RewardForm
+from cohort.web.catalog.reward_form import RewardForm, param_specs
 from cohort.web.catalog.reward_versions import difference, source_lines
 from grpo_core.rewards import KINDS
 from tests.tables import cases

@@ -18,8 +18,8 @@ import pytest
 
 from cohort.lab.models import JobState, LabJob
 from cohort.lab.services import job_ask, job_cancel
+from cohort.nodes.engines import sandbox_of
 from cohort.nodes.models import Node
-from cohort.nodes.sandboxes import sandbox_of
 from grpo_core.protocol.messages import JobFinish, JobGiven
 from grpo_core.sandbox import Report
 from tests.factories.sandbox_reports import BROKEN, WORKS
@@ -29,7 +29,7 @@ from tests.worker.cable import Cable
 from tests.worker.conftest import Site, worker_settings
 from tests.worker.stand_in import child
 from worker.folders import job_folder
-from worker.node import sandbox
+from worker.node import facts
 from worker.platform_client.client import Platform, Refused
 from worker.processes.reaper import processes
 from worker.supervisor.job import run_job
@@ -226,31 +226,31 @@ def test_a_job_runs_where_the_operator_says_and_knows_no_token(lab: Lab, monkeyp
 
 def test_a_supervisor_is_handed_what_was_found() -> None:
     report = Report.from_json(WORKS)
-    assert sandbox.received_report(sandbox.supervisor_environment(report)) == report
-    assert sandbox.received_report({}) is None
-    info = sandbox.with_sandbox(NODE, report)
+    assert facts.received_report(facts.supervisor_environment(report)) == report
+    assert facts.received_report({}) is None
+    info = facts.with_sandbox(NODE, report)
     assert (info.sandbox, info.sandbox_report) == ("bubblewrap 0.8.0", WORKS)
-    assert sandbox.with_sandbox(NODE, None).sandbox_report is None
-    assert sandbox.REPORT_VARIABLE not in sandbox.supervisor_environment(None)
+    assert facts.with_sandbox(NODE, None).sandbox_report is None
+    assert facts.REPORT_VARIABLE not in facts.supervisor_environment(None)
 
 
 def test_the_sandbox_is_tried_once_and_again_while_it_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [BROKEN, BROKEN, WORKS]
-    monkeypatch.setattr(sandbox, "_report", None)
-    monkeypatch.setattr(sandbox, "self_test", lambda: Report.from_json(answers.pop(0)))
-    assert [sandbox.report(), sandbox.report()] == [Report.from_json(BROKEN)] * 2
+    monkeypatch.setattr(facts, "_report", None)
+    monkeypatch.setattr(facts, "self_test", lambda: Report.from_json(answers.pop(0)))
+    assert [facts.report(), facts.report()] == [Report.from_json(BROKEN)] * 2
     assert len(answers) == 2
-    monkeypatch.setattr(sandbox, "_RETRY_SECONDS", 0.0)
-    assert [report.works for _ in range(3) if (report := sandbox.report())] == [False, True, True]
+    monkeypatch.setattr(facts, "_RETRY_SECONDS", 0.0)
+    assert [report.works for _ in range(3) if (report := facts.report())] == [False, True, True]
     assert answers == []
 
 
 def test_the_real_sandbox_of_this_machine_is_told(site: Site) -> None:
     """Whatever it is: the platform understands what a worker here would say."""
-    report = sandbox.report()
+    report = facts.report()
     assert report is not None
     with Platform(site.url, site.node_token) as platform:
-        platform.present(sandbox.with_sandbox(NODE, report))
+        platform.present(facts.with_sandbox(NODE, report))
     shown = sandbox_of(Node.objects.get())
     assert (shown.report, shown.works) == (report, report.works)
     assert shown.works or shown.fix

@@ -20,8 +20,7 @@ from tests.worker.life import claimed
 from worker import devices
 from worker.environment import Environment
 from worker.node import facts, heartbeat
-from worker.node.disk import free_bytes, least_free
-from worker.node.facts import RUNS_ID, at_present, refusal, runs_id
+from worker.node.facts import RUNS_ID, at_present, free_bytes, least_free, refusal, runs_id
 from worker.processes.child import GroupSurvives
 from worker.processes.orphans import HeldRecord
 

@@ -13,17 +13,23 @@ from grpo_core.files.checkpoint import pruning
 from grpo_core.protocol.messages import OldCheckpoint
 from tests.tables import cases
 from worker.exit_cause import attempt_finish
-from worker.folders.cleanup import Cleanup
-from worker.folders.pins import PruningNow, write_pinned
-from worker.folders.run_folder import log_tail, progress, trainer_command, trainer_environment
-from worker.node import sandbox
+from worker.folders.run_folder import (
+    Cleanup,
+    PruningNow,
+    log_tail,
+    progress,
+    trainer_command,
+    trainer_environment,
+    write_pinned,
+)
+from worker.node import facts
 
 
 def test_the_trainer_sees_no_secret() -> None:
     seen = {"PATH", "CUDA_VISIBLE_DEVICES", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE", "HTTPS_PROXY", "no_proxy"}
     judges = {"GRPO_JUDGE_KEY", "GRPO_JUDGE_KEY_HOSTS", "GRPO_JUDGE_KEY_OPENAI", "GRPO_JUDGE_ALLOW", "GRPO_SANDBOX"}
     secrets = {"HF_TOKEN", "HF_HUB_TOKEN", "COHORT_NODE_TOKEN", "COHORT_BROKER_URL", "DJANGO_SETTINGS_MODULE"}
-    others = {"AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "PYTHON_KEYRING_SECRET", "OPENAI_API_KEY", sandbox.REPORT_VARIABLE}
+    others = {"AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "PYTHON_KEYRING_SECRET", "OPENAI_API_KEY", facts.REPORT_VARIABLE}
     others |= {"GRPO_JUDGE_KEY_MY_TOKEN", "GRPO_JUDGE_KEYS", "GRPO_VLLM_PYTHON"}
     outer = dict.fromkeys(seen | judges | secrets | others, "x")
     own = {"GRPO_MODELS": "/models", "PYTHONUNBUFFERED": "1"}

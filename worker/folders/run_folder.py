@@ -1,7 +1,10 @@
 """Lays out an attempt's folder before the trainer starts, and reads and writes small things in it while it runs."""
 
+import json
+import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -9,10 +12,115 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from grpo_core.config.run import RunConfig
+from grpo_core.files.checkpoint import PINNED, pruning, remove_folder, step_folder
 from grpo_core.files.disk import is_full
 from grpo_core.files.run_folder import RunDir
-from grpo_core.protocol.messages import ClaimReply, InputFile, Progress
+from grpo_core.protocol.messages import ClaimReply, InputFile, OldCheckpoint, Progress
 from worker.platform_client.client import AttemptLink, BadFile, JobLink, Meanwhile, Refused
+
+# Writes for the trainer which checkpoints must stay: those that a person pinned, and one that the platform knows of.
+#
+# The trainer must not remove the newest one that the platform knows of: those after it are lost with this worker while
+# their records wait to be sent, and then no attempt could be resumed.
+
+
+class PruningNow(Exception):
+    """The trainer removes checkpoints at this moment, so which stay is not known."""
+
+
+class Pins:
+    """Of one attempt: the pins that its trainer can read, and those to be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._steps: list[int] = []
+        self._known: int | None = None
+        """Step of the newest checkpoint that the platform knows of."""
+        self._kept: int | None = None
+        """Step of the newest of those pinned for the trainer, so that the run can be resumed."""
+        self._written: tuple[list[int], int | None] = ([], None)
+
+    def pin(self, steps: list[int]) -> None:
+        """What people want kept by now. What could not be written is tried again by the next call."""
+        self._steps = steps
+        self._write()
+
+    def known(self, step: int) -> None:
+        """The platform holds the record of the checkpoint of this step."""
+        self._known = step
+        self._write()
+
+    def _write(self) -> None:
+        pins = (self._steps, self._known)
+        if pins == self._written:
+            return
+        known = [step for step in (self._known, self._kept) if step is not None]
+        try:
+            self._kept = write_pinned(self._folder, self._steps, known)
+        except PruningNow:
+            return
+        except OSError as error:  # no reason to end a run
+            log.warning("%s: cannot write down which checkpoints stay: %s", self._folder, error)
+        else:
+            self._written = pins
+
+
+def write_pinned(folder: Path, steps: list[int], known: Sequence[int] = ()) -> int | None:
+    """Pin the checkpoints that must stay: those of `steps`, and the first of `known` that is still there.
+
+    Returns that one's step. Raises PruningNow when the trainer is just removing some.
+    """
+    checkpoints = folder / "checkpoints"
+    checkpoints.mkdir(exist_ok=True)
+    with pruning(checkpoints) as may:
+        if not may:
+            raise PruningNow
+        kept = next((step for step in known if (checkpoints / step_folder(step)).is_dir()), None)
+        temporary = checkpoints / f".{PINNED}.part"
+        temporary.write_text(json.dumps(sorted({*steps, *([] if kept is None else [kept])})) + "\n", encoding="utf-8")
+        temporary.replace(checkpoints / PINNED)
+    return kept
+
+
+# Removes the checkpoints of a run's earlier attempts that, as the platform says, nobody needs any more.
+#
+# Each attempt keeps its own checkpoints, and each set of them may be as large as the model and its optimiser: without
+# this a run that moved or failed a few times would hold several.
+
+_A_CHECKPOINT = re.compile(r"checkpoints/step-\d+")
+
+log = logging.getLogger(__name__)
+
+
+class Cleanup:
+    """Of one run, by its present attempt. One checkpoint is removed at a time, so that no beat waits long."""
+
+    def __init__(self, run_folder: Path) -> None:
+        """`run_folder` holds the folders of the run's attempts on this machine."""
+        self._run = run_folder
+        self.removed: list[OldCheckpoint] = []
+        """To be reported with the next beat; emptied once they were."""
+
+    def remove(self, needless: Sequence[OldCheckpoint]) -> None:
+        """Remove the first of them that is here. A folder that this machine does not have is not reported: it may be on
+        another disk of the same node."""
+        for old in needless:
+            if _A_CHECKPOINT.fullmatch(old.path) is None or old in self.removed:
+                continue
+            attempt = self._run / f"attempt-{old.fence}"
+            if not attempt.is_dir():
+                continue
+            try:
+                if (attempt / old.path).is_dir():
+                    remove_folder(attempt / old.path)
+                for fetched in attempt.glob("inputs/checkpoint-*"):
+                    shutil.rmtree(fetched)
+            except OSError as error:  # no reason to end a run: the platform names it again
+                log.warning("%s: cannot remove a checkpoint that is not needed any more: %s", attempt, error)
+                continue
+            self.removed.append(old)
+            return
+
 
 Command = Callable[[Path, list[Path]], list[str]]
 """From an attempt's folder, and the checkpoints it may resume from, to the program that trains in it."""

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report
 from worker.environment import Environment
-from worker.node.facts import at_present, node_info
-from worker.node.sandbox import report, with_sandbox
+from worker.node.facts import at_present, node_info, report, with_sandbox
 from worker.platform_client.client import Platform, PlatformError, Refused
 from worker.processes.orphans import settle
 

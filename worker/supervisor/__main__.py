@@ -14,8 +14,7 @@ import threading
 
 from worker.environment import environment
 from worker.folders.run_folder import trainer_command
-from worker.node.facts import refusal
-from worker.node.sandbox import received_report
+from worker.node.facts import received_report, refusal
 from worker.platform_client.client import Platform, Refused, Unreachable
 from worker.processes.child import become_subreaper, die_with_parent
 from worker.supervisor.job import run_job

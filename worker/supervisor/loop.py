@@ -24,9 +24,8 @@ from grpo_core.sandbox import Report
 from worker.environment import Environment
 from worker.exit_cause import StopCause
 from worker.folders.run_folder import Command
-from worker.node import disk
-from worker.node.facts import node_info
-from worker.node.sandbox import with_sandbox
+from worker.node import facts
+from worker.node.facts import node_info, with_sandbox
 from worker.platform_client.client import Platform, Refused, Unreachable
 from worker.processes.child import Child
 
@@ -147,7 +146,7 @@ class Loop:
             return "deadline"
         if not self._disk_full and now >= self._next_disk_check:
             self._next_disk_check = now + self._with.limits.disk
-            self._disk_full = disk.is_short(self._with.settings.runs_folder, self._with.settings.min_free_bytes)
+            self._disk_full = facts.is_short(self._with.settings.runs_folder, self._with.settings.min_free_bytes)
         if self._disk_full:
             return "disk"
         return "silence" if now - self.answered_at > self._silence else None

@@ -16,12 +16,10 @@ from grpo_core.protocol.messages import AttemptEnd, ClaimReply, Finish
 from grpo_core.runtime.cgroups import Cgroup
 from worker.exit_cause import ENDS, StopCause, attempt_finish, ended_as_asked, failure
 from worker.folders import resume, run_folder
-from worker.folders.cleanup import Cleanup
-from worker.folders.pins import Pins
-from worker.node import disk
+from worker.folders.run_folder import Cleanup, Pins
+from worker.node import facts
 from worker.platform_client.client import Meanwhile, PlatformError, Refused, Unreachable
-from worker.platform_client.shipper import Shipper
-from worker.platform_client.uploads import Uploader
+from worker.platform_client.uploads import Shipper, Uploader
 from worker.processes import orphans
 from worker.processes.child import Child, GroupSurvives
 from worker.supervisor.loop import Loop, Stopped, Supervisor
@@ -189,7 +187,7 @@ class _Attempt:
         reply = self._link.beat(
             shipped_seq=self._shipper.acked_seq,
             spooled_bytes=spool_bytes(self._files.spool_folder) if self._made else 0,
-            free_bytes=disk.free_bytes(self._settings.runs_folder),
+            free_bytes=facts.free_bytes(self._settings.runs_folder),
             progress=run_folder.progress(self._folder) if self._made else None,
             removed=self._cleanup.removed,
         )

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from grpo_core.config import builtin_suites as starter
 from grpo_core.config.evaluation import SuiteConfig
 from grpo_core.config.messages import field_problems
-from grpo_core.data.problem import file_sha256
+from grpo_core.data.fingerprint import file_sha256
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorer import Scorer, scorer

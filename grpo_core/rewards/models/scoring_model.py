@@ -75,7 +75,7 @@ class ScoringModel:
         self._special = _special(self.tokenizer)
 
     def facts(self) -> dict[str, Any]:
-        from grpo_core.data.problem import file_sha256
+        from grpo_core.data.fingerprint import file_sha256
         from grpo_core.model.fingerprint import files_digest, settings_sha256, tokenizer_sha256
         from grpo_core.model.load import weight_files
 

@@ -15,8 +15,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest
 
 from cohort.accounts.models import User
-from cohort.audit.entries import log, who
-from cohort.audit.flood import MOST, WITHIN, many
+from cohort.audit.entries import MOST, WITHIN, log, many, who
 
 _log = logging.getLogger(__name__)
 

@@ -14,12 +14,11 @@ from cohort.audit.models import LogCheckpoint, LogCosignature, LogKey, TreeHead
 from cohort.audit.tree import READ_ROWS, LogFault, Peaks
 from cohort.audit.witness import WitnessKey
 from cohort.evidence.canonical import CanonicalError, parse
-from cohort.evidence.checkpoint import Checkpoint, CheckpointError
+from cohort.evidence.checkpoint import Checkpoint, CheckpointError, RotationError, follow
 from cohort.evidence.checkpoint import parse as parse_checkpoint
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.merkle import leaf_hash
 from cohort.evidence.note import NoteError, open_note
-from cohort.evidence.rotation import RotationError, follow
 
 _FIELDS = {"at", "actor", "kind", "subject", "project", "before", "after", "reason", "data", "nonce"}
 _PLACED = """

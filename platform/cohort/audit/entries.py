@@ -6,15 +6,26 @@ that is rolled back goes with it. `services.integrate` numbers what was committe
 
 import re
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import connection
+from django.db.models.functions import Now
 
 from cohort.audit.models import AuditEntry
 from cohort.evidence.canonical import CanonicalError, canonical
+
+MOST, WITHIN = 100, timedelta(minutes=10)
+"""So many entries of a thing in such a time; then one entry says that there are more."""
+
+
+def many(most: int, *, kind: str, **of: str) -> bool:
+    """Whether there were so many entries of the kind of late, with these columns."""
+    nth = AuditEntry.objects.filter(kind=kind, **of).order_by("-id").values("pk")[most - 1 : most]
+    return AuditEntry.objects.filter(pk__in=nth, at__gt=Now() - WITHIN).exists()
+
 
 MAX_REASON_CHARS = 10_000
 MAX_BODY_BYTES = 256 * 1024

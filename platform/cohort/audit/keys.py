@@ -12,8 +12,8 @@ from cohort.audit.entries import log
 from cohort.audit.keyfile import missing
 from cohort.audit.models import LogCheckpoint, LogKey
 from cohort.base.environment import environment
+from cohort.evidence.checkpoint import rotation
 from cohort.evidence.keys import KeyFault, SigningKey, load, parse_vkey
-from cohort.evidence.rotation import rotation
 
 
 def origin() -> str:

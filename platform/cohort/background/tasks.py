@@ -10,8 +10,7 @@ from cohort.background import reconcile as reconciler
 from cohort.contamination import services as contamination
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
-from cohort.records.traces.redaction import cards_renew, runs_to_renew
-from cohort.records.traces.retention import traces_expire
+from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
 from cohort.runs.models import Run
 
 log = logging.getLogger(__name__)

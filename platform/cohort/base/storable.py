@@ -5,6 +5,18 @@ from typing import Any
 from grpo_core.text import UNSTORABLE
 
 
+class Refused(Exception):
+    """The message is for a person and may be worded anew; `code`, in snake_case, stays. It is the class's own, or says
+    which of several reasons it was."""
+
+    code = "refused"
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        if code:
+            self.code = code
+
+
 def storable(text: str) -> str:
     """PostgreSQL holds neither NUL nor half a surrogate pair: each becomes the visible U+FFFD."""
     return UNSTORABLE.sub("\ufffd", text)

@@ -4,8 +4,14 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.dispatch import Signal
 
 from cohort.accounts.models import Project
+
+dataset_added = Signal()
+"""Sent with `dataset`, a new PromptDataset."""
+suite_version_added = Signal()
+"""Sent with `version`, a new EvalSuiteVersion."""
 
 
 class BaseModel(models.Model):

@@ -21,8 +21,7 @@ from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.environment import environment
 from cohort.catalog.model_folder import read_model_folder
-from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion
-from cohort.catalog.signals import dataset_added
+from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion, dataset_added
 from grpo_core.config.messages import field_problems
 from grpo_core.config.run import DataFormat, RewardConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems

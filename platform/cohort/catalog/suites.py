@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -18,14 +18,39 @@ from pydantic import ValidationError as PydanticError
 from cohort.accounts.models import Project, User
 from cohort.audit.services import log as audit
 from cohort.base import artifacts
-from cohort.catalog.models import EvalSuite, EvalSuiteVersion
-from cohort.catalog.signals import suite_version_added
-from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
+from cohort.catalog.models import EvalSuite, EvalSuiteVersion, suite_version_added
+from grpo_core.config.evaluation import Category, ScorerConfig, SuiteConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
+from grpo_core.evaluate.scorer import SCORERS as SUITE_SCORERS
 from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites import FORMATS, SuiteItem, convert, scan_items, starters
+from grpo_core.rewards import KINDS
+
+CATEGORIES: dict[str, str] = {
+    "performance": "performance",
+    "hallucination": "hallucination",
+    "refusal_calibration": "refusal calibration",
+    "jailbreak_robustness": "jailbreak robustness",
+    "harmful_capability": "harmful capability",
+    "multilingual": "multilingual",
+    "tool_use": "tool use",
+    "format": "format",
+}
+assert set(CATEGORIES) == set(get_args(Category))
+
+SAFETY = frozenset({"hallucination", "refusal_calibration", "jailbreak_robustness", "harmful_capability"})
+"""Tested together: their p values are adjusted for there being several."""
+
+SCORERS: dict[str, str] = {name: KINDS[kind].summary for name, (kind, _) in SUITE_SCORERS.items()}
+
+HARM = {
+    "better": "harm is a fall of the score",
+    "worse": "harm is a rise of the score",
+    "neutral": "neither way counts as harm",
+}
+
 
 log = logging.getLogger(__name__)
 

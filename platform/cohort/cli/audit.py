@@ -72,8 +72,8 @@ def _check(arguments: argparse.Namespace) -> int:
 def _kept(path: Path) -> "Kept":
     """A checkpoint's note, or the one in a card's proof."""
     from cohort.audit.check import Kept
-    from cohort.evidence.tlog_proof import ProofError
-    from cohort.evidence.tlog_proof import parse as parse_proof
+    from cohort.evidence.merkle import ProofError
+    from cohort.evidence.merkle import parse as parse_proof
 
     try:
         if zipfile.is_zipfile(path):

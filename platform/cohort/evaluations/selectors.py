@@ -3,16 +3,23 @@
 The record is made from the same rows by the same functions, so page and card cannot say different things.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from django.db.models import QuerySet
 
-from cohort.catalog.suite_words import CATEGORIES
+import grpo_core.stats
+from cohort.catalog.suites import CATEGORIES
+from cohort.evidence import compare, items
 from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
-from cohort.runs.models import Attempt, EvalItem, EvalResult, Run
-from cohort.runs.standing import standing_evaluations
+from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
+from cohort.runs.transitions import standing_evaluations
 from grpo_core.config.evaluation import HELDOUT, SuiteConfig
 from grpo_core.config.run import RunConfig
 
@@ -130,7 +137,7 @@ Compare = Callable[[Sequence[Case]], list[dict[str, Any]]]
 def suites(run: Run, config: RunConfig, *, compare: Compare = compare_all) -> list[Suite]:
     """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
     compared item by item, and only when both answered the same items under one protocol. `compare` gives what
-    `compare_all` does: seconds for long suites, which a page spares itself (`cohort.evaluations.cache`)."""
+    `compare_all` does: seconds for long suites, which a page spares itself (`cohort.evaluations.selectors`)."""
     results: dict[str, dict[str, EvalResult]] = {}
     for result in newest_results(run):
         results.setdefault(result.suite, {})[result.phase] = result
@@ -247,3 +254,54 @@ def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[C
         for result in (suite.before, suite.after)
     )
     return [Changed(old[name], new[name]) for name in shown], len(chosen)
+
+
+# A run's suites with statistics that were computed before, by whatever web process.
+#
+# A bootstrap of 1,000 items takes most of a second, and every page of a run's evaluations shows it. The newest
+# comparisons of each run are kept in one row, under a digest of all that went into them: every item, what the suite and
+# its margin are, and the code that computes. What is read is therefore what would be computed now, and nothing has to
+# be invalidated.
+#
+# Only for pages. A record is sealed from what is computed there and then.
+
+
+_values = attrgetter(*(field.name for field in fields(Item)))
+
+
+def suites_cached(run: Run, config: RunConfig) -> list[Suite]:
+    """As `suites`."""
+    return suites(run, config, compare=lambda cases: _compared(run, cases))
+
+
+def _compared(run: Run, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    if not cases:
+        return []
+    key = _key(cases)
+    kept = ComparisonCache.objects.filter(run=run, key=key).values_list("comparisons", flat=True).first()
+    if kept is None:
+        kept = json.dumps(compare_all(cases))
+        row = ComparisonCache(run=run, key=key, comparisons=kept)
+        ComparisonCache.objects.bulk_create(
+            [row], update_conflicts=True, unique_fields=["run"], update_fields=["key", "comparisons"]
+        )
+    comparisons: list[dict[str, Any]] = json.loads(kept)
+    return comparisons
+
+
+def _key(cases: Sequence[Case]) -> str:
+    """SHA-256, as hex."""
+    digest = hashlib.sha256(_code().encode())
+    for facts, before, after, same_protocol, touched in cases:
+        sides = [None if side is None else [*map(_values, side)] for side in (before, after)]
+        parts = [asdict(facts), sides, same_protocol, None if touched is None else sorted(touched)]
+        digest.update(json.dumps(parts).encode())
+    return digest.hexdigest()
+
+
+@cache
+def _code() -> str:
+    """SHA-256 of the modules that the statistics come from."""
+    package = Path(grpo_core.stats.__file__).parent
+    sources = [*sorted(package.glob("*.py")), Path(compare.__file__), Path(items.__file__)]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

@@ -6,8 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from cohort.evidence.limits import MAX_CARD_BYTES, MAX_LINE_BYTES, most_bytes
-from cohort.evidence.zip_layout import LayoutFault, ZipEntry, read_layout
+from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_LINE_BYTES, LayoutFault, ZipEntry, most_bytes, read_layout
 
 RECORD_FILE = "record.json"
 _PACKED = 1 << 16

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cohort.evidence import strict_base64
 from cohort.evidence.canonical import CanonicalError, canonical, parse
-from cohort.evidence.keys import PublicKey, SigningKey
+from cohort.evidence.keys import PublicKey, SigningKey, decode, encode
 
 
 class EnvelopeError(ValueError):
@@ -42,8 +41,8 @@ def encoded(payload: bytes, payload_type: str) -> bytes:
 
 def envelope(payload: bytes, payload_type: str, key: SigningKey) -> bytes:
     """Canonical JSON of the envelope, signed by `key`."""
-    signature = {"keyid": key.key_id, "sig": strict_base64.encode(key.sign(encoded(payload, payload_type)))}
-    return canonical({"payload": strict_base64.encode(payload), "payloadType": payload_type, "signatures": [signature]})
+    signature = {"keyid": key.key_id, "sig": encode(key.sign(encoded(payload, payload_type)))}
+    return canonical({"payload": encode(payload), "payloadType": payload_type, "signatures": [signature]})
 
 
 def parsed(content: bytes) -> Envelope:
@@ -56,7 +55,7 @@ def parsed(content: bytes) -> Envelope:
                 "signatures": [{"keyid": str(key_id), "sig": str(signature), **others}],
                 **more,
             } if not others and not more:
-                return Envelope(strict_base64.decode(payload), kind, key_id, strict_base64.decode(signature))
+                return Envelope(decode(payload), kind, key_id, decode(signature))
     except CanonicalError as error:
         raise EnvelopeError(str(error)) from None
     except ValueError as error:

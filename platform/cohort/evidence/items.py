@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
-from cohort.evidence.limits import MAX_ITEMS
+from cohort.evidence.zip_layout import MAX_ITEMS
 from grpo_core.stats import HigherIs
 
 MAX_TEXT = 200

@@ -1,5 +1,7 @@
 """Ed25519 keys with names, as signed notes use them (c2sp.org/signed-note), and statements that a key was replaced."""
 
+import base64
+import binascii
 import hashlib
 import os
 import re
@@ -17,8 +19,25 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from cohort.evidence import strict_base64
 from grpo_core.errors import GrpoError
+
+
+def encode(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def decode(text: str, length: int | None = None) -> bytes:
+    """Raises ValueError for any other spelling, and when the data have not `length` bytes."""
+    try:
+        data = base64.b64decode(text.encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise ValueError(f"{text[:60]!a} is not base64") from None
+    if encode(data) != text:
+        raise ValueError(f"{text[:60]!a} is not base64 as it is written here: padded, without spare bits")
+    if length is not None and len(data) != length:
+        raise ValueError(f"{text[:60]!a} has {len(data)} bytes, not {length}")
+    return data
+
 
 _ED25519 = b"\x01"
 _NAME = re.compile(r"[^\s+\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}")
@@ -47,7 +66,7 @@ class PublicKey:
     @property
     def vkey(self) -> str:
         """`name+hex8+base64(0x01 ‖ public key)`, as people hand it on."""
-        return f"{self.name}+{self.key_id}+{strict_base64.encode(_ED25519 + self.public)}"
+        return f"{self.name}+{self.key_id}+{encode(_ED25519 + self.public)}"
 
     def verify(self, signature: bytes, message: bytes) -> bool:
         try:
@@ -142,7 +161,7 @@ def parse_vkey(text: str) -> PublicKey:
     try:
         if match is None:
             raise ValueError
-        packed = strict_base64.decode(match["key"], 33)
+        packed = decode(match["key"], 33)
     except ValueError:
         raise KeyFault(f"{text[:200]!a} is not a public key as `name+hash+base64`") from None
     key = PublicKey(checked_name(match["name"]), packed[1:])

@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cohort.evidence import strict_base64
-from cohort.evidence.keys import PublicKey, SigningKey
+from cohort.evidence.keys import PublicKey, SigningKey, decode, encode
 
 MAX_NOTE_BYTES = 64 * 1024
 MAX_SIGNATURES = 16
@@ -33,9 +32,7 @@ def sign_note(text: str, keys: Sequence[SigningKey]) -> str:
         raise NoteError("a note's text ends with a line end and holds no control signs")
     if not keys or len(keys) > MAX_SIGNATURES:
         raise NoteError(f"a note is signed by 1 to {MAX_SIGNATURES} keys")
-    lines = [
-        f"— {key.name} {strict_base64.encode(bytes.fromhex(key.key_id) + key.sign(text.encode()))}\n" for key in keys
-    ]
+    lines = [f"— {key.name} {encode(bytes.fromhex(key.key_id) + key.sign(text.encode()))}\n" for key in keys]
     return f"{text}\n{''.join(lines)}"
 
 
@@ -60,7 +57,7 @@ def open_note(note: str, keys: Sequence[PublicKey]) -> Opened:
         if match is None:
             raise NoteError(f"{line[:80]!a} is not a line of a signature")
         try:
-            packed = strict_base64.decode(match["signature"])
+            packed = decode(match["signature"])
         except ValueError as error:
             raise NoteError(f"the signature of {match['name']!a}: {error}") from None
         if len(packed) < 5:

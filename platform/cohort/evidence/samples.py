@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cohort.evidence import strict_base64
+from cohort.evidence import keys
 from cohort.evidence.merkle import HASH_BYTES, Nodes, root, verify_inclusion
-from grpo_core.records.commitments import leaf
+from grpo_core.records.leaves import leaf
 
 SAMPLE_SCHEMA = "cohort-sample/1"
 _LINE = frozenset({"attempt", "count", "leaves", "step", "superseded"})
@@ -42,7 +42,7 @@ def line_of(value: Any) -> Line:
     if not isinstance(value["leaves"], str):
         raise SampleFault("leaves is base64")
     try:
-        packed = strict_base64.decode(value["leaves"], HASH_BYTES * value["count"])
+        packed = keys.decode(value["leaves"], HASH_BYTES * value["count"])
     except ValueError as error:
         raise SampleFault(f"leaves: {error}") from None
     leaves = tuple(packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
@@ -163,7 +163,7 @@ def sample_proof(commitments: Commitments, *, position: int, salt: str, content:
         "run_root": commitments.root().hex(),
         "index": index,
         "size": size,
-        "path": [strict_base64.encode(digest) for digest in path],
+        "path": [keys.encode(digest) for digest in path],
         "salt": salt,
         "sample": content,
     }
@@ -189,7 +189,7 @@ def check_sample_proof(proof: Any, run_root: bytes, size: int) -> dict[str, Any]
     if (stated_root, stated_size) != (run_root.hex(), size):
         raise SampleFault("is of another run: its root is not the one of this card")
     try:
-        hashes = [strict_base64.decode(str(digest), HASH_BYTES) for digest in path]
+        hashes = [keys.decode(str(digest), HASH_BYTES) for digest in path]
     except ValueError as error:
         raise SampleFault(str(error)) from None
     if not verify_inclusion(sample_leaf(salt, content), index, size, hashes, run_root):

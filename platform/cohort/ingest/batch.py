@@ -15,8 +15,7 @@ import zstandard
 from django.db import connection, transaction
 from pydantic import ValidationError
 
-from cohort.base.refusals import Refused
-from cohort.base.storable import storable_json
+from cohort.base.storable import Refused, storable_json
 from cohort.ingest.copy import RowFault, server_cursor
 from cohort.ingest.rows import store
 from cohort.ingest.run_state import LockedAttempt

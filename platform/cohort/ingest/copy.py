@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from django.db import connection, models
 
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 
 
 class RowFault(Refused):

@@ -10,8 +10,7 @@ from django.db.models.functions import Coalesce, Least
 
 from cohort.ingest.copy import RowFault, Table
 from cohort.runs.models import Attempt, Checkpoint, Run, RunState, StepMetric
-from cohort.runs.standing import standing
-from cohort.runs.transitions import run_move
+from cohort.runs.transitions import run_move, standing
 from grpo_core.records import types as records
 
 PHASE_STATES: dict[str, RunState] = {

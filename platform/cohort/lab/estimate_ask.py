@@ -10,8 +10,7 @@ from cohort.catalog.run_inputs import ChosenSuite, input_rows
 from cohort.lab.estimates import digest_of, measured_as
 from cohort.lab.models import OPEN, JobKind, LabJob
 from cohort.lab.services import job_create, require_room
-from cohort.nodes.engines import gpus_needed, packages_needed, require_engines
-from cohort.nodes.sandboxes import require_sandbox
+from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from grpo_core.config.run import RunConfig
 from grpo_core.rewards import Rubric
 

@@ -11,7 +11,7 @@ from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
 from cohort.runs.models import Run, StepMetric
 from cohort.runs.schedule import NodeCapacity
-from cohort.runs.standing import standing
+from cohort.runs.transitions import standing
 from grpo_core.config.run import RunConfig
 from grpo_core.records.estimate import Estimate
 

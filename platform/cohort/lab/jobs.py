@@ -16,8 +16,7 @@ from django.db.models.functions import Now
 from pydantic import ValidationError
 
 from cohort.audit import services as audit
-from cohort.base.refusals import Refused
-from cohort.base.storable import storable, storable_json
+from cohort.base.storable import Refused, storable, storable_json
 from cohort.catalog.run_inputs import input_path
 from cohort.lab.estimates import why_unschedulable
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe

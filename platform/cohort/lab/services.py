@@ -11,13 +11,13 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import input_path
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.jobs import job_on_commit
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
-from cohort.nodes.sandboxes import require_sandbox
+from cohort.nodes.engines import require_sandbox
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
 from grpo_core.rewards import Rubric

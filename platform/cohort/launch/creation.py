@@ -10,8 +10,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite, input_path, suite_part
 from cohort.contamination import services as overlaps
 from cohort.lab import estimates, gate
-from cohort.nodes.engines import gpus_needed, packages_needed, require_engines
-from cohort.nodes.sandboxes import require_sandbox
+from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs import dispatch
 from cohort.runs.models import Priority, Run, RunState, RunSuite
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move

@@ -14,7 +14,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 import cohort
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.nodes.models import Leased, Node
 from cohort.nodes.services import token_digest, token_new
 from grpo_core.protocol.messages import NodeInfo

@@ -8,16 +8,28 @@ so who may change one is checked elsewhere (`access.keeps_nodes`); `actor` is No
 import hashlib
 import logging
 import secrets
+from datetime import timedelta
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.nodes.models import Draining, Node
 from grpo_core.protocol.messages import NodeInfo
+
+SILENT_AFTER = timedelta(seconds=max(60, settings.COHORT_LEASE_SECONDS))
+"""A worker sends a heartbeat every 20 s, busy or not; one without for this long is gone. A shorter lease does
+not shorten it, because an idle worker knows nothing of leases."""
+
+
+def nodes_here() -> QuerySet[Node]:
+    """Not revoked, with a heartbeat lately by the database's clock."""
+    return Node.objects.filter(revoked_at=None, last_seen_at__gt=Now() - SILENT_AFTER)
+
 
 NAME_CHARS = 80
 

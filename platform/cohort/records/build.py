@@ -13,9 +13,8 @@ from cohort.records.schema_types import Answer, Entry, FileEntry, Head
 from cohort.records.sections.behaviour import behaviour
 from cohort.records.sections.budget import budget
 from cohort.records.sections.data import data
-from cohort.records.sections.handling import handling
 from cohort.records.sections.method import method
-from cohort.records.sections.oversight import oversight
+from cohort.records.sections.oversight import handling, oversight
 from cohort.records.sections.rejected import rejected
 from cohort.records.sections.reward import reward
 from cohort.records.sections.subject import environment, subject

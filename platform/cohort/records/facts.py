@@ -21,17 +21,15 @@ from cohort.lab.estimates import launch_estimate, step_figures
 from cohort.lab.models import LaunchEstimate
 from cohort.records.models import Statement
 from cohort.records.schema_types import Comparison
-from cohort.records.sections.comparisons_facts import comparisons
-from cohort.records.sections.history_facts import History, history
-from cohort.records.sections.lineage_facts import Lineage, lineage
+from cohort.records.sections.history_facts import History, Lineage, comparisons, history, lineage
 from cohort.records.sections.monitors import watched
 from cohort.records.sections.probe import Probed, probed
-from cohort.records.statements.selectors import newest_statements
+from cohort.records.statements.services import newest_statements
 from cohort.records.traces.tree import step_leaves
-from cohort.review.judgements import review_figures
 from cohort.review.models import Group, Sample
+from cohort.review.services import review_figures
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
-from cohort.runs.standing import standing
+from cohort.runs.transitions import standing
 from grpo_core.config.run import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 from grpo_core.records.monitors import Flag
@@ -110,7 +108,7 @@ class Facts:
     committed: Committed
     flags: list[Flag]
     reviewed: dict[str, Any]
-    """Figures of `cohort.review.judgements`: human judgements of standing completions."""
+    """Figures of `cohort.review.services`: human judgements of standing completions."""
     imported: list[ImportedResult]
     probed: Probed
     estimate: LaunchEstimate | None

@@ -14,8 +14,8 @@ from django.db.models import Max
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base import artifacts
-from cohort.base.refusals import Refused
 from cohort.base.scratch import scratch_folder
+from cohort.base.storable import Refused
 from cohort.evidence.canonical import canonical
 from cohort.records.cards.again import NotToBeIssued, contents_again
 from cohort.records.cards.making import Issue, Issued, contents_of, issue_cards
@@ -23,7 +23,7 @@ from cohort.records.cards.pack import Pack
 from cohort.records.facts import Facts, State, collect
 from cohort.records.models import Card, Record, Statement
 from cohort.records.schema import SCHEMA, Document
-from cohort.records.traces.under_way import redactions_awaited
+from cohort.records.traces.tree import redactions_awaited
 from cohort.runs.dispatch import seal_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_sealed

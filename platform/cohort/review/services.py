@@ -1,12 +1,35 @@
 """Writes to what people say of samples."""
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import storable
-from cohort.review.models import Annotation, Sample, Verdict
+from cohort.review.models import Annotation, Group, Sample, Verdict
+from cohort.runs.models import Run
+from cohort.runs.transitions import standing
+from grpo_core.stats import wilson
+
+
+def right(sample: Sample, success: str) -> bool | None:
+    """By the component that decides; None when the sample was masked or the component cannot say."""
+    if sample.mask_cause:
+        return None
+    component = sample.components.get(success)
+    passed = component.get("passed") if component else None
+    return None if passed is None else bool(passed)
+
+
+def current_groups(run: Run) -> QuerySet[Group]:
+    """Groups in order: those that no later attempt took the place of."""
+    return standing(Group.objects.filter(run=run)).order_by("step", "index")
+
 
 MOST_CHARACTERS = 2000
 """Of a note."""
@@ -42,3 +65,74 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
         data={"step": group.step, "group": group.index, "sample": sample.index},
     )
     return made
+
+
+# What reviewers said of a run's samples, beside what the verifier said: how often it paid for what is wrong, and how
+# often it did not pay for what is right.
+
+
+def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
+    """User id → their newest annotation."""
+    newest: dict[int, Annotation] = {}
+    for annotation in annotations:
+        if annotation.by_id not in newest or annotation.pk > newest[annotation.by_id].pk:
+            newest[annotation.by_id] = annotation
+    return newest
+
+
+def review_figures(run: Run, *, success: str) -> dict[str, Any]:
+    """Figures of human review over samples that stand, JSON-ready; `success` is the component that decides.
+
+    A sample counts by the judgement that more reviewers gave; by "unsure" where as many said right as wrong. `kappa` is
+    Cohen's (1960) of people and verifier over samples both judged right or wrong, null where one of them never differs.
+    The samples were chosen by people, not drawn: the shares are of what was looked at and of nothing else.
+    """
+    judged: dict[int, tuple[bool | None, dict[int, Annotation]]] = {}
+    rows = Annotation.objects.filter(sample__group__in=current_groups(run).values("pk")).select_related("sample")
+    by_sample: dict[int, list[Annotation]] = {}
+    for row in rows.iterator(chunk_size=1000):
+        by_sample.setdefault(row.sample_id, []).append(row)
+    for sample_id, annotations in by_sample.items():
+        judged[sample_id] = (right(annotations[0].sample, success), newest_by_person(annotations))
+    verdicts = {sample_id: _majority(people.values()) for sample_id, (_, people) in judged.items()}
+    pairs = [
+        (verifier, verdicts[sample_id] == "right")
+        for sample_id, (verifier, _) in judged.items()
+        if verifier is not None and verdicts[sample_id] != "unsure"
+    ]
+    return {
+        "reviewers": len({person for _, people in judged.values() for person in people}),
+        "samples": len(judged),
+        "judged": {
+            name: sum(verdict == name for verdict in verdicts.values()) for name in ("right", "wrong", "unsure")
+        },
+        "disagreeing": sum(
+            len({annotation.verdict for annotation in people.values()}) > 1 for _, people in judged.values()
+        ),
+        "verifier": _against_verifier(pairs) if pairs else None,
+    }
+
+
+def _majority(annotations: Iterable[Annotation]) -> str:
+    counts = Counter(annotation.verdict for annotation in annotations)
+    if counts["right"] == counts["wrong"]:
+        return "unsure"
+    return "right" if counts["right"] > counts["wrong"] else "wrong"
+
+
+def _against_verifier(pairs: list[tuple[bool, bool]]) -> dict[str, Any]:
+    """`pairs`: (the verifier passed it, people call it right)."""
+    n, cells = len(pairs), Counter(pairs)
+    agreeing = cells[True, True] + cells[False, False]
+    interval = wilson(agreeing, n)
+    paid = (cells[True, True] + cells[True, False]) / n
+    called_right = (cells[True, True] + cells[False, True]) / n
+    by_chance = paid * called_right + (1 - paid) * (1 - called_right)
+    return {
+        "both_right": cells[True, True],
+        "paid_though_wrong": cells[True, False],
+        "unpaid_though_right": cells[False, True],
+        "both_wrong": cells[False, False],
+        "agreement": {"share": agreeing / n, "low": interval.low, "high": interval.high},
+        "kappa": None if by_chance == 1 else (agreeing / n - by_chance) / (1 - by_chance),
+    }

@@ -9,8 +9,7 @@ from django.db import transaction
 from django.db.models import Case, F, JSONField, Max, Value, When
 from django.db.models.functions import Coalesce, Least, Now
 
-from cohort.base.refusals import Refused
-from cohort.base.storable import storable
+from cohort.base.storable import Refused, storable
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.catalog.run_inputs import input_rows
 from cohort.nodes import leases

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from cohort.runs.models import Attempt, Checkpoint, Run
-from cohort.runs.standing import standing
+from cohort.runs.transitions import standing
 from grpo_core.protocol.messages import CheckpointOffer, OldCheckpoint
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from django.db.models import QuerySet
 
 from cohort import __version__
+from cohort.nodes.engines import NodeSandbox, sandbox_of
 from cohort.nodes.models import Draining, Node
-from cohort.nodes.sandboxes import NodeSandbox, sandbox_of
-from cohort.nodes.selectors import nodes_here
+from cohort.nodes.services import nodes_here
 from cohort.runs.models import Attempt, AttemptState
 
 _PACKAGE = "cohort-grpo"

@@ -13,10 +13,9 @@ from django.db import connection
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from cohort import __version__
-from cohort.nodes.engines import missing, packages_of
+from cohort.nodes.engines import missing, packages_of, sandbox_of
 from cohort.nodes.models import Node
-from cohort.nodes.sandboxes import sandbox_of
-from cohort.nodes.selectors import nodes_here
+from cohort.nodes.services import nodes_here
 from cohort.runs.checkpoints import resumable
 from cohort.runs.limits import Use, uses
 from cohort.runs.models import Attempt, AttemptState, Run, RunState

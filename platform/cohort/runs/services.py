@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Priority, Run, RunEvent, RunState

@@ -16,12 +16,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from cohort.base import artifacts
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.nodes import leases
 from cohort.runs.attempts import attempt_lock
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run
-from cohort.runs.standing import standing
-from cohort.runs.transitions import run_event
+from cohort.runs.transitions import run_event, standing
 from grpo_core.protocol.messages import UploadReply
 
 KEEP = 2

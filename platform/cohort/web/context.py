@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from cohort.accounts.models import Membership, Project, Role, reaches
-from cohort.nodes.selectors import nodes_here
+from cohort.nodes.services import nodes_here
 from cohort.runs.models import Run, RunState
 
 LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINING, RunState.SEALING)

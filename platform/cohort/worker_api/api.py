@@ -17,7 +17,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
 from cohort.base import artifacts
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.catalog.models import PromptDataset
 from cohort.lab import jobs
 from cohort.lab.models import LabJob

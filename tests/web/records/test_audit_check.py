@@ -19,13 +19,13 @@ from cohort.audit.rotate import rotate
 from cohort.audit.tree import LogFault, Peaks
 from cohort.base.environment import environment
 from cohort.cli import audit as command
-from cohort.evidence import tlog_proof
+from cohort.evidence import merkle
 from cohort.evidence.canonical import canonical, parse
+from cohort.evidence.checkpoint import follow
 from cohort.evidence.checkpoint import parse as parse_checkpoint
 from cohort.evidence.keys import KeyFault, generate, load, parse_vkey
 from cohort.evidence.merkle import leaf_hash, root
 from cohort.evidence.note import open_note
-from cohort.evidence.rotation import follow
 from tests.tables import cases
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -286,7 +286,7 @@ def test_the_command_checks_against_notes_proofs_and_cards(
     log_of_nine: list[str], cohort_audit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proof = audit.prove(AuditLeaf.objects.get(idx=2).entry)
-    text = tlog_proof.write(proof.index, proof.path, proof.checkpoint)
+    text = merkle.write(proof.index, proof.path, proof.checkpoint)
     note, alone, card = (tmp_path / name for name in ("checkpoint", "proof.tlog-proof", "card.zip"))
     note.write_text(log_of_nine[1], encoding="utf-8")
     alone.write_text(text, encoding="utf-8")

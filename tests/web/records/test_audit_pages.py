@@ -15,12 +15,11 @@ from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_remove, membership_set, user_create
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry, LogCheckpoint
-from cohort.evidence import tlog_proof
-from cohort.evidence.checkpoint import parse
+from cohort.evidence import merkle
+from cohort.evidence.checkpoint import follow, parse
 from cohort.evidence.keys import parse_vkey
 from cohort.evidence.merkle import leaf_hash, verify_inclusion
 from cohort.evidence.note import open_note
-from cohort.evidence.rotation import follow
 from cohort.web.audit.selectors import changes
 from tests.tables import cases
 
@@ -156,7 +155,7 @@ def test_the_proof_of_an_entry_checks_against_the_public_keys(
     client = client_for(bob)
     assert "within a minute" in text(client, f"{HERE}{entry.pk}/proof", 409)
     audit.checkpoint()
-    proof = tlog_proof.parse(text(client, f"{HERE}{entry.pk}/proof"))
+    proof = merkle.parse(text(client, f"{HERE}{entry.pk}/proof"))
     body = client.get(f"{HERE}{entry.pk}/entry.json").content
     keys = [parse_vkey(vkey) for vkey in json.loads(text(Client(), "/log/keys.json"))["keys"]]
     head = parse(open_note(proof.checkpoint, keys).text)
@@ -197,5 +196,5 @@ def test_the_servers_own_entries_are_for_staff(client_for: ClientFor, ours: Proj
     audit.checkpoint()
     assert "/log/server/" in text(client, "/log/")
     entry = AuditEntry.objects.get(kind="user_created", subject="user:zoe")
-    assert tlog_proof.parse(text(client, f"/log/server/{entry.pk}/proof"))
+    assert merkle.parse(text(client, f"/log/server/{entry.pk}/proof"))
     assert "user:zoe" in text(client, "/log/server/entries.csv")

@@ -12,7 +12,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from huggingface_hub import ModelCard
 from pypdf import PdfReader
 
-from cohort.records.cards import bom, charts, html, markdown, pdf, readme, sheets
+from cohort.records.cards import bom, data_files, html, markdown, pdf, readme, svg
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.fields import FIELDS
 from cohort.records.schema_types import AUDIENCES
@@ -23,8 +23,8 @@ COPIES: dict[str, Callable[[Reading], bytes]] = {
     "card.html": html.card_html,
     "card.pdf": pdf.card_pdf,
     "bom.cdx.json": bom.bom,
-    "eu": sheets.eu_sheet,
-    "nist": sheets.nist_sheet,
+    "eu": data_files.eu_sheet,
+    "nist": data_files.nist_sheet,
     "README.txt": lambda read: readme.readme(read, ["record.json", "evals/before.jsonl"]),
 }
 HARMLESS = HOSTILE.replace("\ud800", "")
@@ -137,7 +137,7 @@ def test_page_refers_to_nothing_outside_and_runs_nothing() -> None:
 
 def test_chart_is_drawn_from_the_numbers() -> None:
     series = Series(steps=[1, 2, 3], values={"reward": [0.0, None, 1.0], "frac_reward_zero_std": [None, 0.5, None]})
-    _, chart = charts.charts(Reading(reading().document, series))
+    _, chart = svg.charts(Reading(reading().document, series))
     # room of 6 % above and below 0…1 on 146 units of height from 26 on: 26 + 146 · 0.06 / 1.12, and its mirror
     assert 'points="52.0,164.2 570.0,33.8"' in chart.svg
     assert chart.rows == (("1", "0"), ("3", "1"))

@@ -22,7 +22,7 @@ from cohort.records.after_seal.rules import State, standing_of
 from cohort.records.models import Record, RecordEntry
 from cohort.runs.models import Run
 from cohort.runs.services import run_pause, run_resume
-from cohort.web.after_seal.shown import entries_of
+from cohort.web.after_seal.timeline import entries_of
 from tests.factories import sealed_run
 from tests.processes import DEADLINE
 from tests.tables import cases

@@ -9,12 +9,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from cohort.evidence import checkpoint, keys, rotation, tlog_proof
+from cohort.evidence import checkpoint, keys, merkle
 from cohort.evidence.checkpoint import Checkpoint, CheckpointError
 from cohort.evidence.keys import KeyFault, parse_vkey
-from cohort.evidence.merkle import EMPTY_ROOT, leaf_hash
+from cohort.evidence.merkle import EMPTY_ROOT, ProofError, leaf_hash
 from cohort.evidence.note import NoteError, open_note, sign_note
-from cohort.evidence.tlog_proof import ProofError
 from tests.factories.small_cards import key
 from tests.tables import cases
 
@@ -58,8 +57,8 @@ def test_every_byte_matters() -> None:
     every_flip(FIRST.vkey, parse_vkey)
     every_flip(sign_note("a text − with\n\nlines\n", [FIRST]), lambda text: open_note(text, BOTH[:1]))
     every_flip(sign_note("text\n", [FIRST, SECOND]), no_unknown)
-    moved = rotation.rotation(FIRST, SECOND.public_key, AT)
-    every_flip(moved, lambda text: rotation.parse_rotation(text, FIRST.public_key))
+    moved = checkpoint.rotation(FIRST, SECOND.public_key, AT)
+    every_flip(moved, lambda text: checkpoint.parse_rotation(text, FIRST.public_key))
 
 
 # ---------------------------------------------------------------------- keys
@@ -121,7 +120,7 @@ SHORT = {"text\n\n" + LINE * 17: "signatures", "x" * 70_000 + "\n\n" + LINE: "by
 PARSERS: dict[str, tuple[Callable[[str], object], type[ValueError]]] = {
     "note": (lambda text: open_note(text, [FIRST.public_key]), NoteError),
     "checkpoint": (checkpoint.parse, CheckpointError),
-    "proof": (tlog_proof.parse, ProofError),
+    "proof": (merkle.parse, ProofError),
 }
 
 
@@ -138,7 +137,7 @@ def test_what_is_too_long_is_refused() -> None:
             open_note(note, [FIRST.public_key])
     hashes = "\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=" * 64
     with pytest.raises(ProofError, match="hashes"):
-        tlog_proof.parse(f"c2sp.org/tlog-proof@v1\nindex 1{hashes}\n\n{GO_NOTE}")
+        merkle.parse(f"c2sp.org/tlog-proof@v1\nindex 1{hashes}\n\n{GO_NOTE}")
 
 
 def test_unknown_and_wrong_signatures() -> None:
@@ -178,12 +177,12 @@ def test_a_checkpoint_there_and_back() -> None:
 
 def test_a_proof_there_and_back() -> None:
     path = [leaf_hash(b"a"), leaf_hash(b"b")]
-    text = tlog_proof.write(73894, path, GO_NOTE)
+    text = merkle.write(73894, path, GO_NOTE)
     assert text.splitlines()[:2] == ["c2sp.org/tlog-proof@v1", "index 73894"]
-    assert tlog_proof.parse(text) == tlog_proof.Proof(73894, tuple(path), GO_NOTE, None)
-    with_extra = tlog_proof.write(0, [], GO_NOTE, b"opaque")
+    assert merkle.parse(text) == merkle.Proof(73894, tuple(path), GO_NOTE, None)
+    with_extra = merkle.write(0, [], GO_NOTE, b"opaque")
     assert with_extra.splitlines()[1] == "extra b3BhcXVl"
-    assert tlog_proof.parse(with_extra) == tlog_proof.Proof(0, (), GO_NOTE, b"opaque")
+    assert merkle.parse(with_extra) == merkle.Proof(0, (), GO_NOTE, b"opaque")
 
 
 # ---------------------------------------------------------------------- rotation
@@ -191,23 +190,26 @@ def test_a_proof_there_and_back() -> None:
 
 def test_rotations_lead_from_the_first_key_to_the_newest() -> None:
     third = key("three", FIRST.name)
-    chain = [rotation.rotation(FIRST, BOTH[1], AT), rotation.rotation(SECOND, third.public_key, "2026-11-23T10:00:00Z")]
-    assert rotation.follow(BOTH[0], chain) == [*BOTH, third.public_key]
-    assert rotation.parse_rotation(chain[1], BOTH[1]).at == "2026-11-23T10:00:00Z"
-    assert rotation.follow(BOTH[1], chain[1:]) == [BOTH[1], third.public_key]
+    chain = [
+        checkpoint.rotation(FIRST, BOTH[1], AT),
+        checkpoint.rotation(SECOND, third.public_key, "2026-11-23T10:00:00Z"),
+    ]
+    assert checkpoint.follow(BOTH[0], chain) == [*BOTH, third.public_key]
+    assert checkpoint.parse_rotation(chain[1], BOTH[1]).at == "2026-11-23T10:00:00Z"
+    assert checkpoint.follow(BOTH[1], chain[1:]) == [BOTH[1], third.public_key]
     for wrong in (chain[::-1], chain[1:], [chain[0], chain[0]]):
-        with pytest.raises(rotation.RotationError, match=r"rotation [12]: "):
-            rotation.follow(BOTH[0], wrong)
-    with pytest.raises(rotation.RotationError, match="leads back"):
-        rotation.follow(BOTH[0], [chain[0], rotation.rotation(SECOND, BOTH[0], AT)])
+        with pytest.raises(checkpoint.RotationError, match=r"rotation [12]: "):
+            checkpoint.follow(BOTH[0], wrong)
+    with pytest.raises(checkpoint.RotationError, match="leads back"):
+        checkpoint.follow(BOTH[0], [chain[0], checkpoint.rotation(SECOND, BOTH[0], AT)])
 
 
 def test_what_says_something_else_is_no_rotation() -> None:
     for text in ("hello\n", f"cohort key rotation v1\nold {SECOND.vkey}\nnew {FIRST.vkey}\nat {AT}\n"):
-        with pytest.raises(rotation.RotationError, match="is no statement"):
-            rotation.parse_rotation(sign_note(text, [FIRST]), BOTH[0])
-    with pytest.raises(rotation.RotationError, match="is the old one"):
-        rotation.rotation(FIRST, BOTH[0], AT)
+        with pytest.raises(checkpoint.RotationError, match="is no statement"):
+            checkpoint.parse_rotation(sign_note(text, [FIRST]), BOTH[0])
+    with pytest.raises(checkpoint.RotationError, match="is the old one"):
+        checkpoint.rotation(FIRST, BOTH[0], AT)
     for at in ("", "now", "2026-11-22", "2026-11-22T10:00:00+00:00", "2026-13-22T10:00:00Z"):
-        with pytest.raises(rotation.RotationError, match="is not a moment"):
-            rotation.rotation(FIRST, BOTH[1], at)
+        with pytest.raises(checkpoint.RotationError, match="is not a moment"):
+            checkpoint.rotation(FIRST, BOTH[1], at)

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.records.after_seal import public, services
+from cohort.records.after_seal import services
 from cohort.records.fields import FIELDS
 from cohort.records.models import PublicLink, Record
 from cohort.runs.models import Run
@@ -39,7 +39,7 @@ def record(launch: Callable[..., Run]) -> Record:
 
 @pytest.fixture
 def link(record: Record, oscar: User) -> PublicLink:
-    return public.public_link_make(record=record, actor=oscar)
+    return services.public_link_make(record=record, actor=oscar)
 
 
 def page(link: PublicLink) -> str:
@@ -82,7 +82,7 @@ def test_wrong_ended_and_impossible_tokens_are_told_apart_by_nothing(
         assert "private" in response["Cache-Control"]
         assert "Set-Cookie" not in response
     assert Client().get(page(link))["Cache-Control"] == "private, no-store"
-    public.public_link_end(record=record, actor=world.oscar)
+    services.public_link_end(record=record, actor=world.oscar)
     near = [link.token, link.token[:-1], link.token + "A"]
     tokens = [WRONG, *near, "x", "%00", "..", "A" * 5000, "%E2%80%AE", "card.zip"]
     for client in (Client(), world.client("alice")):
@@ -112,11 +112,11 @@ def test_there_is_at_most_one_at_a_time_and_none_can_be_guessed(record: Record, 
     links = [link]
     for _ in range(9):
         with pytest.raises(ValidationError, match="already"):
-            public.public_link_make(record=record, actor=oscar)
-        public.public_link_end(record=record, actor=oscar)
+            services.public_link_make(record=record, actor=oscar)
+        services.public_link_end(record=record, actor=oscar)
         with pytest.raises(ValidationError, match="no public page"):
-            public.public_link_end(record=record, actor=oscar)
-        links.append(public.public_link_make(record=record, actor=oscar))
+            services.public_link_end(record=record, actor=oscar)
+        links.append(services.public_link_make(record=record, actor=oscar))
     assert {len(one.token) for one in links} == {43}  # 32 bytes in base64 without padding
     assert len({one.token for one in links}) == 10
     assert [Client().get(page(one)).status_code for one in links] == [404] * 9 + [200]

@@ -12,7 +12,7 @@ from cohort.accounts.models import User
 from cohort.background.tasks import check_overlap as check
 from cohort.catalog.services import dataset_create
 from cohort.contamination.models import DataOverlap
-from cohort.records.after_seal import public, services
+from cohort.records.after_seal import services
 from cohort.records.models import Record
 from cohort.records.services import record_seal
 from cohort.records.statements.services import flag_override, statement_make
@@ -92,7 +92,7 @@ def pages(sealed: Record, launch: Callable[..., Run], alice: User, rita: User) -
         "statements": f"/p/ours/runs/{run.pk}/statements/",
         "diff": f"/p/ours/records/compare/?record={sealed.pk}&record={record.pk}",
         "choose": f"/p/ours/records/compare/?record={sealed.pk}",
-        "public": f"/c/{public.public_link_make(record=record, actor=alice).token}/",
+        "public": f"/c/{services.public_link_make(record=record, actor=alice).token}/",
         "none": f"/c/{'A' * 43}/",
     }
 

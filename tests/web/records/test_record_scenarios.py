@@ -15,7 +15,7 @@ from django.db.models import F
 from cohort.evidence.record import AUDIENCES, record_root, redact, seal_of
 from cohort.evidence.schema_check import faults
 from cohort.records.build import build_record
-from cohort.records.cards import markdown, readme, sheets
+from cohort.records.cards import data_files, markdown, readme
 from cohort.records.cards.making import Contents, contents_of
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reading import Reading
@@ -125,8 +125,8 @@ def test_the_sheets_say_where_or_that_nothing_is_stated(world: World, golden: Go
     assert set(ANSWERS) == set(BY_FIELD), "every question has an answer in this scenario"
     document = made(SCENARIOS["stated"](world), tmp_path)[0].document
     reading = Reading(json.loads(json.dumps(redact(dict(document), "downstream"))))
-    golden("records/stated.eu-documentation-form.md", stripped(sheets.eu_sheet(reading).decode()))
-    golden("records/stated.nist-ai-rmf.md", stripped(sheets.nist_sheet(reading).decode()))
+    golden("records/stated.eu-documentation-form.md", stripped(data_files.eu_sheet(reading).decode()))
+    golden("records/stated.nist-ai-rmf.md", stripped(data_files.nist_sheet(reading).decode()))
     golden("records/stated.README.txt", stripped(readme.readme(reading, ["record.json", "evals/a", "x"]).decode()))
 
 

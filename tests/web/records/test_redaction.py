@@ -19,8 +19,7 @@ from cohort.records.models import Card, Record
 from cohort.records.services import record_reissue, record_seal
 from cohort.records.traces import redaction
 from cohort.records.traces.disclosure import NoProof, disclose
-from cohort.records.traces.redaction import cards_renew, runs_to_renew, samples_redact
-from cohort.records.traces.retention import retention_set, traces_expire
+from cohort.records.traces.redaction import cards_renew, retention_set, runs_to_renew, samples_redact, traces_expire
 from cohort.review.models import Sample
 from cohort.runs.models import Run
 from tests.factories import sealed_run

@@ -12,8 +12,13 @@ from cohort.accounts.models import User
 from cohort.records.models import Statement
 from cohort.records.services import record_seal
 from cohort.records.statements.questions import QUESTIONS
-from cohort.records.statements.selectors import newest_statements, questions_of
-from cohort.records.statements.services import flag_override, statement_make, statement_withdraw
+from cohort.records.statements.services import (
+    flag_override,
+    newest_statements,
+    questions_of,
+    statement_make,
+    statement_withdraw,
+)
 from cohort.runs.models import Run
 from tests.factories import sealed_run
 from tests.tables import cases

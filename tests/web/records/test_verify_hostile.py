@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cohort.evidence import limits
+from cohort.evidence import zip_layout
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.verify import main
 from cohort.evidence.zip_layout import entry_info
@@ -161,7 +161,7 @@ def test_what_is_more_or_larger_than_its_kind_is_refused_unread(files: dict[str,
         assert layout_fault(out) == f"{name}: larger than {size:,} bytes"
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for number in range(limits.MAX_ENTRIES + 1):
+        for number in range(zip_layout.MAX_ENTRIES + 1):
             archive.writestr(entry_info(f"{number}"), b"")
     assert "more than 65,000 entries" in layout_fault(out)
 
@@ -197,7 +197,7 @@ def test_a_line_without_end_costs_no_memory(
 
 
 def test_more_items_or_suites_than_there_can_be(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, most in (("items.MAX_ITEMS", 9), ("verify.statistics.MAX_SUITES", 0)):
+    for limit, most in (("items.MAX_ITEMS", 9), ("verify.numbers.MAX_SUITES", 0)):
         with monkeypatch.context() as patch:
             patch.setattr(f"cohort.evidence.{limit}", most)
             assert f"more than {most}" in faults(check(files))["statistics"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cohort.evidence import tlog_proof
+from cohort.evidence import merkle
 from cohort.evidence.canonical import canonical
 from cohort.evidence.merkle import EMPTY_ROOT
 from cohort.evidence.note import sign_note
@@ -136,14 +136,14 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def proof_with(files: dict[str, bytes], **changed: object) -> dict[str, bytes]:
-    proof = tlog_proof.parse(files["proof.tlog-proof"].decode())
+    proof = merkle.parse(files["proof.tlog-proof"].decode())
     facts = {"index": proof.index, "path": proof.path, "checkpoint_note": proof.checkpoint, **changed}
-    return {**files, "proof.tlog-proof": tlog_proof.write(**facts).encode()}  # type: ignore[arg-type]
+    return {**files, "proof.tlog-proof": merkle.write(**facts).encode()}  # type: ignore[arg-type]
 
 
 def test_proofs_that_lead_elsewhere() -> None:
     made = card(Log(notes=3))
-    proof = tlog_proof.parse(made["proof.tlog-proof"].decode())
+    proof = merkle.parse(made["proof.tlog-proof"].decode())
     at, whole = proof.index, proof.path
     for index, path in ((at - 1, whole), (at, whole[1:]), (at, (*whole, bytes(32))), (at, ())):
         assert "does not lead" in faults(check(proof_with(made, index=index, path=path)))["inclusion"]
@@ -152,7 +152,7 @@ def test_proofs_that_lead_elsewhere() -> None:
 
 def text_of(files: dict[str, bytes]) -> str:
     """What the card's checkpoint signs."""
-    return tlog_proof.parse(files["proof.tlog-proof"].decode()).checkpoint.partition("\n\n")[0] + "\n"
+    return merkle.parse(files["proof.tlog-proof"].decode()).checkpoint.partition("\n\n")[0] + "\n"
 
 
 def test_checkpoints_that_nobody_signed() -> None:

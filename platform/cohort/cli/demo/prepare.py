@@ -13,7 +13,7 @@ from cohort.accounts.services import membership_set, project_create
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
-from cohort.cli.embedded import spawn
+from cohort.cli.embedded import children
 from cohort.cli.embedded.home import Home, HomeError
 from cohort.cli.embedded.people import password_renew
 from cohort.cli.embedded.up import Up
@@ -141,7 +141,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 def _grpo(up: Up, words: Sequence[str]) -> None:
     """Run the trainer's command while watching over the rest; its output is shown as it comes."""
-    command = spawn.command([sys.executable, "-P", "-m", "grpo_core.cli.main", *words])
+    command = children.command([sys.executable, "-P", "-m", "grpo_core.cli.main", *words])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     up.helpers.append(process)
     try:

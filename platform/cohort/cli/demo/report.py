@@ -12,7 +12,7 @@ from cohort.lab.models import VerifierProbe
 from cohort.records.models import Record
 from cohort.runs.models import Run, RunState
 from cohort.runs.models.evals import EvalResult
-from cohort.runs.standing import standing_evaluations
+from cohort.runs.transitions import standing_evaluations
 from grpo_core.probe.report import ProbeReport
 from grpo_core.stats import wilson
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import psutil
 import psycopg
 
-from cohort.cli.embedded import spawn
+from cohort.cli.embedded import children
 from cohort.cli.embedded.home import HomeError
 
 _SOCKET_PATH_LIMIT = 100  # bytes; Linux takes 107, macOS 103, of which the socket's own name is counted in
@@ -65,7 +65,7 @@ class Postgres:
         words = [str(programs / "postgres"), "-D", str(self.data), "-k", str(self.sockets), "-h", "", *self.options]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                spawn.command(words, death_signal=signal.SIGINT, user=self.user),
+                children.command(words, death_signal=signal.SIGINT, user=self.user),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -103,7 +103,7 @@ class Postgres:
             "--no-locale", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions",
         ]
         # fmt: on
-        done = subprocess.run(spawn.command(words, user=self.user), capture_output=True, text=True, check=False)
+        done = subprocess.run(children.command(words, user=self.user), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise HomeError(f"PostgreSQL could not make its database in {temporary}: {done.stderr.strip()[-600:]}")
         temporary.rename(self.data)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from cohort import __version__
-from cohort.cli.embedded import children, spawn
+from cohort.cli.embedded import children
 from cohort.cli.embedded.children import Child
 from cohort.cli.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
 from cohort.cli.embedded.inside import enter, leave
@@ -160,7 +160,7 @@ def running(
         home.make()
         stack.enter_context(home.locked(purpose))
         listener = stack.enter_context(listen(host, port))
-        spawn.adopt_orphans()
+        children.adopt_orphans()
         interrupts = Interrupts()
         stack.enter_context(interrupts.installed())
         postgres = Postgres(home.database, home.logs / "postgres.log")

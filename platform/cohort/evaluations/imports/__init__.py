@@ -1,8 +1,7 @@
 """Results of other evaluation tools, read from the files they wrote. Nothing here is run and nothing is believed: the
 files come from anywhere, are bounded before they are parsed, and what is odd in them is refused by name."""
 
-from cohort.evaluations.imports.bounds import BadImport
+from cohort.evaluations.imports.bounds import BadImport, ToolResult
 from cohort.evaluations.imports.files import Upload, read_uploads
-from cohort.evaluations.imports.tool_result import ToolResult
 
 __all__ = ["BadImport", "ToolResult", "Upload", "read_uploads"]

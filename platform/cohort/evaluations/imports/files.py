@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cohort.evaluations.imports import inspect_log, lm_eval
-from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES, BadImport, document
-from cohort.evaluations.imports.tool_result import ToolResult, name
+from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES, BadImport, ToolResult, document, name
 
 MAX_RESULTS = 2000
 """Numbers of one import."""

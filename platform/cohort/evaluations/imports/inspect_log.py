@@ -5,8 +5,20 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cohort.evaluations.imports.bounds import Archive, BadImport, document, parsed
-from cohort.evaluations.imports.tool_result import ToolResult, count, facts_of, finite, mapping, name, number, shown
+from cohort.evaluations.imports.bounds import (
+    Archive,
+    BadImport,
+    ToolResult,
+    count,
+    document,
+    facts_of,
+    finite,
+    mapping,
+    name,
+    number,
+    parsed,
+    shown,
+)
 
 TOOL = "inspect"
 VERSIONS = (1, 2)

@@ -9,8 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cohort.evaluations.imports.bounds import MAX_LINE_BYTES, BadImport, parsed
-from cohort.evaluations.imports.tool_result import ToolResult, count, facts_of, finite, mapping, name, number
+from cohort.evaluations.imports.bounds import (
+    MAX_LINE_BYTES,
+    BadImport,
+    ToolResult,
+    count,
+    facts_of,
+    finite,
+    mapping,
+    name,
+    number,
+    parsed,
+)
 
 TOOL = "lm-evaluation-harness"
 _NOTHING = ("", " ", "N/A")

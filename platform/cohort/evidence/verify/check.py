@@ -7,7 +7,7 @@ from typing import IO, Any, ClassVar
 
 from cohort.evidence.card_reader import CardReader
 from cohort.evidence.keys import PublicKey
-from cohort.evidence.verify import completions, logged, numbers, older, record, signed
+from cohort.evidence.verify import completions, numbers, older, opened, record, signed
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Report
 from grpo_core.errors import GrpoError
@@ -112,17 +112,17 @@ def steps(card: OpenCard, references: Beside) -> list[Step]:
         ),
         Step(
             "log entry",
-            lambda: logged.entry(card),
+            lambda: opened.entry(card),
             "That the moment and the person in it are right: the platform wrote them.",
         ),
         Step(
             "inclusion",
-            lambda: logged.inclusion(card),
+            lambda: opened.inclusion(card),
             "That others are shown the same log; an older card or the platform's page of checkpoints tells.",
         ),
         Step(
             "checkpoint",
-            lambda: logged.signature(card),
+            lambda: opened.signature(card),
             "That the log holds everything that happened, or anything about the time before its first checkpoint.",
         ),
         Step(

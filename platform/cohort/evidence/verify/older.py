@@ -3,11 +3,11 @@
 import re
 from typing import IO, Any
 
-from cohort.evidence import strict_base64
+from cohort.evidence import keys
 from cohort.evidence.card_reader import Cannot, CardReader, Rejected
 from cohort.evidence.merkle import HASH_BYTES, node_hash, verify_consistency
 from cohort.evidence.plain_text import counted
-from cohort.evidence.verify import logged, record, signed
+from cohort.evidence.verify import opened, record, signed
 from cohort.evidence.verify.opened import CONSISTENCY, OpenCard
 from cohort.evidence.verify.report import Report
 
@@ -49,7 +49,7 @@ def _read(card: OpenCard) -> dict[int, list[bytes]]:
         if not _SIZE.fullmatch(old) or not isinstance(path, list):
             raise Rejected(f"{CONSISTENCY}: {old!a} is no size with its hashes")
         try:
-            paths[int(old)] = [strict_base64.decode(str(digest), HASH_BYTES) for digest in path]
+            paths[int(old)] = [keys.decode(str(digest), HASH_BYTES) for digest in path]
         except ValueError as error:
             raise Rejected(f"{CONSISTENCY}: {error}") from None
     return paths
@@ -121,9 +121,9 @@ def _opened(handle: IO[bytes], name: str) -> OpenCard:
         ("seal", lambda: record.seal(older)),
         ("key", lambda: signed.keys(older, None)),
         ("attestation", lambda: signed.attestation(older)),
-        ("entry", lambda: logged.entry(older)),
-        ("inclusion", lambda: logged.inclusion(older)),
-        ("checkpoint", lambda: logged.signature(older)),
+        ("entry", lambda: opened.entry(older)),
+        ("inclusion", lambda: opened.inclusion(older)),
+        ("checkpoint", lambda: opened.signature(older)),
     ):
         if not report.run(what, check, ""):
             raise Cannot(f"the older card does not check itself: {report.checks[-1].detail}")

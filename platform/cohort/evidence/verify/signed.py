@@ -7,9 +7,9 @@ from typing import Any
 from cohort.evidence import dsse
 from cohort.evidence.canonical import CanonicalError, parse, sha256
 from cohort.evidence.card_reader import Cannot, Rejected
+from cohort.evidence.checkpoint import RotationError, follow
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import counted
-from cohort.evidence.rotation import RotationError, follow
 from cohort.evidence.verify.opened import ATTESTATION, KEYS, OUTSIDE, OpenCard
 
 WEIGHTS = "weights/"

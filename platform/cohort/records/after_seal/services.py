@@ -5,6 +5,8 @@ Nothing is edited: PostgreSQL refuses it. A wrong entry is corrected by a furthe
 do about it, and then nothing is written.
 """
 
+import re
+import secrets
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -18,9 +20,61 @@ from cohort.audit import services as audit
 from cohort.audit.entries import MAX_REASON_CHARS
 from cohort.evidence.canonical import canonical, sha256
 from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
-from cohort.records.models import EntryKind, Record, RecordEntry
+from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
 from cohort.runs.models import Run, RunState
 from grpo_core.text import UNSTORABLE
+
+# The address at which anyone reads the public part of a record: made, withdrawn, and looked up.
+#
+# The token is the only key: 256 random bits. The audit log does not hold it.
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+@transaction.atomic
+def public_link_make(*, record: Record, actor: User) -> PublicLink:
+    """Raises ValidationError while the record has one."""
+    Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
+    if record.public_links.filter(ended_at=None).exists():
+        raise ValidationError("This record has a public page already. Withdraw it first to get another address.")
+    link = PublicLink.objects.create(record=record, token=secrets.token_urlsafe(32), by=actor)
+    _log(link, actor, "public_link_made")
+    return link
+
+
+@transaction.atomic
+def public_link_end(*, record: Record, actor: User) -> None:
+    """Every address of the record's public page answers 404 from now on. Raises ValidationError when it has none."""
+    ended = list(record.public_links.select_for_update().filter(ended_at=None))
+    if not ended:
+        raise ValidationError("This record has no public page; it was withdrawn before.")
+    for link in ended:
+        link.ended_at = timezone.now()
+        link.save(update_fields=["ended_at"])
+        _log(link, actor, "public_link_ended")
+
+
+def public_record(token: str) -> Record | None:
+    """The record that this token opens; None for a wrong or ended token."""
+    if not _TOKEN.fullmatch(token):
+        return None
+    link = (
+        PublicLink.objects.filter(token=token, ended_at=None)
+        .select_related("record__run__project", "record__superseded_by")
+        .first()
+    )
+    return link.record if link is not None else None
+
+
+def _log(link: PublicLink, actor: User, kind: str) -> None:
+    audit.log(
+        actor=audit.who(actor),
+        kind=kind,
+        subject=f"record:{link.record_id}",
+        project=link.record.run.project,
+        data={"link": link.pk, "run": link.record.run_id, "seal": link.record.seal},
+    )
+
 
 TEXT_CHARS = 20_000
 SHORT_CHARS = 200

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cohort.base import artifacts
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.evidence import dsse
 from cohort.evidence.card_reader import CardReader
-from cohort.evidence.limits import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
+from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.cards import attest
 from cohort.records.cards.data_files import Collected
 from cohort.records.cards.making import Contents

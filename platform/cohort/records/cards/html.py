@@ -4,8 +4,8 @@ a web server, in light, in dark and on paper."""
 from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
 
-from cohort.records.cards.charts import charts
 from cohort.records.cards.reading import Reading
+from cohort.records.cards.svg import charts
 from cohort.records.document_view import LEGEND
 from cohort.records.schema_types import AUDIENCE_WORDS
 

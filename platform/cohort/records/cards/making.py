@@ -16,16 +16,16 @@ from django.db import transaction
 from cohort.accounts.models import Project
 from cohort.audit import services as audit
 from cohort.base import artifacts
-from cohort.base.refusals import Refused
-from cohort.evidence import dsse, pyz, strict_base64, tlog_proof
+from cohort.base.storable import Refused
+from cohort.evidence import dsse, merkle, pyz
 from cohort.evidence.canonical import canonical, sha256
-from cohort.evidence.keys import SigningKey
-from cohort.evidence.limits import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
+from cohort.evidence.keys import SigningKey, encode
 from cohort.evidence.merkle import root
 from cohort.evidence.record import redact, shows
+from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
-from cohort.records.cards import attest, bom, html, markdown, pdf, readme, sheets
-from cohort.records.cards.data_files import Collected, data_files
+from cohort.records.cards import attest, bom, html, markdown, pdf, readme
+from cohort.records.cards.data_files import EU_FILE, NIST_FILE, Collected, data_files, eu_sheet, nist_sheet
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.cards.traces import Traces, trace_lines
@@ -110,7 +110,7 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
         raise KeysChanged("the audit log's key was replaced while the cards were being made")
     afterwards = [
         pack.whole("log-entry.json", proof.body),
-        pack.whole("proof.tlog-proof", tlog_proof.write(proof.index, proof.path, proof.checkpoint).encode()),
+        pack.whole("proof.tlog-proof", merkle.write(proof.index, proof.path, proof.checkpoint).encode()),
         pack.whole("consistency.json", _consistency(proof.size)),
     ]
     issued = Issued(log_index=proof.index, checkpoint_size=proof.size)
@@ -163,8 +163,8 @@ def _copies(reading: Reading) -> Iterator[tuple[str, bytes]]:
     yield html.FILE, html.card_html(reading)
     yield pdf.FILE, pdf.card_pdf(reading)
     yield bom.FILE, bom.bom(reading)
-    yield sheets.EU_FILE, sheets.eu_sheet(reading)
-    yield sheets.NIST_FILE, sheets.nist_sheet(reading)
+    yield EU_FILE, eu_sheet(reading)
+    yield NIST_FILE, nist_sheet(reading)
 
 
 @transaction.atomic(durable=True)
@@ -200,7 +200,7 @@ def _consistency(size: int) -> bytes:
     return canonical(
         {
             "size": size,
-            "from": {str(old): [strict_base64.encode(digest) for digest in path] for old, path in proofs.items()},
+            "from": {str(old): [encode(digest) for digest in path] for old, path in proofs.items()},
         }
     )
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from cohort.base.refusals import Refused
-from cohort.evidence.limits import MAX_CARD_BYTES, MAX_ENTRIES, most_bytes
-from cohort.evidence.zip_layout import central_entry, end_record, local_head
+from cohort.base.storable import Refused
+from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_ENTRIES, central_entry, end_record, local_head, most_bytes
 
 LEVEL = 6
 _COPY = 1 << 20

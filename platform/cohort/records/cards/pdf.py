@@ -10,8 +10,8 @@ import typst
 
 from cohort.records.answers import printable
 from cohort.records.cards import svg
-from cohort.records.cards.charts import Chart, charts
 from cohort.records.cards.reading import Reading
+from cohort.records.cards.svg import Chart, charts
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
 

@@ -1,9 +1,42 @@
 """Where two JSON values differ, by dotted path. Knows no Django."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from cohort.base.formatting import minus
+
+
+def one_line(value: Any) -> str:
+    """A value as JSON; text as it is."""
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    return minus(text) if isinstance(value, int | float) else text
+
+
+def number(value: float) -> str:
+    return minus(f"{value:,}") if isinstance(value, int) else minus(f"{value:,.6g}")
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign."""
+    if value is None:
+        return ""
+    return f"+{number(value)}" if value > 0 else number(value)
+
+
+def figure(value: Any, unit: str) -> str:
+    """Of a suite's row: a count, a share as a percentage, a difference of shares in points, or words."""
+    if value is None:
+        return "–"
+    if unit == "share":
+        return minus(f"{100 * value:.1f} %")
+    if unit in ("points", "size"):
+        return minus(f"{100 * value:{'+' if unit == 'points' else ''}.1f}")
+    return number(value) if unit == "count" else str(value)
 
 
 class Kind(StrEnum):

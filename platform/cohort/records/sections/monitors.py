@@ -8,9 +8,20 @@ from django.db.models.functions import MD5
 from cohort.records.schema_types import Comparison
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Run, StepMetric
-from cohort.runs.standing import standing
+from cohort.runs.transitions import standing
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, monitor
+from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, Name, monitor
+
+FLAG_WORDS: dict[Name, str] = {
+    "reward_without_heldout": "reward up, held-out not",
+    "truncation": "completions cut off",
+    "length_bias": "reward goes with length",
+    "entropy_collapse": "entropy fell",
+    "duplicates": "completions repeat",
+    "all_equal_groups": "groups without signal",
+    "kl_spike": "KL spike",
+    "gradient_spike": "gradient spike",
+}
 
 
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
-from cohort.base.refusals import Refused
+from cohort.base.storable import Refused
 from cohort.evidence.samples import Commitments, SampleFault, sample_proof
 from cohort.records.models import Record
 from cohort.records.traces.tree import step_leaves

@@ -67,7 +67,7 @@ class EvalItem(models.Model):
 
 
 class ComparisonCache(models.Model):
-    """The statistics of a run's evaluations as they were last computed (`cohort.evaluations.cache`). A row may be
+    """The statistics of a run's evaluations as they were last computed (`cohort.evaluations.selectors`). A row may be
     deleted at any time: they are computed again."""
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="comparison_cache")

@@ -1,10 +1,12 @@
 """Pages of sign-in, projects and members. Fetch, authorise, call one service, render."""
 
-from typing import cast
+from typing import Any, cast
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import ValidationError
 from django.db import connection
@@ -12,12 +14,70 @@ from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse_lazy
+from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from cohort.accounts import selectors, services
-from cohort.accounts.models import Membership, Role, User
+from cohort.accounts import services
+from cohort.accounts.models import Membership, Project, Role, User
+from cohort.accounts.services import person_named
 from cohort.web.access import project_for
-from cohort.web.accounts.forms import MemberForm, ProjectForm, RoleForm
+
+# Addresses that are words of the URLconf, or would read as if they were.
+RESERVED_SLUGS = {"new", "api", "static", "login", "logout"}
+
+
+class LoginForm(AuthenticationForm):
+    error_messages = {  # noqa: RUF012  Django's own attribute, read only
+        "invalid_login": "Name or password is wrong. Both are case-sensitive.",
+        "inactive": "Name or password is wrong. Both are case-sensitive.",
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].label = "Name"
+
+
+class ProjectForm(forms.Form):
+    name = forms.CharField(max_length=120, help_text="What people call the project.")
+    slug = forms.SlugField(
+        max_length=60,
+        required=False,
+        label="Address",
+        help_text="Part of the project's web address: small letters, digits, hyphens. Empty: made from the name.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if "name" not in cleaned or "slug" in self.errors:
+            return cleaned
+        slug = (cleaned.get("slug") or slugify(cleaned["name"]))[:60].lower()
+        if not slug:
+            self.add_error("slug", "No address can be made from this name. Give one: small letters, digits, hyphens.")
+        elif slug in RESERVED_SLUGS:
+            self.add_error("slug", f"The address {slug} is used by Cohort itself. Choose another.")
+        elif Project.objects.filter(slug=slug).exists():
+            self.add_error("slug", f"The address {slug} is taken. Choose another.")
+        cleaned["slug"] = slug
+        return cleaned
+
+
+class MemberForm(forms.Form):
+    username = forms.CharField(max_length=150, label="Name", help_text="The name they sign in with.")
+    role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
+
+    def clean_username(self) -> User:
+        name = self.cleaned_data["username"]
+        user = person_named(name)
+        if user is None:
+            raise ValidationError(
+                f"Nobody signs in as {name}. Names are case-sensitive; the person running the server adds people "
+                "with `cohort user`."
+            )
+        return user
+
+
+class RoleForm(forms.Form):
+    role = forms.ChoiceField(choices=Role.choices)
 
 
 def person(request: HttpRequest) -> User:
@@ -28,7 +88,7 @@ def person(request: HttpRequest) -> User:
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Straight to the runs of the only project, else to the list of projects."""
-    memberships = list(selectors.projects_of(person(request)))
+    memberships = list(services.projects_of(person(request)))
     if len(memberships) == 1:
         return redirect("project_home", memberships[0].project.slug)
     return redirect("project_list")
@@ -36,7 +96,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def project_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "accounts/projects.html", {"memberships": selectors.projects_of(person(request))})
+    return render(request, "accounts/projects.html", {"memberships": services.projects_of(person(request))})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -85,7 +145,7 @@ def member_list(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, f"{user.username} is {membership.role} in {project.name}.")
             return redirect("member_list", slug)
-    context = {"project": project, "members": selectors.members_of(project), "form": form, "roles": Role.choices}
+    context = {"project": project, "members": services.members_of(project), "form": form, "roles": Role.choices}
     return render(request, "accounts/members.html", context, status=422 if form.errors else 200)
 
 

@@ -15,14 +15,14 @@ from django.utils.http import parse_etags
 from django.views.decorators.http import require_safe
 
 from cohort.audit import services as audit
-from cohort.audit.flood import MOST, WITHIN, many
+from cohort.audit.entries import MOST, WITHIN, many
 from cohort.base import artifacts
 from cohort.evidence.record import redact
-from cohort.records.after_seal.public import public_record
 from cohort.records.after_seal.rules import Standing, standing_of
+from cohort.records.after_seal.services import public_record
 from cohort.records.document_view import DocumentView, Row, view_document
 from cohort.records.models import Audience, Card, Record
-from cohort.web.after_seal.shown import entries_of
+from cohort.web.after_seal.timeline import entries_of
 
 
 def _open(view: Callable[[HttpRequest, Record], HttpResponseBase]) -> Callable[[HttpRequest, str], HttpResponseBase]:

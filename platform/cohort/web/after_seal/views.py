@@ -9,12 +9,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
-from cohort.records.after_seal import public
+from cohort.records.after_seal import services
 from cohort.records.models import Record
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.offers import ACTIONS, Offer
-from cohort.web.after_seal.shown import life_of
+from cohort.web.after_seal.timeline import life_of
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -45,10 +45,10 @@ def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> Htt
     record = _record(request, slug, run_id, end, at_least=Role.OPERATOR)
     try:
         if request.POST.get("action") == "end":
-            public.public_link_end(record=record, actor=person(request))
+            services.public_link_end(record=record, actor=person(request))
             messages.success(request, "The public page is withdrawn: its address now answers as if it never was.")
         else:
-            public.public_link_make(record=record, actor=person(request))
+            services.public_link_make(record=record, actor=person(request))
             messages.success(request, "The public page is made. Whoever has its address can read it.")
     except ValidationError as error:
         messages.error(request, f"Nothing was done: {' '.join(error.messages)}")

@@ -11,12 +11,29 @@ from typing import Any
 
 from django import forms
 from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 
+from cohort.accounts.models import Project, User
+from cohort.audit.entries import log, who
 from cohort.audit.models import AuditEntry, LogCheckpoint, LogCosignature, LogKey, LogPush
 from cohort.evidence.checkpoint import Checkpoint
 from cohort.evidence.checkpoint import parse as parse_checkpoint
 from cohort.evidence.keys import PublicKey, parse_vkey
 from cohort.evidence.note import open_note
+
+
+def downloaded(
+    request: HttpRequest, *, kind: str, subject: str, project: Project | None, data: dict[str, Any] | None = None
+) -> None:
+    """Log that this user downloads this. A HEAD request, which sends no content, leaves no entry.
+
+    Raises NotLoggable as `entries.log`.
+    """
+    if request.method == "HEAD":
+        return
+    actor = who(request.user) if isinstance(request.user, User) else "anonymous"
+    log(actor=actor, kind=kind, subject=subject, project=project, data=data)
+
 
 ROWS = 100
 COLUMNS = ("index", "at", "actor", "kind", "subject", "before", "after", "reason", "data", "nonce")

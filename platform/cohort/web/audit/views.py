@@ -15,12 +15,12 @@ from cohort.accounts.models import Project
 from cohort.audit.models import AuditEntry, LogCheckpoint
 from cohort.audit.services import proof_of, public_keys
 from cohort.base.formatting import natural
-from cohort.evidence import tlog_proof
+from cohort.evidence import merkle
 from cohort.evidence.keys import parse_vkey
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
 from cohort.web.audit import selectors
-from cohort.web.audit.downloads import downloaded
+from cohort.web.audit.selectors import downloaded
 
 FEED = 200
 """Checkpoints on one page of the feed."""
@@ -184,7 +184,7 @@ def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) ->
             content_type="text/plain; charset=utf-8",
             status=409,
         )
-    text = tlog_proof.write(proof.index, proof.path, proof.checkpoint)
+    text = merkle.write(proof.index, proof.path, proof.checkpoint)
     headers = {"Content-Disposition": f'attachment; filename="entry-{entry.pk}.tlog-proof"'}
     return HttpResponse(text, content_type="text/plain; charset=utf-8", headers=headers)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cohort.catalog.models import VerifierVersion
-from cohort.web.catalog.param_fields import param_specs, place_of
+from cohort.web.catalog.reward_form import param_specs, place_of
 
 CONTEXT_LINES = 3
 

@@ -8,8 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 
 from cohort.catalog.models import EvalSuiteVersion
-from cohort.catalog.suite_words import CATEGORIES, SCORERS
-from cohort.catalog.suites import DEFAULT_MARGIN, GivenFile, Spec
+from cohort.catalog.suites import CATEGORIES, DEFAULT_MARGIN, SCORERS, GivenFile, Spec
 from cohort.web.catalog.forms import CatalogForm
 from cohort.web.fields import field_spec
 from grpo_core.config.evaluation import ScorerConfig, SuiteConfig

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from cohort.accounts.models import Project, Role
 from cohort.catalog import suites
 from cohort.catalog.models import EvalSuite
-from cohort.catalog.suite_words import CATEGORIES, HARM, SAFETY, SCORERS
+from cohort.catalog.suites import CATEGORIES, HARM, SAFETY, SCORERS
 from cohort.web.access import may, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors

@@ -5,10 +5,8 @@ import re
 from typing import Any
 
 from cohort.records.answers import printable
-from cohort.records.diff.compare import Diff, FieldDiff, SectionDiff
-from cohort.records.diff.suites import Cell
-from cohort.records.diff.values import Change, Kind
-from cohort.records.diff.words import figure, one_line, signed
+from cohort.records.diff.compare import Cell, Diff, FieldDiff, SectionDiff
+from cohort.records.diff.values import Change, Kind, figure, one_line, signed
 
 SCHEMA = "cohort-record-diff/1"
 SIGNS = {Kind.ADDED: "+", Kind.REMOVED: "−", Kind.CHANGED: "≠", Kind.EQUAL: "=", Kind.WITHHELD: "?"}

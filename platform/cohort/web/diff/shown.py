@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from cohort.records.diff.compare import Diff, FieldDiff, FileDiff, SectionDiff
-from cohort.records.diff.suites import Cell, SuiteDiff
-from cohort.records.diff.values import Change, Kind
-from cohort.records.diff.words import figure, one_line, signed
+from cohort.records.diff.compare import Cell, Diff, FieldDiff, FileDiff, SectionDiff, SuiteDiff
+from cohort.records.diff.values import Change, Kind, figure, one_line, signed
 from cohort.web.diff.export import SIGNS
 
 MOST_WORDS = 3_000

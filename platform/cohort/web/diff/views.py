@@ -10,11 +10,10 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project
 from cohort.base.formatting import natural
-from cohort.records.diff.compare import Diff, diff
-from cohort.records.diff.config import sealed_config
+from cohort.records.diff.compare import Diff, diff, sealed_config
 from cohort.records.models import Record
 from cohort.web.access import project_for
-from cohort.web.audit.downloads import downloaded
+from cohort.web.audit.selectors import downloaded
 from cohort.web.diff.export import to_json, to_markdown
 from cohort.web.diff.shown import shown
 

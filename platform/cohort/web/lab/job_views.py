@@ -17,11 +17,10 @@ from cohort.lab import services
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
-from cohort.web.lab.estimate_shown import shown
+from cohort.web.lab.estimate_shown import shown, why_waits
 from cohort.web.lab.probe_shown import probe_shown
 from cohort.web.lab.results import GROUPS_A_PAGE, Results, results_of
 from cohort.web.lab.selectors_pages import job_light, job_of, probes_of
-from cohort.web.lab.waiting import why_waits
 
 STOP_POLLING = 286
 

@@ -4,9 +4,11 @@ One completion is scored here in the web process where the reward is made of our
 job of a worker.
 """
 
+import json
+from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -14,20 +16,69 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from cohort.accounts.models import Project, Role
 from cohort.base.formatting import natural
+from cohort.catalog.models import VerifierVersion
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab import services
+from cohort.lab.models import LabJob
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors as catalog
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import RewardForm
-from cohort.web.lab import subject
 from cohort.web.lab.forms import FORMS, ProbeForm, RowsForm, SampleForm, TryForm
-from cohort.web.lab.selectors_pages import jobs_of, newest_probes, probes_of, versions_to_choose
-from cohort.web.lab.subject import Subject
+from cohort.web.lab.selectors_pages import jobs_of, newest_probes, probes_of, version_of, versions_to_choose
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, RewardError
-from grpo_core.rewards import Runner, Scored
+from grpo_core.rewards import Rubric, Runner, Scored
+
+
+@dataclass(frozen=True)
+class Subject:
+    rubric: Rubric
+    version: VerifierVersion | None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return self.version.spec if self.version else self.rubric.config.model_dump(mode="json")
+
+    @property
+    def hidden(self) -> tuple[str, str]:
+        """Name and value of the hidden field that identifies in a form what is tried."""
+        return ("version", str(self.version.pk)) if self.version else ("spec", json.dumps(self.spec))
+
+    @property
+    def job_subject(self) -> dict[str, Any]:
+        """The same as arguments of `lab.services.job_ask`."""
+        return {"version": self.version} if self.version else {"spec": self.spec}
+
+    @property
+    def components(self) -> list[dict[str, Any]]:
+        return list(self.spec["components"])
+
+    @property
+    def at_once(self) -> bool:
+        """Only rules of our own that take time linear in the text: the web process itself may score with it."""
+        return self.rubric.rules_alone
+
+
+def of_version(version: VerifierVersion) -> Subject:
+    return Subject(checked_rubric(version.spec), version)
+
+
+def of_job(job: LabJob) -> Subject:
+    return Subject(checked_rubric(job.spec), job.version)
+
+
+def posted(request: HttpRequest, project: Project) -> Subject:
+    """What a form of the lab sent: the id of a version of this project, or a whole spec. 404 for anything else: no
+    page of ours sends it."""
+    if "version" in request.POST:
+        return of_version(version_of(project, natural(request.POST["version"]) or 0))
+    try:
+        spec = json.loads(request.POST.get("spec", ""))
+        return Subject(checked_rubric(spec), None)
+    except (ValueError, RecursionError, SpecInvalid):
+        raise Http404 from None
 
 
 @require_safe
@@ -51,7 +102,7 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     requested = request.GET.get("version", "")
     version = next((row for row in every if str(row.number) == requested), every[0])
     version.verifier = verifier
-    return _lab(request, project, subject.of_version(version), versions=every)
+    return _lab(request, project, of_version(version), versions=every)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -61,7 +112,7 @@ def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("verifier_new", slug)
     if "spec" in request.POST:
-        return _lab(request, project, subject.posted(request, project))
+        return _lab(request, project, posted(request, project))
     data = request.POST.copy()
     data["name"] = data.get("name", "") or "draft"
     form = RewardForm(data)
@@ -87,7 +138,7 @@ def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
 def verifier_try(request: HttpRequest, slug: str) -> HttpResponse:
     """Score one pasted completion: at once with rules alone, else as a job."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
-    chosen = subject.posted(request, project)
+    chosen = posted(request, project)
     form = TryForm(request.POST)
     scored = None
     if form.is_valid():
@@ -122,7 +173,7 @@ def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
 def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
     """A job: `what` is rows, sample or probe."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
-    chosen = subject.posted(request, project)
+    chosen = posted(request, project)
     what = request.POST.get("what", "")
     if what not in FORMS:
         return redirect("lab_home", slug)

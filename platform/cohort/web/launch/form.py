@@ -1,5 +1,7 @@
 """The run form: new, from a preset, from another run, from YAML; launch or save."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,9 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
-from cohort.catalog.suites import starters_add
+from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from cohort.catalog.run_inputs import OWN, input_path
+from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
@@ -23,14 +27,118 @@ from cohort.runs.models import Run
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab.estimate_shown import shown
-from cohort.web.launch.from_yaml import form_from_yaml
 from cohort.web.launch.outlook import outlook, overlaps_of
-from cohort.web.launch.run_form import Choices, RunForm
-from cohort.web.launch.schema import FIRST
-from cohort.web.launch.shown import choices_shown, fields_shown, groups_shown, placing_shown
-from cohort.web.launch.suites_shown import suites_shown
+from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, Row, RunForm
+from cohort.web.launch.schema import FIRST, texts_of
+from cohort.web.launch.shown import FieldShown, choices_shown, fields_shown, groups_shown, placing_shown
+from cohort.web.launch.suites import SPECS, field, offered
+from grpo_core.config import builtin_suites as starter
+from grpo_core.config.evaluation import EvalConfig
+from grpo_core.config.run import DataConfig, RewardConfig, RunConfig
 from grpo_core.data import gym
 from grpo_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SuiteShown:
+    version: EvalSuiteVersion
+    category: str
+    switch: FieldShown
+    margin: FieldShown
+    more: tuple[FieldShown, ...]
+
+    @property
+    def more_open(self) -> bool:
+        """Whether one of the folded inputs has a text or an error."""
+        return any(shown.text or shown.errors for shown in self.more)
+
+
+@dataclass(frozen=True)
+class SuitesShown:
+    rows: tuple[SuiteShown, ...]
+    starters_missing: int
+    """Starter suites that the project has not."""
+
+    @property
+    def fields(self) -> list[FieldShown]:
+        return [shown for row in self.rows for shown in (row.switch, row.margin, *row.more)]
+
+
+def suites_shown(form: RunForm) -> SuitesShown:
+    versions = form.choices.suite_versions
+    present = {version.suite.name for version in versions}
+    rows = tuple(_row(form, version) for version in offered(form.texts, versions))
+    return SuitesShown(rows, len(set(starter.names()) - present))
+
+
+def _row(form: RunForm, version: EvalSuiteVersion) -> SuiteShown:
+    inputs = {part: _input(form, version, part) for part in OWN}
+    return SuiteShown(
+        version=version,
+        category=CATEGORIES.get(version.category, version.category),
+        switch=_input(form, version, ""),
+        margin=inputs.pop("margin"),
+        more=tuple(inputs.values()),
+    )
+
+
+def _input(form: RunForm, version: EvalSuiteVersion, part: str) -> FieldShown:
+    """The switch, or the input of one of `OWN`; that of the margin has no help, the list of suites has it."""
+    name, spec = field(version, part), SPECS.get(part)
+    if spec is None:
+        return FieldShown.of(form, name, version.title, "switch")
+    return FieldShown.of(form, name, spec.label, spec.kind, help="" if part == "margin" else spec.help)
+
+
+_UPLOAD = "(inputs/<sha256>.jsonl). Upload it under Datasets"
+
+
+def form_from_yaml(project: Project, text: str) -> RunForm:
+    """A filled form, checked; a model, dataset or reward that the project lacks is an error of its field.
+
+    Raises ConfigError when the text is no RunConfig; its problems carry the paths.
+    """
+    config = RunConfig.from_text(text, source="the text")
+    choices = Choices.of(project)
+    whole = config.to_dict()
+    form = RunForm(project, choices, {**EXTRA_FIELDS, **texts_of(whole)})
+    missing = form.fill_suites(whole["eval"]["suites"])
+    model, reward = (config.model.path, config.model.revision), config.reward
+    matches = {
+        "base_model": _first(row for row in choices.base_models if (row.path, row.revision or None) == model),
+        "dataset": _first(row for row in choices.datasets if _is_file(row, config.data)),
+        "eval_dataset": _first(row for row in choices.datasets if _is_file(row, config.eval)),
+        "verifier_version": _first(
+            row for row in choices.verifier_versions if RewardConfig.model_validate(row.spec) == reward
+        ),
+    }
+    rows = {name: str(row.pk) if row else "" for name, row in matches.items()}
+    form.texts |= {"name": config.name, "preset": config.preset or "", **rows}
+    form.check()
+    form.general += [f"{problem}." for problem in missing]
+    at = f" at revision {config.model.revision}" if config.model.revision else ""
+    names = ", ".join(component.name for component in reward.components)
+    absent = {
+        "base_model": f"model.path: no base model of this project has the path {config.model.path}{at}. "
+        "Register it under Base models",
+        "dataset": f"data.path: no dataset of this project is {config.data.path} {_UPLOAD}",
+        "eval_dataset": f"eval.path: no dataset of this project is {config.eval.path} {_UPLOAD}",
+        "verifier_version": f"reward: no reward of this project is the same as the text's ({names}). "
+        "Make it under Rewards",
+    }
+    for name, words in absent.items():
+        if matches[name] is None and (name != "eval_dataset" or config.eval.path is not None):
+            form.problems[name] = [f"{words}, or choose another."]
+    return form
+
+
+def _first(rows: Iterator[Row]) -> Row | None:
+    return next(rows, None)
+
+
+def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
+    return input_path(row) == part.path and row.format == part.format
+
 
 ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
 STOP_POLLING = 286

@@ -10,7 +10,7 @@ from cohort.contamination.selectors import Pair, of_choice, token
 from cohort.lab.estimates import digest_of
 from cohort.lab.gate import MIN_REASON_CHARS
 from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
-from cohort.nodes.selectors import SILENT_AFTER
+from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import Run
 from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import EstimateShown, estimate_shown

@@ -27,7 +27,7 @@ from cohort.background import revoke
 from cohort.base.environment import environment
 from cohort.nodes import services as nodes
 from cohort.nodes.models import Draining, Node
-from cohort.nodes.selectors import SILENT_AFTER
+from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import Attempt
 from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
 from cohort.runs.schedule import SEARCHED

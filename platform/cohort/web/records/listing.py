@@ -13,7 +13,7 @@ from cohort.base.formatting import minus
 from cohort.base.storable import storable
 from cohort.records.after_seal.rules import Standing, State
 from cohort.records.models import EntryKind, Record, RecordEntry
-from cohort.web.after_seal.shown import standings
+from cohort.web.after_seal.timeline import standings
 
 PAGE = 50
 STATES = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}

@@ -10,11 +10,11 @@ from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.records.after_seal.rules import State
 from cohort.records.schema_types import AUDIENCE_WORDS
-from cohort.records.statements.selectors import said_since
+from cohort.records.statements.services import said_since
 from cohort.web.access import project_for, run_for
 from cohort.web.accounts.views import person
-from cohort.web.after_seal.shown import life_of
-from cohort.web.cards.selectors import downloads, role_in
+from cohort.web.after_seal.timeline import life_of
+from cohort.web.cards.views import downloads, role_in
 from cohort.web.records import selectors
 from cohort.web.records.listing import STATES, VERDICTS, record_page
 from cohort.web.records.selectors import RecordRow

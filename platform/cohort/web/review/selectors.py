@@ -7,7 +7,7 @@ from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefet
 from django.db.models.functions import Coalesce
 
 from cohort.review.models import Group, Sample
-from cohort.review.selectors import current_groups, right
+from cohort.review.services import current_groups, right
 from cohort.runs.models import Run
 from grpo_core.config.run import RunConfig
 

@@ -11,9 +11,8 @@ from django.views.decorators.http import require_POST, require_safe
 from cohort.accounts.models import Role, User
 from cohort.base.formatting import natural
 from cohort.review import services
-from cohort.review.judgements import newest_by_person
 from cohort.review.models import Annotation, Group, Sample, Verdict
-from cohort.review.selectors import right
+from cohort.review.services import newest_by_person, right
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of

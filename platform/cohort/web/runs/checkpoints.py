@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 
-from cohort.nodes.selectors import nodes_here
+from cohort.nodes.services import nodes_here
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Run
 

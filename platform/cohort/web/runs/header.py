@@ -20,7 +20,7 @@ from cohort.runs.models.run import Desired
 from cohort.runs.retry import DELAYS
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.runs.waiting import WaitingRow, waiting_rows
-from cohort.web.after_seal.shown import standings
+from cohort.web.after_seal.timeline import standings
 from cohort.web.context import LIVE
 from cohort.web.launch.variants import variant_in_words
 from cohort.web.records.selectors import record_of

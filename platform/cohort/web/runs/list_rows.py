@@ -4,11 +4,16 @@ import hashlib
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project
+from cohort.base.formatting import natural
 from cohort.base.storable import storable
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import ON_A_WORKER
+from cohort.web.access import project_for
 from cohort.web.context import LIVE
 from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
@@ -120,3 +125,27 @@ def _row(run: Run) -> RunRow:
         change=now - start if now is not None and start is not None and run.step > 1 else None,
         recipe=f"{preset_source(preset)} · {variant}" if preset else variant,
     )
+
+
+@require_safe
+def run_list(request: HttpRequest, slug: str) -> HttpResponse:
+    """With `v`, the version that the page shows, it answers a poll: 204 when nothing changed, else the rows."""
+    project = project_for(request, slug)
+    page = run_page(
+        project=project,
+        state=request.GET.get("state", ""),
+        text=request.GET.get("q", ""),
+        before=natural(request.GET.get("before")),
+        after=natural(request.GET.get("after")),
+    )
+    query = request.GET.copy()
+    for name in ("before", "after", "v"):
+        query.pop(name, None)
+    here = request.GET.copy()
+    here.pop("v", None)
+    context = {"project": project, "page": page, "states": STATES, "query": query.urlencode(), "here": here.urlencode()}
+    if "v" in request.GET:
+        if request.GET["v"] == page.version:
+            return HttpResponse(status=204)
+        return render(request, "runs/_rows.html", context)
+    return render(request, "runs/list.html", context)

@@ -14,8 +14,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
-from cohort.evaluations.cache import suites_cached
-from cohort.evaluations.selectors import CHANGES, by_category, changed_items, evaluations_known
+from cohort.evaluations.selectors import CHANGES, by_category, changed_items, evaluations_known, suites_cached
 from cohort.lab.gate import launch_of, listed, titles_of
 from cohort.runs.models import Run, RunEvent
 from cohort.web.access import may, run_for

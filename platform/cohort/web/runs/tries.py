@@ -7,7 +7,7 @@ from django.db.models import OuterRef, Q, Subquery
 from django.utils import timezone
 
 from cohort.runs.models import Attempt, EvalResult, Run, StepMetric
-from cohort.runs.standing import standing_evaluations
+from cohort.runs.transitions import standing_evaluations
 
 SHOWN = 50
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -11,21 +12,81 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from cohort.accounts.models import Role, reaches
-from cohort.evaluations.cache import suites_cached
-from cohort.records.models import Statement
-from cohort.records.sections.comparisons_facts import comparisons
-from cohort.records.sections.monitor_text import FLAG_WORDS
-from cohort.records.sections.monitors import watched
+from cohort.evaluations.selectors import suites_cached
+from cohort.records.models import Audience, Statement
+from cohort.records.sections.history_facts import comparisons
+from cohort.records.sections.monitors import FLAG_WORDS, watched
 from cohort.records.statements import services
-from cohort.records.statements.questions import BY_FIELD, is_override_field, override_field
-from cohort.records.statements.selectors import Asked, newest_statements, questions_of, said_since
+from cohort.records.statements.answers import MAX_CHARS
+from cohort.records.statements.questions import BY_FIELD, Question, is_override_field, override_field
+from cohort.records.statements.services import Asked, newest_statements, questions_of, said_since
 from cohort.runs.models import Run
 from cohort.web.access import OVERRIDES_FLAGS, run_for
 from cohort.web.accounts.views import person
-from cohort.web.cards.selectors import role_in
+from cohort.web.cards.views import role_in
 from cohort.web.records.selectors import record_of
-from cohort.web.statements.forms import StatementForm
 from grpo_core.records.monitors import Flag
+
+_TEXT_LABELS = {
+    "choice": "In words",
+    "several": "In words",
+    "text": "Answer",
+    "link": "Link, or words",
+    "number": "Number, and its source",
+    "stages": "Stages",
+}
+
+
+class StatementForm(forms.Form):
+    """Fields: `chosen` where the question has choices, `text`, `audience`."""
+
+    audience = forms.ChoiceField(label="Who may see it", choices=Audience.choices)
+
+    def __init__(self, question: Question, data: Any = None, *, holds: Statement | None = None) -> None:
+        super().__init__(data, auto_id=f"{question.name}-%s", initial=_initial(question, holds))
+        self.question = question
+        self.fields["text"] = forms.CharField(
+            label=_TEXT_LABELS[question.kind],
+            required=not question.choices,
+            widget=forms.Textarea(attrs={"rows": 5 if question.kind in ("text", "stages") else 2}),
+            help_text=f"At most {MAX_CHARS:,} characters.",
+        )
+        if question.choices:
+            widget = forms.RadioSelect if question.kind == "choice" else forms.CheckboxSelectMultiple
+            field = forms.ChoiceField if question.kind == "choice" else forms.MultipleChoiceField
+            self.fields["chosen"] = field(label=question.label, choices=question.choices, widget=widget)
+        self.order_fields(["chosen", "text", "audience"])
+
+    @property
+    def chosen_field(self) -> forms.BoundField:
+        return self["chosen"]
+
+    @property
+    def text_field(self) -> forms.BoundField:
+        return self["text"]
+
+    @property
+    def audience_field(self) -> forms.BoundField:
+        return self["audience"]
+
+    @property
+    def chosen(self) -> list[str]:
+        """What was picked, checked; none for a question without choices."""
+        picked = self.cleaned_data.get("chosen", [])
+        return [picked] if isinstance(picked, str) else list(picked)
+
+
+def _initial(question: Question, holds: Statement | None) -> dict[str, Any]:
+    """The form as the statement that holds was made."""
+    if holds is None:
+        return {"audience": question.audience}
+    value = holds.value if isinstance(holds.value, dict) else {}
+    text = value.get("words", "") if question.choices else holds.text
+    return {
+        "audience": holds.audience,
+        "text": text,
+        "chosen": value.get("choice") if question.kind == "choice" else value.get("choices"),
+    }
 
 
 @dataclass

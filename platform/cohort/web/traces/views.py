@@ -11,8 +11,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from cohort.accounts.models import Role
 from cohort.records.traces.disclosure import NoProof, disclose
-from cohort.records.traces.redaction import samples_redact
-from cohort.records.traces.retention import LONGEST_DAYS, retention_set
+from cohort.records.traces.redaction import LONGEST_DAYS, retention_set, samples_redact
 from cohort.review.models import Group, Sample
 from cohort.runs import dispatch
 from cohort.web.access import project_for, run_for

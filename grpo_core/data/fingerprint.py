@@ -1,0 +1,28 @@
+"""What data was used, as digests that anyone can compute again."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from grpo_core.data.problem import Problem
+from grpo_core.errors import DataError
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the file's bytes, as hex."""
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+
+def problems_digest(problems: Iterable[Problem]) -> str:
+    """SHA-256 of what is trained or evaluated on, in order: per problem one line `["id","prompt","answer"]` of JSON
+    in UTF-8 without spaces, ended by a newline."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        line = json.dumps([problem.id, problem.prompt, problem.answer], ensure_ascii=False, separators=(",", ":"))
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
