@@ -11,12 +11,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from cohort.runs.models import Run
+from tests.web.pages import html
 
 
 def page_of(client: Client, run: Run, tab: str = "", **query: str) -> str:
     response = client.get(f"/p/ours/runs/{run.pk}/{tab}", query)
     assert response.status_code in (200, 286)
-    return response.content.decode()
+    return html(response)
 
 
 def words(page: str) -> str:

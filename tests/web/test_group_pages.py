@@ -28,19 +28,20 @@ from cohort.web.review.selectors import current_groups, step_groups
 from grpo_core.config.algorithm import AlgorithmConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 from tests.tables import cases
+from tests.web.pages import html
 from tests.web.run_page import queries, words
 
 
 def listing(client: Client, run: Run, **query: object) -> str:
     response = client.get(f"/p/ours/runs/{run.pk}/groups/", query)
     assert response.status_code == 200
-    return response.content.decode()
+    return html(response)
 
 
 def group_page(client: Client, group: Group, **query: object) -> str:
     response = client.get(f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", query)
     assert response.status_code == 200
-    return response.content.decode()
+    return html(response)
 
 
 def prompts(page: str) -> list[str]:
@@ -135,7 +136,7 @@ def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Mak
     assert "showing 100 of 105 groups kept" in words(page)
     following = re.search(r'href="\?([^"]+)">More groups', page)
     assert following is not None
-    rest = viewer.get(f"/p/ours/runs/{run.pk}/groups/?{following[1].replace('&amp;', '&')}").content.decode()
+    rest = html(viewer.get(f"/p/ours/runs/{run.pk}/groups/?{following[1].replace('&amp;', '&')}"))
     assert prompts(rest) == [f"p{index}" for index in range(100, 105)]
 
 
@@ -157,7 +158,7 @@ def test_discarded_groups_are_marked_and_left_out_of_the_arithmetic(viewer: Clie
     assert "discarded: all right" in words(group_page(viewer, out))
     response = viewer.get(f"/p/ours/runs/{run.pk}/groups/{trained.pk}/")
     assert response.context["whole_step"], "the step of two groups is whole"
-    assert "std of the step = 0.5 " in words(response.content.decode())
+    assert "std of the step = 0.5 " in words(html(response))
 
 
 # ---------------------------------------------------------------- one group
@@ -287,7 +288,7 @@ def test_a_judgement_that_cannot_be_is_refused(admin: Client, alice: User, group
     address = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/samples/0/judge/"
     answer = admin.post(address, {"verdict": "perhaps", "note": "kept"}, headers={"HX-Request": "true"})
     assert answer.status_code == 422
-    assert 'value="kept"' in answer.content.decode()
+    assert 'value="kept"' in html(answer)
     assert not Annotation.objects.exists()
 
 

@@ -25,6 +25,7 @@ from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.web.control import fresh
+from tests.web.pages import html
 
 PYTHON = {
     "components": [{"name": "own", "kind": "python", "params": {"source": "def verify(sample):\n    return 1.0\n"}}]
@@ -50,24 +51,24 @@ def job(oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset, 
 def test_a_pasted_completion_is_scored_at_once(operator: Client, verifier_version: VerifierVersion) -> None:
     sent = {"version": str(verifier_version.pk), "prompt": "3 + 4", "answer": "7", "completion": "<answer>7</answer>"}
     for headers in ({"HX-Request": "true"}, {}):
-        page = operator.post(f"{LAB}/try/", sent, headers=headers).content.decode()
+        page = html(operator.post(f"{LAB}/try/", sent, headers=headers))
         assert "Reward <b>1</b>" in page
         assert re.findall(r"</span>((?:not )?passed)</span>", page) == ["not passed", "passed"]
         assert ("<html" in page) == (not headers)
     for meta in ("{", "[1]", "[" * 9999):  # further fields are an object
         response = operator.post(f"{LAB}/try/", sent | {"meta": meta}, headers={"HX-Request": "true"})
-        assert 'id="id_meta_error"' in response.content.decode()
+        assert 'id="id_meta_error"' in html(response)
     assert not LabJob.objects.exists()
 
 
 def test_a_draft_is_tried_before_it_is_saved(operator: Client, ours: Project) -> None:
     form = {"name": "", "on_error": "mask", "component-0-kind": "exact", "component-0-shown_kind": "exact"}
     form |= {"component-0-name": "answer", "component-0-weight": "2"}
-    page = operator.post(f"{LAB}/draft/", form).content.decode()
+    page = html(operator.post(f"{LAB}/draft/", form))
     spec = json.loads(re.search(r'name="spec" value="([^"]*)"', page)[1].replace("&quot;", '"'))  # type: ignore[index]
     sent = {"spec": json.dumps(spec), "answer": "7", "completion": "<answer>7</answer>"}
-    assert "Reward <b>2</b>" in operator.post(f"{LAB}/try/", sent).content.decode()
-    again = operator.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}).content.decode()
+    assert "Reward <b>2</b>" in html(operator.post(f"{LAB}/try/", sent))
+    again = html(operator.post("/p/ours/rewards/new/", {"from_spec": json.dumps(spec)}))
     assert 'name="component-0-weight" value="2"' in again
     faulty = form | {"component-0-kind": "regex", "component-0-shown_kind": "regex", "component-0-p_pattern": "(a"}
     assert operator.post(f"{LAB}/draft/", faulty).status_code == 422
@@ -123,7 +124,7 @@ def test_what_cannot_be_asked_for_is_said_beside_its_field(
     sent = {"version": str(verifier_version.pk), "what": "rows", "rows-dataset": dataset.pk, "rows-rows": "999999"}
     response = operator.post(f"{LAB}/ask/", sent)
     assert response.status_code == 422
-    assert 'id="id_rows-rows_error"' in response.content.decode()
+    assert 'id="id_rows-rows_error"' in html(response)
     missing = operator.post(f"{LAB}/ask/", sent | {"what": "sample", "sample-problems": "many"})
     assert {"base_model", "dataset", "problems"} <= set(missing.context["sample_form"].errors)
     assert not LabJob.objects.exists()
@@ -139,7 +140,7 @@ def test_a_job_polls_is_called_off_and_says_why_it_failed(
         job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={}) for _ in range(2)
     )
     address = f"{LAB}/jobs/{job.pk}/"
-    seen = re.search(r"live/\?v=([^\"]*)", operator.get(address).content.decode())
+    seen = re.search(r"live/\?v=([^\"]*)", html(operator.get(address)))
     assert seen is not None
     live = f"{address}live/?v={seen[1]}"
     assert operator.get(live).status_code == 204
@@ -148,7 +149,7 @@ def test_a_job_polls_is_called_off_and_says_why_it_failed(
     operator.post(f"{address}cancel/")
     assert fresh(job).cancel_asked
     failed(other, "the folder tiny is not there", "Traceback <b>")
-    page = operator.get(f"{LAB}/jobs/{other.pk}/").content.decode()
+    page = html(operator.get(f"{LAB}/jobs/{other.pk}/"))
     assert "the folder tiny is not there" in page
     assert "Traceback &lt;b&gt;" in page
 
@@ -156,7 +157,7 @@ def test_a_job_polls_is_called_off_and_says_why_it_failed(
 def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
     """Rewards by hand: rrrr 4 × 1.2; rwxr 1.2, 0.2, 0, 1.2; xxxx 0; rww 1.2, 0.2, 0.2 and one without: 9 × 1.2 is not
     there, but 7 × 1.2 + 3 × 0.2 = 9 over 15 samples: 0.6."""
-    page = viewer.get(f"{LAB}/jobs/{job.pk}/").content.decode()
+    page = html(viewer.get(f"{LAB}/jobs/{job.pk}/"))
     text = text_of(page)
     for words in ("2 of 4 prompts", "all right 1", "mixed 2", "all wrong 1", "Mean reward 0.600", "Without a reward 1"):
         assert words in text
@@ -174,7 +175,7 @@ def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
 
 def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob) -> None:
     address = f"{LAB}/jobs/{job.pk}"
-    page = viewer.get(f"{address}/groups/0/").content.decode()
+    page = html(viewer.get(f"{address}/groups/0/"))
     assert page.count("<article") == 4
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
@@ -186,7 +187,7 @@ def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob)
     options = {"texts": [{"completion": "x", "answer": "7"}]}
     alone = job_ask(project=job.project, actor=oscar, kind="try", version=job.version, options=options)
     finished(alone, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
-    text = text_of(viewer.get(f"{LAB}/jobs/{alone.pk}/").content.decode())
+    text = text_of(html(viewer.get(f"{LAB}/jobs/{alone.pk}/")))
     assert ("Answer scored" in text, "no signal" in text) == (True, False)
 
 
@@ -196,11 +197,11 @@ def test_a_probe_names_wrong_answers_it_pays(
     version = format_only(ours, oscar)
     probe = probed(version, oscar, dataset)
     assert probe.verdict == "pays_wrong"
-    page = viewer.get(f"{LAB}/jobs/{probe.job_id}/").content.decode()
+    page = html(viewer.get(f"{LAB}/jobs/{probe.job_id}/"))
     assert all(f'id="class-{name}"' in page for name in probe.pays_wrong)
-    reward = viewer.get(f"/p/ours/rewards/{version.verifier_id}/").content.decode()
+    reward = html(viewer.get(f"/p/ours/rewards/{version.verifier_id}/"))
     assert f"{LAB}/jobs/{probe.job_id}/" in reward
-    for text in (reward, viewer.get(f"{LAB}/").content.decode()):
+    for text in (reward, html(viewer.get(f"{LAB}/"))):
         assert "pays wrong answers" in text_of(text)
 
 
@@ -301,7 +302,7 @@ def test_a_reason_is_kept_with_what_was_known(maker: Maker, held: VerifierProbe)
 def test_an_unprobed_reward_launches_and_that_is_kept(
     operator: Client, maker: Maker, chosen: dict[str, str], verifier_version: VerifierVersion
 ) -> None:
-    assert "never probed" in operator.post(NEW, chosen | {"action": "check"}).content.decode()
+    assert "never probed" in html(operator.post(NEW, chosen | {"action": "check"}))
     run = draft(maker, verifier_version)
     run_submit(run=run, actor=maker.actor, probe_override=REASON)
     launch = noted(run)
@@ -309,7 +310,7 @@ def test_an_unprobed_reward_launches_and_that_is_kept(
     assert (launch.overridden, launch.reason) == (False, ""), "nothing asked for a reason"
     assert entry("run_submitted")["data"]["reward_probe"] == {"state": "unprobed", "pays_wrong": [], "probe": None}
     assert not AuditEntry.objects.filter(kind="hold_back_overridden").exists()
-    assert "not probed" in operator.get(f"/p/ours/runs/{run.pk}/").content.decode()
+    assert "not probed" in html(operator.get(f"/p/ours/runs/{run.pk}/"))
     with pytest.raises(DatabaseError), transaction.atomic():
         LaunchProbe.objects.update(reason="another")
 
@@ -321,16 +322,16 @@ def test_the_form_launches_for_a_reason_that_every_page_tells(
     operator: Client, viewer: Client, chosen: dict[str, str], held: VerifierProbe
 ) -> None:
     form = chosen | {"verifier_version": str(held.version_id)}
-    assert 'id="reward-gate"' in operator.post(NEW, form | {"action": "check"}).content.decode()
+    assert 'id="reward-gate"' in html(operator.post(NEW, form | {"action": "check"}))
     refused = operator.post(NEW, form | {"action": "launch", "probe_override": "because"})
     assert refused.status_code == 422
-    assert ">\nbecause</textarea>" in refused.content.decode(), "what was typed stays"
+    assert ">\nbecause</textarea>" in html(refused), "what was typed stays"
     assert not Run.objects.exists()
     assert operator.post(NEW, form | {"action": "draft"}).status_code == 302, "a draft needs no reason"
     answer: Any = operator.post(NEW, form | {"action": "launch", "probe_override": f"{REASON} {HOSTILE}"})
     assert answer.url == f"/p/ours/runs/{Run.objects.latest('pk').pk}/"
     for address in (answer.url, f"/p/ours/rewards/{held.version.verifier_id}/"):
-        page = viewer.get(address).content.decode()
+        page = html(viewer.get(address))
         assert all(part in page for part in (REASON, HOSTILE_SHOWN, "oscar"))
         assert "<script>alert(1)" not in page
 
@@ -341,6 +342,6 @@ def test_a_draft_of_it_asks_for_the_reason_at_its_launch(operator: Client, maker
     for reason in ({}, {"probe_override": "because"}):
         response = operator.post(address, reason)
         assert response.status_code == 409
-        assert 'name="probe_override"' in response.content.decode()
+        assert 'name="probe_override"' in html(response)
     assert operator.post(address, {"probe_override": REASON}).status_code == 302
     assert fresh(run).state == "queued"

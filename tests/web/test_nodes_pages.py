@@ -28,6 +28,7 @@ from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
 from tests.tables import cases
 from tests.web.control import fresh
+from tests.web.pages import html
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +48,7 @@ def pages(admin: Client, node: Node) -> Callable[..., tuple[str, str]]:
         node_present(node=node, info=NODE.model_copy(update=reported))
         responses = [admin.get(f"/p/ours/nodes/{path}") for path in ("", f"{node.pk}/")]
         assert [response.status_code for response in responses] == [200, 200]
-        listed, alone = (response.content.decode() for response in responses)
+        listed, alone = (html(response) for response in responses)
         return listed, alone
 
     return tell
@@ -134,27 +135,27 @@ def test_a_run_is_named_in_its_project_only(maker: Maker, admin: Client, strange
     run = maker.run("secret run", state="queued")
     worker = AttemptCaller(claim(Caller(token), run))
     worker.post(f"{worker.at}/heartbeat", {"fence": 1, "spooled_bytes": 48_213, "free_bytes": 1_832_000_000_000})
-    listed = admin.get("/p/ours/nodes/").content.decode()
+    listed = html(admin.get("/p/ours/nodes/"))
     assert f'href="/p/ours/runs/{run.pk}/">secret run</a>' in listed
-    page = admin.get(f"/p/ours/nodes/{made.pk}/").content.decode()
+    page = html(admin.get(f"/p/ours/nodes/{made.pk}/"))
     for text in ("secret run", "1.83\u00a0TB", "48.2\u00a0kB", "showing 1 of 1"):
         assert text in page
     for path in ("", f"{made.pk}/"):
-        theirs = stranger.get(f"/p/theirs/nodes/{path}").content.decode()
+        theirs = html(stranger.get(f"/p/theirs/nodes/{path}"))
         assert "secret run" not in theirs
         assert "busy for another project" in theirs
 
 
 def test_silence_a_refreshed_part_and_an_empty_page(viewer: Client, node: Node) -> None:
     Node.objects.update(last_seen_at=timezone.now() - timedelta(minutes=5))
-    page = viewer.get("/p/ours/nodes/").content.decode()
+    page = html(viewer.get("/p/ours/nodes/"))
     assert "</span>silent</span>" in page
     assert "5\u00a0min ago" in page
     assert '<span id="count-nodes">0</span>' in page, "the sidebar counts those that are here"
     part = viewer.get("/p/ours/nodes/", headers={"HX-Request": "true"}).content
     assert (b"<html" in part, b"gpu-1" in part) == (False, True)
     for button in ("Drain", "New token", "Revoke", "Add a node"):
-        assert button not in page + viewer.get(f"/p/ours/nodes/{node.pk}/").content.decode(), "bob is a viewer"
+        assert button not in page + html(viewer.get(f"/p/ours/nodes/{node.pk}/")), "bob is a viewer"
     node.delete()
     assert b"cohort node NAME" in viewer.get("/p/ours/nodes/").content
 
@@ -220,7 +221,7 @@ def accepted(*tokens: str) -> list[bool]:
 
 def shown(answer: Any) -> str:
     """The token on the page that shows it."""
-    token: str = answer.content.decode().split('<pre class="text-box" id="token">')[1].split("</pre>")[0]
+    token: str = html(answer).split('<pre class="text-box" id="token">')[1].split("</pre>")[0]
     return token
 
 
@@ -230,13 +231,13 @@ def test_a_node_is_made_and_its_token_shown_once(ours: Project, admin: Client, s
     answer = admin.post("/p/ours/nodes/new/", {"name": "gpu-7"})
     assert answer.status_code == 201
     assert "no-store" in answer.headers["Cache-Control"]
-    token, page = shown(answer), answer.content.decode()
+    token, page = shown(answer), html(answer)
     assert f"export COHORT_NODE_TOKEN={token}\n" in page
     assert "export COHORT_BROKER_URL=amqp://cohort:PASSWORD@broker.example:5672/cohort\n" in page
     assert ("s3cr" in page, "COHORT_HOME" in page) == (False, False)
     assert accepted(token) == [True]
     for path in ("", f"{Node.objects.get().pk}/"):
-        assert token not in admin.get(f"/p/ours/nodes/{path}").content.decode()
+        assert token not in html(admin.get(f"/p/ours/nodes/{path}"))
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 81, "gpu\u202e1", "a\nb", "gpu-1"], ids=ascii)

@@ -8,6 +8,7 @@ from cohort.web.runs.checkpoints import checkpoint_page
 from cohort.web.runs.tries import attempt_page, successor
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.web.control import ended, fresh, poll_of
+from tests.web.pages import html
 from tests.web.run_page import page_of, words
 
 
@@ -101,9 +102,9 @@ def test_a_beginning_anew_supersedes_all(viewer: Client, maker: Maker, trained: 
 def test_all_of_a_live_run_stay_shown(viewer: Client, maker: Maker, trained: Run) -> None:
     """The poll of a page that shows all brings all again."""
     for tab, count in (("attempts/", 3), ("attempts/?all=1", 4)):
-        address = poll_of(viewer.get(f"/p/ours/runs/{trained.pk}/{tab}").content.decode())
+        address = poll_of(html(viewer.get(f"/p/ours/runs/{trained.pk}/{tab}")))
         for step in (7, 8):
             add_steps(trained.attempts.get(), [{"reward": 0.5}], first=step)
-            page = viewer.get(address).content.decode()
+            page = html(viewer.get(address))
             assert f"Checkpoints showing {count} of 4" in words(page), (tab, step)
             address = poll_of(page)

@@ -17,6 +17,7 @@ from cohort.web.runs.header import Header, run_header
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 from tests.tables import cases
 from tests.web.control import do, ended, fresh
+from tests.web.pages import html
 from tests.web.run_page import freeze, page_of, words
 
 BUTTONS = ("submit", "pause", "resume", "retry", "extend", "clone", "cancel", "give-up")
@@ -117,7 +118,7 @@ def test_a_retry_offers_checkpoints_newest_first_and_the_first_step_last(operato
         Node.objects.update(last_seen_at=timezone.now() - seen_ago)
         failed.checkpoints.filter(step=4).update(stored_at=timezone.now())
         response = operator.get(f"/p/ours/runs/{failed.pk}/retry/")
-        page = response.content.decode()
+        page = html(response)
         values = re.findall(r'name="from" value="(\w+)"', page)
         assert values == [*steps.values(), "start"], "what was removed is not offered"
         assert re.findall(r'value="(\w+)" checked', page) == [steps[chosen]]
@@ -137,8 +138,8 @@ def test_a_checkpoint_that_is_not_there_is_refused(operator: Client, maker: Make
 @pytest.mark.parametrize("action", ["retry", "extend"])
 def test_the_dialog_is_the_form_alone(operator: Client, failed: Run, action: str) -> None:
     address = f"/p/ours/runs/{failed.pk}/{action}/"
-    dialog = operator.get(address, headers={"HX-Request": "true"}).content.decode()
-    whole = operator.get(address).content.decode()
+    dialog = html(operator.get(address, headers={"HX-Request": "true"}))
+    whole = html(operator.get(address))
     assert ("<html" in dialog, 'formmethod="dialog"' in dialog) == (False, True)
     assert ("<html" in whole, "formmethod" in whole) == (True, False)
 
@@ -231,9 +232,9 @@ def test_the_list_shows_and_finds_what_stands_still(viewer: Client, maker: Maker
     put_in(again, "queued", retries=3)
     put_in(pausing, "training", desired="pause")
     maker.run("held", state="paused")
-    text = words(viewer.get("/p/ours/runs/").content.decode())
+    text = words(html(viewer.get("/p/ours/runs/")))
     for part in ("stalled", "Queued again, try 3", "pause asked for"):
         assert part in text
     for state, name in (("stalled", "stalled one"), ("again", "again"), ("paused", "held")):
-        page = viewer.get("/p/ours/runs/", {"state": state}).content.decode()
+        page = html(viewer.get("/p/ours/runs/", {"state": state}))
         assert re.findall(r'<a id="run-\d+" href="[^"]+">([^<]*)</a>', page) == [name]

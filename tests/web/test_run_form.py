@@ -28,6 +28,7 @@ from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.tables import cases
 from tests.web.conftest import ClientFor
 from tests.web.form_page import as_browser, error, selected, value
+from tests.web.pages import html
 from tests.web.run_page import page_of, queries
 
 NEW = "/p/ours/runs/new/"
@@ -137,7 +138,7 @@ def test_an_unknown_field_is_refused_by_name(maker: Maker, chosen: dict[str, str
 def test_faults_stand_beside_their_fields_with_what_was_typed(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"sampling.group_size": "eight", "optim.lr": "0", "dataset": "", "action": "launch"}
     response = operator.post(NEW, data)
-    page = response.content.decode()
+    page = html(response)
     assert response.status_code == 422
     assert Run.objects.count() == 0
     for field in ("f-sampling-group-size", "f-optim-lr", "f-dataset"):
@@ -151,7 +152,7 @@ def test_faults_stand_beside_their_fields_with_what_was_typed(operator: Client, 
 
 def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"name": HOSTILE, "sampling.group_size": HOSTILE, "preset": HOSTILE, "x.y": HOSTILE, HOSTILE: "1"}
-    page = operator.post(NEW, data | {"action": "launch"}).content.decode()
+    page = html(operator.post(NEW, data | {"action": "launch"}))
     assert HOSTILE_SHOWN in page
     assert "<script>alert" not in page
     assert "<b hx-get" not in page
@@ -195,11 +196,11 @@ def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen
 def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"algorithm.kl.coef": "-0.1", "action": "check"}
     response = operator.post(NEW, data, headers=HTMX)
-    page = response.content.decode()
+    page = html(response)
     assert response.status_code == 200, "htmx swaps nothing else"
-    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', operator.get(NEW).content.decode()):
+    for name in re.findall(r'id="(said-f-[^"]+|sum-[^"]+|away-[^"]+)"', html(operator.get(NEW))):
         assert f'id="{name}" hx-swap-oob="true"' in page, name
-    for answer in (page, operator.post(NEW, data).content.decode()):
+    for answer in (page, html(operator.post(NEW, data))):
         assert error(answer, "f-algorithm-kl-coef")
         assert answer.startswith("<!doctype") is (answer is not page), "without htmx it is a page"
 
@@ -218,7 +219,7 @@ def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, mak
 
 
 def test_a_new_form_starts_from_what_is_there(operator: Client, chosen: dict[str, str]) -> None:
-    page = operator.get(NEW).content.decode()
+    page = html(operator.get(NEW))
     assert [selected(page, name) for name in ("base_model", "dataset")] == [chosen["base_model"], chosen["dataset"]]
     assert value(page, "eval.holdout") == "4", "a fifth of 20"
     assert value(page, "sampling.group_size") == "8"
@@ -236,7 +237,7 @@ def test_a_preset_fills_the_form_whatever_stood_there(operator: Client, chosen: 
         "seed": "5",
         "action": "preset",
     }
-    page = operator.post(NEW, data, headers=HTMX).content.decode()
+    page = html(operator.post(NEW, data, headers=HTMX))
     assert "<html" not in page
     sent = as_browser(page)
     expected = {
@@ -250,7 +251,7 @@ def test_a_preset_fills_the_form_whatever_stood_there(operator: Client, chosen: 
         "seed": "5",
     }
     assert {name: sent[name] for name in expected} == expected
-    assert operator.post(NEW, data).content.decode().startswith("<!doctype"), "without htmx it is a page"
+    assert html(operator.post(NEW, data)).startswith("<!doctype"), "without htmx it is a page"
 
 
 def test_a_preset_takes_along_what_it_set_when_it_goes(maker: Maker, chosen: dict[str, str]) -> None:
@@ -294,7 +295,7 @@ def test_a_clone_is_the_same_run_again(operator: Client, maker: Maker) -> None:
         seed=4294967295,
     )
     Run.objects.filter(pk=run.pk).update(priority=10, node_label="a100")
-    page = operator.get(NEW, {"clone": run.pk}).content.decode()
+    page = html(operator.get(NEW, {"clone": run.pk}))
     operator.post(NEW, as_browser(page) | {"action": "draft"})
     again = Run.objects.exclude(pk=run.pk).get()
     assert (again.config_digest, again.verifier_version) == (run.config_digest, run.verifier_version)
@@ -313,13 +314,13 @@ def test_only_runs_of_this_project_can_be_cloned(client_for: ClientFor, stranger
 
 def test_copied_yaml_fills_the_form_again(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"preset": "dapo", "variant": "group/batch_std/0", "algorithm.kl.coef": "0.001", "seed": "3"}
-    copied = operator.post(NEW, data | {"action": "yaml"}).content.decode()
+    copied = html(operator.post(NEW, data | {"action": "yaml"}))
     text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
     assert text is not None
     plain = unescape(text[1])
     config = RunConfig.from_text(plain)
     assert (config.algorithm.scale, config.algorithm.kl.coef, config.seed) == ("batch_std", 0.001, 3)
-    page = operator.post(NEW, {"action": "import", "yaml": plain}).content.decode()
+    page = html(operator.post(NEW, {"action": "import", "yaml": plain}))
     operator.post(NEW, as_browser(page) | {"action": "draft"})
     assert Run.objects.get().config_digest == config.digest()
 
@@ -332,7 +333,7 @@ def test_yaml_with_a_fault_names_the_path_and_stays(
     response = operator.post(NEW, {"action": "import", "yaml": sent})
     assert response.status_code == 422
     assert [fault for fault in response.context["yaml_faults"] if fault.startswith(path)]
-    assert f">\n{escape(sent)}</textarea>" in response.content.decode()
+    assert f">\n{escape(sent)}</textarea>" in html(response)
 
 
 def test_yaml_of_unknown_rows_names_the_fields_to_choose(ours: Project) -> None:
@@ -370,7 +371,7 @@ def test_idle_settings_are_folded(
 
 def test_a_hidden_setting_is_kept_and_its_fault_shown(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
     """Typed for SAPO, kept while the loss is another."""
-    page = operator.post(NEW, chosen | {"algorithm.sapo.tau_negative": "1.2", "action": "check"}).content.decode()
+    page = html(operator.post(NEW, chosen | {"algorithm.sapo.tau_negative": "1.2", "action": "check"}))
     form = checked(maker, as_browser(page))
     assert states(form, "algorithm.sapo.tau_negative", "algorithm.sapo.tau_positive") == ["unused", "idle"]
     assert form.config is not None

@@ -10,6 +10,7 @@ from cohort.runs.models import Run
 from tests.factories.runs import Maker, add_steps, put_in
 from tests.tables import cases
 from tests.web.control import poll_of
+from tests.web.pages import html
 from tests.web.run_page import queries, words
 
 LIST = "/p/ours/runs/"
@@ -29,15 +30,15 @@ def names(page: str) -> list[str]:
 
 
 def test_an_empty_list_offers_the_form_to_who_may_use_it(ours: Project, admin: Client, viewer: Client) -> None:
-    assert 'href="/p/ours/runs/new/"' in admin.get(LIST).content.decode()
-    assert "/runs/new/" not in viewer.get(LIST).content.decode()
+    assert 'href="/p/ours/runs/new/"' in html(admin.get(LIST))
+    assert "/runs/new/" not in html(viewer.get(LIST))
 
 
 def test_a_row_shows_state_progress_reward_and_change(viewer: Client, maker: Maker) -> None:
     run = maker.run("adder", state="training", preset="dapo", optim={"steps": 120})
     add_steps(maker.attempt(run), [{"reward": 0.25}, {"reward": 0.75}])
     maker.run("reported nothing")
-    page = viewer.get(LIST).content.decode()
+    page = html(viewer.get(LIST))
     empty, full = page[page.index("<tbody>") : page.index("</tbody>")].split("<tr")[1:]
     for part in ("Training", 'max="120" value="2"', ">0.75<", "+0.50", "tiny", "DAPO · population std", "alice"):
         assert part in full
@@ -53,7 +54,7 @@ def test_pages_are_newest_first_whole_and_lead_back(viewer: Client, maker: Maker
     assert full == few <= 10, "it costs the same for one run and for fifty"
     seen, address, newer = [], f"{LIST}?state=draft", None
     for count in (50, 50, 20):
-        page = viewer.get(address).content.decode()
+        page = html(viewer.get(address))
         assert f"showing {count} of 120" in words(page)
         seen.append(names(page))
         newer = re.search(r'href="\?([^"]*after=\d+)" rel="prev"', page)
@@ -62,7 +63,7 @@ def test_pages_are_newest_first_whole_and_lead_back(viewer: Client, maker: Maker
     assert address == "", "the last page has no older one"
     assert [name for page in seen for name in page] == [f"run {number}" for number in reversed(range(120))]
     assert newer is not None
-    back = viewer.get(f"{LIST}?{newer[1].replace('&amp;', '&')}").content.decode()
+    back = html(viewer.get(f"{LIST}?{newer[1].replace('&amp;', '&')}"))
     assert names(back) == seen[1]
 
 
@@ -70,20 +71,20 @@ def test_pages_are_newest_first_whole_and_lead_back(viewer: Client, maker: Maker
 def test_filters(viewer: Client, maker: Maker, query: str, shown: list[str]) -> None:
     maker.run("broken", state="failed")
     maker.run("live one", state="training", preset="dapo")
-    page = viewer.get(f"{LIST}?{query}").content.decode()
+    page = html(viewer.get(f"{LIST}?{query}"))
     assert names(page) == shown
     assert ("showing 1 of 1 that fit, 2 in all" in words(page)) == (len(shown) == 1)
 
 
 def test_only_a_list_with_live_runs_polls(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training")
-    address = poll_of(viewer.get(LIST).content.decode())
+    address = poll_of(html(viewer.get(LIST)))
     assert viewer.get(address).status_code == 204, "nothing has changed"
     Run.objects.filter(pk=run.pk).update(step=7)
     changed = viewer.get(address)
     assert changed.status_code == 200
-    assert "<html" not in changed.content.decode()
-    assert 'value="7"' in changed.content.decode()
+    assert "<html" not in html(changed)
+    assert 'value="7"' in html(changed)
     put_in(run, "succeeded")
-    ended = viewer.get(address).content.decode()
+    ended = html(viewer.get(address))
     assert ("Succeeded" in ended, "data-poll" in ended) == (True, False)

@@ -19,6 +19,7 @@ from cohort.web.runs.tiles import Tile, tiles
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.tables import cases
 from tests.web.control import poll_of
+from tests.web.pages import html
 from tests.web.run_page import freeze, page_of, queries, words
 
 
@@ -103,7 +104,7 @@ def test_a_silent_worker_is_news_although_no_row_changed(viewer: Client, maker: 
     with freeze(attempt.heartbeat_at + timedelta(seconds=45)):
         page = viewer.get(address)
     assert page.status_code == 200
-    assert "has sent no heartbeat for 45 s" in words(page.content.decode())
+    assert "has sent no heartbeat for 45 s" in words(html(page))
 
 
 # ---------------------------------------------------------------- tabs
@@ -183,7 +184,7 @@ def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(viewer: Client, mak
     add_steps(attempt, [{"reward": 0.75}], first=2)
     add_group(attempt, [1.0, 0.0], step=2)
     changed = viewer.get(address)
-    page = changed.content.decode()
+    page = html(changed)
     assert changed.status_code == 200
     assert 'data-step="2"' in page
     for part in ("live-top", "live-tiles", "live-groups", "live-evals"):
@@ -192,7 +193,7 @@ def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(viewer: Client, mak
     assert "what is 49 + 78?" in page
     assert viewer.get(poll_of(page)).status_code == 204
     other_tab = poll_of(page_of(viewer, run, "groups/")).split("&v=")[0]
-    page = viewer.get(other_tab).content.decode()
+    page = html(viewer.get(other_tab))
     assert ('id="live-header"' in page, "live-tiles" in page) == (True, False)
 
 
@@ -220,12 +221,12 @@ def test_an_evaluation_is_compared_and_sent_once(viewer: Client, maker: Maker) -
     address = poll_of(page_of(viewer, run))
     add_steps(attempt, [{"reward": 0.5}])
     with CaptureQueriesContext(connection) as queries:
-        page = viewer.get(address).content.decode()
+        page = html(viewer.get(address))
     assert 'data-step="1"' in page
     assert "live-evals" not in page, "what the page shows stays"
     assert not [query for query in queries if "runs_evalitem" in query["sql"]]
     add_evaluation(attempt, "after", [1, 1])
-    page = viewer.get(poll_of(page)).content.decode()
+    page = html(viewer.get(poll_of(page)))
     assert 'id="live-evals"' in page
     assert "100.0 %" in words(page)
 
@@ -239,15 +240,15 @@ def test_an_ended_run_polls_until_its_record_is_there(viewer: Client, maker: Mak
     Run.objects.filter(pk=run.pk).update(state="failed", ended_at=ended, ends=1)
     page = viewer.get(address)
     assert page.status_code == 200, "its record comes within seconds"
-    assert "card-link" not in page.content.decode()
-    address = poll_of(page.content.decode())
+    assert "card-link" not in html(page)
+    address = poll_of(html(page))
     assert viewer.get(address).status_code == 204
     with freeze(ended + timedelta(minutes=11)):
         assert viewer.get(address).status_code == 286, "but it is not waited for without end"
     record_seal(run=Run.objects.get(pk=run.pk))
     last = viewer.get(address)
     assert last.status_code == 286
-    assert ('id="card-link"' in last.content.decode(), "data-poll" in last.content.decode()) == (True, False)
+    assert ('id="card-link"' in html(last), "data-poll" in html(last)) == (True, False)
 
 
 def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(viewer: Client, maker: Maker) -> None:

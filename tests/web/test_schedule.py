@@ -39,6 +39,7 @@ from tests.web.control import (
     waiting,
     why,
 )
+from tests.web.pages import html
 from tests.web.run_page import queries, words
 
 pytestmark = pytest.mark.django_db
@@ -299,7 +300,7 @@ def test_the_queue_shows_who_waits_for_what(operator: Client, maker: Maker) -> N
     ]
     assert "node-a" in listed.waiting[1].why
     assert [attempt.run.name for attempt in listed.running] == ["busy"]
-    page = response.content.decode()
+    page = html(response)
     for part in ("labelled", "plain", "busy", listed.waiting[0].why, 'id="count-waiting">2<'):
         assert part in page
     do(operator, plain, "priority", priority="-10")
@@ -310,19 +311,19 @@ def test_the_queue_shows_who_waits_for_what(operator: Client, maker: Maker) -> N
 
 def test_the_queue_polls_and_is_quiet_while_nothing_changes(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="queued")
-    address = poll_of(viewer.get(QUEUE).content.decode())
+    address = poll_of(html(viewer.get(QUEUE)))
     assert viewer.get(address).status_code == 204
     Run.objects.filter(pk=run.pk).update(priority=10)
     changed = viewer.get(address)
     assert changed.status_code == 200
-    assert "<html" not in changed.content.decode()
+    assert "<html" not in html(changed)
 
 
 def test_runs_of_another_project_have_no_name_here(stranger: Client, maker: Maker) -> None:
     waits, runs = maker.run("secret one", state="queued"), maker.run("secret two", state="training")
     Run.objects.filter(pk=waits.pk).update(node_label="a100")
     maker.attempt(runs)
-    page = stranger.get("/p/theirs/queue/").content.decode()
+    page = html(stranger.get("/p/theirs/queue/"))
     for hidden in ("secret", "Our project", "/priority/"):
         assert hidden not in page
     assert page.count("a run of another project") == 2
@@ -333,10 +334,10 @@ def test_limits_are_set_by_an_admin_and_seen_by_all(admin: Client, viewer: Clien
     address = "/p/ours/limits/"
     assert admin.post(address, {"max_running": "3", "gpu_hours_limit": "100"}).url == QUEUE
     assert (fresh(ours).max_running, ours.gpu_hours_limit) == (3, 100)
-    text = words(viewer.get(QUEUE).content.decode())
+    text = words(html(viewer.get(QUEUE)))
     assert "0 of 3 running" in text
     assert "0.0 of 100 GPU-hours" in text
-    assert "Set limits" not in viewer.get(address).content.decode()
+    assert "Set limits" not in html(viewer.get(address))
     for hours in ("x", "-1"):
         refused = admin.post(address, {"max_running": "0", "gpu_hours_limit": hours})
         assert refused.status_code == 422

@@ -33,6 +33,7 @@ from tests.factories.runs import Maker
 from tests.factories.suites import CHOICES, HARMFUL, ITEMS, add_suite, upload
 from tests.tables import cases
 from tests.web.form_page import as_browser, error, value
+from tests.web.pages import html
 from tests.web.run_page import words
 
 PERU = b'{"id": "peru", "prompt": "What is the capital of peru?", "target": "Lima"}\n'
@@ -48,7 +49,7 @@ def test_operator_uploads_and_sees_it(operator: Client, oscar: User) -> None:
     assert version.sha256 == hashlib.sha256(ITEMS).hexdigest()
     assert (version.scorer, version.margin) == ({"kind": "contains", "params": {}}, 0.1)
     assert b"".join(artifacts.read_chunks(version.artifact)) == ITEMS
-    page = operator.get(response.url).content.decode()
+    page = html(operator.get(response.url))
     for part in (version.sha256, "What is the capital of italy?", "Three items tell little.", "a fall of the score"):
         assert part in page
     entry = json.loads(bytes(AuditEntry.objects.get(kind="suite_version_added").body))
@@ -56,7 +57,7 @@ def test_operator_uploads_and_sees_it(operator: Client, oscar: User) -> None:
     assert entry["after"]["sha256"] == version.sha256
     again = upload(operator, ("capitals.jsonl", ITEMS))
     assert again.status_code == 422
-    assert "Open it to add a version" in again.content.decode()
+    assert "Open it to add a version" in html(again)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_what_is_made_of_a_file_is_bounded_too(
     monkeypatch.setattr(f"cohort.catalog.suites.{limit}", most)
     response = upload(operator, ("items.jsonl", ITEMS), attacks=["none", "base64"])
     assert response.status_code == 422
-    assert names in response.content.decode()
+    assert names in html(response)
     assert not EvalSuite.objects.exists()
     names = ["none", *[name for name in ATTACKS if name != "none"][:2]]
     monkeypatch.undo()
@@ -98,7 +99,7 @@ def test_public_sets_are_converted_and_know_what_they_are(
     if targets:
         stored = b"".join(artifacts.read_chunks(version.artifact)).splitlines()
         assert [json.loads(line)["target"] for line in stored] == targets
-    page = operator.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
+    page = html(operator.get(f"/p/ours/suites/{version.suite_id}/"))
     assert all(file in page for file in files)
 
 
@@ -106,18 +107,18 @@ def test_a_broken_public_set_is_refused_with_its_line(operator: Client) -> None:
     bad = b'{"question": "3 * 4?", "answer": "#### 12"}\n{"question": "7 * 7?", "answer": "forty-nine"}\n'
     response = upload(operator, ("test.jsonl", bad), format="gsm8k", category="", scorer="")
     assert response.status_code == 422
-    assert "test.jsonl, line 2" in response.content.decode()
+    assert "test.jsonl, line 2" in html(response)
     assert not EvalSuite.objects.exists()
 
 
 def test_a_new_version_leaves_the_old_one(operator: Client, ours: Project, oscar: User) -> None:
     first = add_suite(ours, oscar)
     address = f"/p/ours/suites/{first.suite_id}/new-version/"
-    assert "Three items tell little." in operator.get(address).content.decode(), "it begins as the newest version is"
+    assert "Three items tell little." in html(operator.get(address)), "it begins as the newest version is"
     for _ in range(2):  # the very same is no new version
         assert upload(operator, ("more.jsonl", ITEMS + PERU), address=address).status_code == 302
     assert [(version.number, version.items) for version in first.suite.versions.order_by("number")] == [(1, 3), (2, 4)]
-    assert "3 items" in operator.get(f"/p/ours/suites/{first.suite_id}/", {"version": 1}).content.decode()
+    assert "3 items" in html(operator.get(f"/p/ours/suites/{first.suite_id}/", {"version": 1}))
     for statement in ("UPDATE catalog_evalsuiteversion SET margin = 0.9", "DELETE FROM catalog_evalsuiteversion"):
         with pytest.raises(DatabaseError, match="only added"), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
@@ -125,10 +126,10 @@ def test_a_new_version_leaves_the_old_one(operator: Client, ours: Project, oscar
 
 def test_sensitive_items_are_for_reviewers(ours: Project, oscar: User, reviewer: Client, viewer: Client) -> None:
     version = add_suite(ours, oscar, "locks", spec=HARMFUL, content=CHOICES)
-    page = reviewer.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
+    page = html(reviewer.get(f"/p/ours/suites/{version.suite_id}/"))
     assert "<details><summary>Show the first items" in page
     assert "SECRET question 0?" in page
-    assert "SECRET" not in viewer.get(f"/p/ours/suites/{version.suite_id}/").content.decode()
+    assert "SECRET" not in html(viewer.get(f"/p/ours/suites/{version.suite_id}/"))
 
 
 def test_an_upload_over_the_limit_is_refused_unread(operator: Client) -> None:
@@ -142,7 +143,7 @@ def test_an_upload_over_the_limit_is_refused_unread(operator: Client) -> None:
 
 def test_all_are_added_once_as_they_come(operator: Client, ours: Project, oscar: User) -> None:
     own = add_suite(ours, oscar, "format")
-    page = words(operator.get("/p/ours/suites/").content.decode())
+    page = words(html(operator.get("/p/ours/suites/")))
     assert all(" ".join(starter.limits.split()) in page for starter in starters()), "what each cannot tell"
     for _ in range(2):
         assert operator.post(STARTERS).status_code == 302
@@ -198,7 +199,7 @@ def with_suites(maker: Maker, *suites: ChosenSuite) -> Run:
 
 
 def test_none_is_chosen_by_itself(operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion) -> None:
-    page = operator.get(NEW).content.decode()
+    page = html(operator.get(NEW))
     assert f'name="suite.{capitals.pk}" value="true" aria' in page
     assert value(page, f"suite.{capitals.pk}.margin") == "0.1", "the version's own, to be edited"
     operator.post(NEW, as_browser(page) | chosen | {"action": "draft"})
@@ -211,16 +212,16 @@ def test_a_run_locks_the_margin_and_keeps_the_version(
     operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, locks: EvalSuiteVersion, golden: Any
 ) -> None:
     data = chosen | choosing(locks, margin="0.02", limit="2") | choosing(capitals, margin="")
-    check = words(operator.post(NEW, data | {"action": "check"}).content.decode())
+    check = words(html(operator.post(NEW, data | {"action": "check"})))
     assert "5 items: 10 more completions" in check, "3 + 2 items, before and after"
     more = {"action": "check", "eval.samples_per_problem": "4", "eval.after": "false"}
-    assert "5 items: 20 more completions" in words(operator.post(NEW, data | more).content.decode())
+    assert "5 items: 20 more completions" in words(html(operator.post(NEW, data | more)))
     assert operator.post(NEW, data | {"action": "launch"}).status_code == 302
     run = Run.objects.get()
     golden("form/suites.json", run.config["eval"]["suites"])
     assert [suite["sha256"] for suite in run.config["eval"]["suites"]] == [capitals.sha256, locks.sha256]
     assert set(run.suites.all()) == {capitals, locks}
-    used = operator.get(f"/p/ours/suites/{locks.suite_id}/").content.decode()
+    used = html(operator.get(f"/p/ours/suites/{locks.suite_id}/"))
     assert f'href="/p/ours/runs/{run.pk}/"' in used
 
 
@@ -229,7 +230,7 @@ def test_a_fault_stands_beside_its_input(
     operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion, part: str, text: str
 ) -> None:
     response = operator.post(NEW, chosen | choosing(capitals, **{part: text}) | {"action": "launch"})
-    page = response.content.decode()
+    page = html(response)
     assert response.status_code == 422
     where = f"f-suite-{capitals.pk}-{part.replace('_', '-')}"
     assert "must" in error(page, where)
@@ -242,7 +243,7 @@ def test_suites_that_a_run_cannot_take_are_refused(
 ) -> None:
     second = add_suite(maker.project, oscar, content=MORE)
     theirs = add_suite(Project.objects.get(slug="theirs"), charlie)
-    page = operator.get(NEW).content.decode()
+    page = html(operator.get(NEW))
     assert f'name="suite.{second.pk}"' in page
     assert f'name="suite.{capitals.pk}"' not in page, "only the newest is offered"
     for data, says in (
@@ -251,7 +252,7 @@ def test_suites_that_a_run_cannot_take_are_refused(
     ):
         response = operator.post(NEW, chosen | data | {"action": "launch"})
         assert response.status_code == 422
-        assert says in response.content.decode()
+        assert says in html(response)
     with pytest.raises(ConfigError) as caught:
         with_suites(maker, ChosenSuite(theirs))
     assert [problem.path for problem in caught.value.problems] == ["eval.suites.0"]
@@ -268,17 +269,17 @@ def test_a_clone_and_copied_yaml_are_the_same_run_again(
     assert first.config["eval"]["suites"][0]["template"] == "\nQ: {prompt}\nA:"
     add_suite(ours, oscar, content=MORE)
 
-    page = operator.get(NEW, {"clone": first.pk}).content.decode()
+    page = html(operator.get(NEW, {"clone": first.pk}))
     assert f'name="suite.{capitals.pk}" value="true" checked' in page, "the version that it was, not the newest"
     operator.post(NEW, as_browser(page) | {"action": "draft"})
     clone = Run.objects.exclude(pk=first.pk).get()
     assert clone.config_digest == first.config_digest
     assert list(clone.suites.all()) == [capitals]
 
-    copied = operator.post(NEW, as_browser(page) | {"action": "yaml"}).content.decode()
+    copied = html(operator.post(NEW, as_browser(page) | {"action": "yaml"}))
     text = re.search(r"<pre[^>]*>(.*?)</pre>", copied, re.DOTALL)
     assert text is not None
-    page = operator.post(NEW, {"action": "import", "yaml": unescape(text[1])}).content.decode()
+    page = html(operator.post(NEW, {"action": "import", "yaml": unescape(text[1])}))
     operator.post(NEW, as_browser(page) | {"action": "draft"})
     assert Run.objects.latest("pk").config_digest == first.config_digest
 
@@ -286,7 +287,7 @@ def test_a_clone_and_copied_yaml_are_the_same_run_again(
     config["eval"]["suites"][0]["sha256"] = "0" * 64
     response = operator.post(NEW, {"action": "import", "yaml": RunConfig.from_dict(config).to_yaml()})
     assert response.status_code == 422
-    assert "no suite of this project is capitals" in response.content.decode()
+    assert "no suite of this project is capitals" in html(response)
 
 
 def test_the_trainer_takes_what_a_worker_is_given(
@@ -316,7 +317,7 @@ def test_starter_suites_are_one_click_away_and_nothing_is_lost(
     operator: Client, chosen: dict[str, str], capitals: EvalSuiteVersion
 ) -> None:
     data = chosen | choosing(capitals, margin="0.03") | {"seed": "7", "action": "starters"}
-    page = operator.post(NEW, data).content.decode()
+    page = html(operator.post(NEW, data))
     assert (value(page, "seed"), value(page, f"suite.{capitals.pk}.margin")) == ("7", "0.03")
     assert f'name="suite.{capitals.pk}" value="true" checked' in page
     added = EvalSuiteVersion.objects.exclude(builtin="")

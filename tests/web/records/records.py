@@ -20,6 +20,7 @@ from cohort.records.schema import Document
 from cohort.records.schema_types import Entry
 from cohort.runs.models import Run
 from tests.factories.documents import document
+from tests.web.pages import html
 
 TRACES = "traces/steps-000001-000100.jsonl"
 SEALED = datetime(2026, 11, 22, 10, tzinfo=UTC)
@@ -159,7 +160,7 @@ def _stripped(name: str, value: Any) -> Any:
 
 def page_text(response: Any) -> str:
     """What stands on the page, a line for each part of it, without what varies."""
-    page = response.content.decode()
+    page = html(response)
     main = re.sub(r"(?s)<(script|style|svg|template).*?</\1>|<option.*?</option>", " ", page.partition("<main")[2])
     lines_of = re.sub(r"</?(div|p|li|tr|h\d|dt|dd|summary|legend|details|section|form|table)\b[^>]*>", "\n", "<" + main)
     text = (

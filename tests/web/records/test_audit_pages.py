@@ -22,6 +22,7 @@ from cohort.evidence.merkle import leaf_hash, verify_inclusion
 from cohort.evidence.note import open_note
 from cohort.web.audit.selectors import changes
 from tests.tables import cases
+from tests.web.pages import html
 
 pytestmark = pytest.mark.django_db
 
@@ -32,6 +33,8 @@ HERE = "/p/ours/audit/"
 def text(client: Client, address: str, status: int = 200) -> str:
     response = client.get(address)
     assert response.status_code == status, address
+    if response["Content-Type"].startswith("text/html"):
+        return html(response)
     return b"".join(response).decode() if response.streaming else response.content.decode()
 
 

@@ -27,6 +27,7 @@ from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import touched
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
+from tests.web.pages import html
 from tests.web.records.conftest import World
 from tests.web.records.records import logged
 from tests.worker.queues import take_all
@@ -68,7 +69,7 @@ def pair_of(dataset: PromptDataset, version: EvalSuiteVersion) -> selectors.Pair
 
 
 def page_of(client: Client, dataset: PromptDataset) -> str:
-    return client.get(f"/p/ours/datasets/{dataset.pk}/").content.decode()
+    return html(client.get(f"/p/ours/datasets/{dataset.pk}/"))
 
 
 # ---------------------------------------------------------------------- the comparison
@@ -182,10 +183,10 @@ def test_the_form_warns_and_launches_with_a_tick_of_what_was_shown(
 ) -> None:
     client, new = world.client("oscar"), "/p/ours/runs/new/"
     form = {**world.chosen, "dataset": str(leaky.pk), f"suite.{capitals.pk}": "true"}
-    assert "overlap_seen" not in client.post(new, {**form, "action": "check"}).content.decode(), "being checked"
+    assert "overlap_seen" not in html(client.post(new, {**form, "action": "check"})), "being checked"
     check_all()
     pair = pair_of(leaky, capitals)
-    page, token = client.post(new, {**form, "action": "check"}).content.decode(), selectors.token([pair])
+    page, token = html(client.post(new, {**form, "action": "check"})), selectors.token([pair])
     assert (pair.text in page, f'name="overlap_seen" value="{token}"' in page) == (True, True)
     content = b'{"id": "r", "prompt": "Which river flows through town number 3?", "target": "x"}\n'
     more = add_suite(leaky.project, world.oscar, "rivers", content=content)
@@ -215,7 +216,7 @@ def test_a_draft_is_launched_with_a_tick_only(world: World, leaky: PromptDataset
     client, submit = world.client("oscar"), f"/p/ours/runs/{run.pk}/submit/"
     response = client.post(submit)
     token = selectors.token(selectors.of_run(run))
-    assert (response.status_code, f'value="{token}" required' in response.content.decode()) == (409, True)
+    assert (response.status_code, f'value="{token}" required' in html(response)) == (409, True)
     run.refresh_from_db()
     assert run.state == RunState.DRAFT
     client.post(submit, {"overlap_seen": token})

@@ -19,6 +19,7 @@ from cohort.web.diff.shown import marked
 from tests.factories import sealed_run
 from tests.factories.documents import HOSTILE, comparison, document, entry
 from tests.tables import cases
+from tests.web.pages import html
 from tests.web.records.conftest import World
 from tests.web.records.records import logged, page_text, put, stripped
 
@@ -213,11 +214,11 @@ def test_sealed_configs_are_read_from_the_cards(sealed: Record, world: World) ->
     difference = client.get(address(sealed, second, format="json")).json()
     values = difference["sections"]["method"]["fields"]["config"]["values"]
     assert [(change["path"], change["after"]) for change in values] == [("name", "faster"), ("optim.lr", 0.5)]
-    unread = b"could not be read"
-    assert unread not in client.get(address(sealed, second)).content
+    unread = "could not be read"
+    assert unread not in html(client.get(address(sealed, second)))
     for card in sealed.cards.all():
         artifacts.remove(card.artifact)
-    assert unread in client.get(address(sealed, second)).content
+    assert unread in html(client.get(address(sealed, second)))
 
 
 def test_a_document_of_another_schema_is_refused(first: dict[str, Any]) -> None:

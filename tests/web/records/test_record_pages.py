@@ -22,6 +22,7 @@ from cohort.runs.services import run_cancel
 from cohort.web.records import listing
 from tests.factories.documents import comparison, document, entry
 from tests.tables import cases
+from tests.web.pages import html
 from tests.web.records.attempts import retried
 from tests.web.records.conftest import World
 from tests.web.records.records import issue, page_text, put
@@ -41,7 +42,7 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
     record = record_seal(run=run)
     client, url = world.client("bob"), f"/p/ours/runs/{run.pk}/record/"
     response = client.get(url)
-    page = response.content.decode()
+    page = html(response)
     golden("pages/record.txt", page_text(response))
     assert "<b>bold" not in page
     for section, fields in FIELDS.items():
@@ -50,11 +51,11 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
     for audience in ("public", "downstream", "authority", "internal"):
         card = f'href="{url}1/1/card-{audience}.zip"'
         assert record.card(audience).sha256 in page
-        assert card in world.client("rita").get(url).content.decode()
+        assert card in html(world.client("rita").get(url))
         assert (card in page) == (audience in ("public", "downstream")), audience
     link = f'href="/p/ours/runs/{run.pk}/statements/#reward-domain">state it</a>'
     assert link not in page, "who may state nothing is not asked to"
-    assert link in world.client("rita").get(url).content.decode()
+    assert link in html(world.client("rita").get(url))
     with CaptureQueriesContext(connection) as queries:
         client.get(url)
     assert len(queries) <= 32
@@ -63,20 +64,20 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
 def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: Record, world: World) -> None:
     client, url = world.client("rita"), f"/p/ours/runs/{sealed.run_id}/record/"
     ask = f'action="{url}1/seal-version/"'
-    assert ask not in client.get(url).content.decode(), "nothing new"
+    assert ask not in html(client.get(url)), "nothing new"
     statement_make(run=sealed.run, actor=world.alice, field="method.rationale", text="it is the demo's")
     response = client.get(url)
-    assert (response.context["said_since"], ask in response.content.decode()) == (1, True)
+    assert (response.context["said_since"], ask in html(response)) == (1, True)
     client.post(f"{url}1/seal-version/", {"reason": ""})
     seal(sealed.run_id)
     assert Record.objects.count() == 1
     response = client.post(f"{url}1/seal-version/", {"reason": "stated at last"}, follow=True)
-    assert "stated at last" in response.content.decode()
+    assert "stated at last" in html(response)
     seal(sealed.run_id)
-    page = client.get(url).content.decode()
+    page = html(client.get(url))
     for text in (Record.objects.get(version=2).seal, "it is the demo&#x27;s", f"{url}1/?version=1"):
         assert text in page
-    first = client.get(f"{url}1/?version=1").content.decode()
+    first = html(client.get(f"{url}1/?version=1"))
     assert (sealed.seal in first, "superseded" in first) == (True, True)
     assert client.get(f"{url}1/?version=3").status_code == 404
 
@@ -84,24 +85,24 @@ def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: 
 def test_each_end_has_a_page_and_a_card(world: World) -> None:
     run = retried(world)
     client, url = world.client("oscar"), f"/p/ours/runs/{run.pk}/record/"
-    assert "has been resumed since" in client.get(url).content.decode()
+    assert "has been resumed since" in html(client.get(url))
     second, first = record_seal(run=run), Record.objects.get(end=1)
-    page = client.get(url).content.decode()
+    page = html(client.get(url))
     assert (second.seal in page, f"{url}1/?version=1" in page) == (True, True)
-    assert first.seal in client.get(f"{url}1/").content.decode()
+    assert first.seal in html(client.get(f"{url}1/"))
     for card_url, record in ((f"{url}1/card.zip", first), (f"{url}card.zip", second)):
         response = client.get(card_url)
         assert response["ETag"] == f'"{record.card().sha256}"'
         assert ("-end-2-" in response["Content-Disposition"]) == (record == second)
-    assert "after attempt 1, superseded" in client.get("/p/ours/records/").content.decode()
+    assert "after attempt 1, superseded" in html(client.get("/p/ours/records/"))
 
 
 def test_a_run_without_a_record_that_can_be_shown_says_why(world: World) -> None:
     run, client = world.launch(), world.client("bob")
     url = f"/p/ours/runs/{run.pk}/record/"
-    assert "Sealed when the run ends" in client.get(url).content.decode()
+    assert "Sealed when the run ends" in html(client.get(url))
     run_cancel(run=run, actor=world.alice)
-    assert "before a worker had it" in client.get(url).content.decode()
+    assert "before a worker had it" in html(client.get(url))
 
 
 # ---------------------------------------------------------------------- the list
@@ -134,7 +135,7 @@ def records(launch: Launch, alice: User, oscar: User, rita: User) -> dict[str, R
 
 def names(client: Client, query: str) -> list[str]:
     """In the order of the rows."""
-    page = client.get(f"/p/ours/records/{query}").content.decode()
+    page = html(client.get(f"/p/ours/records/{query}"))
     return re.findall(r'<th scope="row" data-label="Run"><a href="[^"]*">([^<]*)</a>', page)
 
 
@@ -150,19 +151,19 @@ def test_filters(client_for: ClientFor, bob: User, golden: Callable[[str, Any], 
 def test_paging_keeps_the_filter(client_for: ClientFor, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "PAGE", 1)
     client = client_for(bob)
-    page = client.get("/p/ours/records/?verdict=better").content.decode()
+    page = html(client.get("/p/ours/records/?verdict=better"))
     following = re.search(r'href="(\?[^"]*before=\d+)"', page)
     assert following is not None
     assert names(client, "?verdict=better") == ["harmful adder"]
     older = following[1].replace("&amp;", "&")
     assert names(client, older) == ["good adder"]
-    assert "before=" not in client.get(f"/p/ours/records/{older}").content.decode()
+    assert "before=" not in html(client.get(f"/p/ours/records/{older}"))
 
 
 def test_an_earlier_version_is_marked_superseded(client_for: ClientFor, bob: User, records: dict[str, Record]) -> None:
     first = records["good adder"]
     issue(put(first.run, judged("better"), version=2, supersedes=first), audience="internal")
-    page = client_for(bob).get("/p/ours/records/?q=good").content.decode()
+    page = html(client_for(bob).get("/p/ours/records/?q=good"))
     assert page.count("superseded") == 1
     for text in ("?version=1", "signed off by both", "not signed off"):  # the second is signed anew
         assert text in page
