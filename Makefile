@@ -66,6 +66,7 @@ lint: setup  ## Check style, types, Django's settings and missing migrations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m tests.vocabulary
+	@! LC_ALL=C.UTF-8 grep -rnE '^.{141,}' templates >&2 || { echo 'templates: these lines are over 140 characters; break them between elements or attributes' >&2; exit 1; }
 	$(CHECK_ENV) $(BIN)/mypy
 	$(CHECK_ENV) $(BIN)/python platform/manage.py check
 	$(CHECK_ENV) $(BIN)/python -W ignore::RuntimeWarning platform/manage.py makemigrations --check --dry-run
