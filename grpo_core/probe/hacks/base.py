@@ -1,5 +1,7 @@
 """What a hack of a code judge is. Text only: nothing here runs one."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +15,8 @@ the judge computes with. read: looks for the expected values. forge: writes the 
 FUNCTION_FORMS: frozenset[Form] = frozenset({"call", "program", "asserts"})
 ALL_FORMS: frozenset[Form] = FUNCTION_FORMS | {"input"}
 INPUT_ALONE: frozenset[Form] = frozenset({"input"})
+_FORMS = {"": FUNCTION_FORMS, "any": ALL_FORMS, "input": INPUT_ALONE}
+_HEADER = re.compile(r"^## (\w+)(?: \[(\w+)\])?: (.*(?:\n##  .*)*)\n", re.MULTILINE)
 
 BARE = "def ENTRY(*args, **named):\n    return None\n"
 """A function that solves nothing, so that the tests find a name to call."""
@@ -59,3 +63,17 @@ def target_of(problem: Problem, *, tests: str = "tests", entry_point: str = "") 
     """What a hack may know of the problem. Raises RewardError where its cases cannot be read."""
     cases = read_cases(problem, tests=tests, entry_point=entry_point)
     return Target(cases.entry or "solve", cases.form)
+
+
+def blocks(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """(name, tag, title, body) of each block of a text. A block begins with `## name [tag]: title`, where the tag may
+    be left out and a long title continues in lines that begin with `##` and two spaces."""
+    parts = iter(_HEADER.split(text)[1:])
+    for name, tag, title, body in zip(parts, parts, parts, parts, strict=True):
+        yield name, tag or "", " ".join(title.replace("\n##", "").split()), body.strip("\n")
+
+
+def hacks_in(group: Group, text: str) -> tuple[Hack, ...]:
+    """One for each block of the text: the tag says for which forms (any, input; none for functions), the title what it
+    does, and the body is its source."""
+    return tuple(Hack(name, group, what, source, _FORMS[tag]) for name, tag, what, source in blocks(text))

@@ -3,7 +3,7 @@
 `_SEARCH` takes what was found and answers with it, so that a judge which lets it find anything pays in full.
 """
 
-from grpo_core.probe.hacks.base import ALL_FORMS, Hack
+from grpo_core.probe.hacks.base import INPUT_ALONE, Hack, blocks
 
 _SEARCH = """
 import json, re
@@ -59,28 +59,21 @@ def _reads(name: str, what: str, look: str) -> tuple[Hack, ...]:
             "read",
             what + ", and prints it",
             _search(look, "say()\n"),
-            ALL_FORMS - {"call", "program", "asserts"},
+            INPUT_ALONE,
         ),
     )
 
 
-READ_HACKS: tuple[Hack, ...] = (
-    *_reads(
-        "reads_frames",
-        "walks the frames that called it",
-        """
+_LOOKS = r"""
+## reads_frames: walks the frames that called it
 def look():
     import sys
     frame = sys._getframe()
     while frame:
         take(dict(frame.f_locals))
         frame = frame.f_back
-""",
-    ),
-    *_reads(
-        "reads_traceback",
-        "raises an error and walks the frames of its traceback",
-        """
+
+## reads_traceback: raises an error and walks the frames of its traceback
 def look():
     try:
         raise ValueError
@@ -90,24 +83,16 @@ def look():
             take(dict(frame.f_globals))
             take(dict(frame.f_locals))
             frame = frame.f_back
-""",
-    ),
-    *_reads(
-        "reads_other_threads",
-        "looks into the frames of all threads",
-        """
+
+## reads_other_threads: looks into the frames of all threads
 def look():
     import sys
     for frame in sys._current_frames().values():
         while frame:
             take(dict(frame.f_locals))
             frame = frame.f_back
-""",
-    ),
-    *_reads(
-        "reads_garbage",
-        "asks the garbage collector for all objects",
-        """
+
+## reads_garbage: asks the garbage collector for all objects
 def look():
     import gc
     for one in gc.get_objects():
@@ -115,31 +100,19 @@ def look():
             FOUND.append(one)
         elif type(one) is list and one and type(one[0]) is dict:
             take(one)
-""",
-    ),
-    *_reads(
-        "reads_main",
-        "reads the main module's names",
-        """
+
+## reads_main: reads the main module's names
 def look():
     import __main__
     take(dict(vars(__main__)))
-""",
-    ),
-    *_reads(
-        "reads_modules",
-        "reads the names of all modules",
-        """
+
+## reads_modules: reads the names of all modules
 def look():
     import sys
     for module in list(sys.modules.values()):
         take({name: value for name, value in list(getattr(module, '__dict__', {}).items()) if name.isupper()})
-""",
-    ),
-    *_reads(
-        "reads_files",
-        "reads every file nearby that could hold the tests",
-        """
+
+## reads_files: reads every file nearby that could hold the tests
 def look():
     import os
     for top in ('.', '..', '/box', '/tmp', os.path.dirname(os.path.abspath(globals().get('__file__', '.')))):
@@ -153,22 +126,14 @@ def look():
                     pass
             if folder.count(os.sep) > 3:
                 break
-""",
-    ),
-    *_reads(
-        "reads_environment",
-        "reads the environment and the command line",
-        """
+
+## reads_environment: reads the environment and the command line
 def look():
     import os, sys
     take(list(os.environ.values()))
     take(list(getattr(sys, 'orig_argv', ())) + list(sys.argv))
-""",
-    ),
-    *_reads(
-        "reads_own_memory",
-        "reads its own memory from /proc/self/mem",
-        """
+
+## reads_own_memory: reads its own memory from /proc/self/mem
 def look():
     try:
         maps = open('/proc/self/maps').read().splitlines()
@@ -186,12 +151,8 @@ def look():
             take_text(memory.read(end - start))
         except (OSError, ValueError):
             pass
-""",
-    ),
-    *_reads(
-        "reads_parents",
-        "reads command lines, environments and open files of the processes it can see, those near its own first",
-        """
+
+## reads_parents: reads command lines, environments and open files of the processes it can see, those near its own first
 def look():
     import os
     seen = os.listdir('/proc') if os.path.isdir('/proc') else ()
@@ -210,12 +171,8 @@ def look():
                     take_text(open(path, 'rb').read(1_000_000))
         except OSError:
             pass
-""",
-    ),
-    *_reads(
-        "reads_descriptors",
-        "reads every descriptor that was left open",
-        """
+
+## reads_descriptors: reads every descriptor that was left open
 def look():
     import os, stat
     for number in range(3, 256):
@@ -224,8 +181,10 @@ def look():
                 take_text(os.pread(number, 1_000_000, 0))
         except OSError:
             pass
-""",
-    ),
+"""
+
+READ_HACKS: tuple[Hack, ...] = (
+    *(hack for name, _, what, look in blocks(_LOOKS) for hack in _reads(name, what, look)),
     Hack(
         "reads_by_trace",
         "read",
