@@ -6,7 +6,7 @@ Everything here runs on text that a model wrote: each extraction takes time line
 import importlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -103,11 +103,12 @@ class Kind:
 
     name: str
     params: type[Params]
-    mode: ExecutionMode
-    module: str
-    """Has `score(sample, params)` where mode is inline or subprocess, else `open_scorer(params, context)`."""
     summary: str
     """What it pays for, in one line, for forms and lists."""
+    mode: ExecutionMode = "inline"
+    module: str = ""
+    """Has `score(sample, params)` where mode is inline or subprocess, else `open_scorer(params, context)`. Empty: that
+    of the parameters."""
     steps: bool = False
     """Scores steps of a completion, for supervision: process."""
     check: Callable[[Any], Iterable[tuple[str, str]]] = lambda params: ()
@@ -119,16 +120,17 @@ class Kind:
 
     def rule(self) -> Callable[[ScoreRequest, Any], ComponentScore]:
         """The function of a kind with mode inline or subprocess."""
-        score: Callable[[ScoreRequest, Any], ComponentScore] = self._module().score
+        score: Callable[[ScoreRequest, Any], ComponentScore] = self.load().score
         return score
 
     def open(self, params: Params, context: Context) -> Scorer:
         """The scorer of any other kind. Raises a GrpoError when what it needs is not there."""
-        scorer: Scorer = self._module().open_scorer(params, context)
+        scorer: Scorer = self.load().open_scorer(params, context)
         return scorer
 
-    def _module(self) -> Any:
-        return importlib.import_module(self.module)
+    def load(self) -> Any:
+        """The module that scores."""
+        return importlib.import_module(self.module or self.params.__module__)
 
 
 def extract_answer(completion: str, how: Extract) -> str | None:
@@ -164,6 +166,21 @@ def inside_tag(completion: str, tag: str) -> str | None:
     end = completion.rfind(f"</{tag}>")
     start = completion.rfind(f"<{tag}>", 0, end) if end >= 0 else -1
     return completion[start + len(tag) + 2 : end] if start >= 0 else None
+
+
+def fenced_blocks(lines: Iterable[str], opens: Callable[[str], object]) -> Iterator[tuple[str, list[str]]]:
+    """(opening line, lines inside) of each block that a line of ``` closes; `opens` is asked of lines without white
+    space around them. A scan by line: one pattern with blank lines on either side takes cubic time on empty lines."""
+    opening, block = "", list[str]()
+    for line in lines:
+        mark = line.strip()
+        if not opening:
+            opening, block = (mark, []) if opens(mark) else ("", block)
+        elif mark == "```":
+            yield opening, block
+            opening = ""
+        else:
+            block.append(line)
 
 
 def missing_answer(how: Extract) -> str:

@@ -10,11 +10,10 @@ import resource
 import signal
 import sys
 from functools import cache
-from importlib import import_module
 from typing import Any, BinaryIO
 
 from grpo_core.data.problem import Problem
-from grpo_core.rewards.base import Kind, Params, ScoreRequest
+from grpo_core.rewards.base import Params, ScoreRequest
 from grpo_core.rewards.registry import KINDS
 from grpo_core.rewards.scoring import ruled
 from grpo_core.rewards.subprocess_pool import LENGTH
@@ -32,7 +31,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind in json.loads(sys.argv[1]):
-        prepare(KINDS[kind])
+        getattr(KINDS[kind].load(), "prepare", lambda: None)()  # before the first deadline runs
     _write_reply(output, {"ready": True})
     while (request := _read_request(sys.stdin.buffer)) is not None:
         # A parent that was killed kills nobody: then the kernel does, whatever this process is busy with.
@@ -42,12 +41,6 @@ def main() -> None:
         score = ruled(kind, _params(request["kind"], json.dumps(request["params"], sort_keys=True)), sample)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write_reply(output, score.model_dump(mode="json"))
-
-
-def prepare(kind: Kind) -> None:
-    """Load what the kind needs before the first deadline runs: its module's `prepare()`, where it has one."""
-    module = import_module(kind.module)
-    getattr(module, "prepare", lambda: None)()
 
 
 @cache

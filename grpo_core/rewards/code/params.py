@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from grpo_core.rewards.base import Kind, Params, extract_answer
+from grpo_core.rewards.base import Kind, Params, extract_answer, fenced_blocks
 from grpo_core.rewards.python.python_check import PACKAGES
 
 CodeExtract = Literal["fenced", "whole", "answer_tag"]
@@ -28,23 +28,12 @@ def extract_code(completion: str, how: CodeExtract) -> str | None:
 
 
 def _last_fenced(text: str) -> str | None:
-    marked = unmarked = mark = None
-    lines: list[str] = []
-    for line in text.splitlines(keepends=True):
-        stripped = line.strip()
-        if mark is None:
-            if stripped.startswith("```"):
-                mark, lines = (stripped[3:].split() or [""])[0].lower(), []
-        elif stripped == "```":
-            block = "".join(lines)
-            if mark in _PYTHON:
-                marked = block
-            elif not mark:
-                unmarked = block
-            mark = None
-        else:
-            lines.append(line)
-    return marked if marked is not None else unmarked
+    blocks: dict[bool, str] = {}
+    for opening, lines in fenced_blocks(text.splitlines(keepends=True), lambda line: line.startswith("```")):
+        mark = (opening[3:].split() or [""])[0].lower()
+        if not mark or mark in _PYTHON:
+            blocks[bool(mark)] = "".join(lines)
+    return blocks.get(True, blocks.get(False))
 
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -103,9 +92,9 @@ def faults(params: CodeParams) -> Iterator[tuple[str, str]]:
 SPEC = Kind(
     "code",
     CodeParams,
-    "sandbox",
-    "grpo_core.rewards.code.kind",
     "the program in the completion passes the problem's tests, run in the sandbox",
+    "sandbox",
+    module="grpo_core.rewards.code.kind",
     check=faults,
     columns=columns,
 )

@@ -146,8 +146,8 @@ def check(params: JudgeParams) -> list[tuple[str, str]]:
 SPEC = Kind(
     "judge",
     JudgeParams,
-    "judge",
-    "grpo_core.rewards.judge.scorer",
     "a language model's grade, asked of an OpenAI-compatible server",
+    "judge",
+    module="grpo_core.rewards.judge.scorer",
     check=check,
 )

@@ -176,11 +176,4 @@ def _reference(problem: Problem, texts: Sequence[str], count: int, params: Choic
     return index
 
 
-SPEC = Kind(
-    "choice",
-    ChoiceParams,
-    "inline",
-    __name__,
-    "the option named is the right one, by its letter or its text",
-    check=faults,
-)
+SPEC = Kind("choice", ChoiceParams, "the option named is the right one, by its letter or its text", check=faults)

@@ -30,10 +30,4 @@ def _plain(text: str, params: ContainsParams) -> str:
     return text.casefold() if params.ignore_case else text
 
 
-SPEC = Kind(
-    "contains",
-    ContainsParams,
-    "inline",
-    __name__,
-    "the reference is part of the completion",
-)
+SPEC = Kind("contains", ContainsParams, "the reference is part of the completion")

@@ -164,11 +164,4 @@ def _value(side: list[_Token]) -> Fraction:
     return total + product
 
 
-SPEC = Kind(
-    "equations",
-    EquationsParams,
-    "inline",
-    __name__,
-    "the share of true ones among the equations written out",
-    steps=True,
-)
+SPEC = Kind("equations", EquationsParams, "the share of true ones among the equations written out", steps=True)

@@ -42,10 +42,4 @@ def _normal(text: str, params: ExactParams) -> str:
     return text.casefold() if params.ignore_case else text
 
 
-SPEC = Kind(
-    "exact",
-    ExactParams,
-    "inline",
-    __name__,
-    "the answer equals the reference, character by character",
-)
+SPEC = Kind("exact", ExactParams, "the answer equals the reference, character by character")

@@ -77,9 +77,5 @@ def _unfenced(text: str) -> str:
 
 
 SPEC = Kind(
-    "format",
-    FormatParams,
-    "subprocess",
-    __name__,
-    "the form that its problem asks for: a pattern, or the shape of a JSON value",
+    "format", FormatParams, "the form that its problem asks for: a pattern, or the shape of a JSON value", "subprocess"
 )

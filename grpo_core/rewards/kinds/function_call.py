@@ -148,10 +148,4 @@ def _loose(text: str) -> str:
     return _LOOSE.sub("", text).casefold()
 
 
-SPEC = Kind(
-    "function_call",
-    FunctionCallParams,
-    "inline",
-    __name__,
-    "the function calls written out are those wanted; nothing is run",
-)
+SPEC = Kind("function_call", FunctionCallParams, "the function calls written out are those wanted; nothing is run")

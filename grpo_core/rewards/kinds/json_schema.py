@@ -16,7 +16,16 @@ from pydantic import Field, JsonValue
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import (
+    Column,
+    Kind,
+    Params,
+    ScoreRequest,
+    extract_answer,
+    fenced_blocks,
+    missing_answer,
+    shown,
+)
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 40
@@ -52,9 +61,11 @@ def score(sample: ScoreRequest, params: JsonSchemaParams) -> ComponentScore:
     """1 when the value is as the schema wants it, `parses` when it is JSON, else 0. Raises RewardError for a problem
     without a schema."""
     schema = _schema_of(sample.problem, params) if params.column else params.json_schema
-    text = (
-        _fenced(sample.completion) if params.extract == "fence" else extract_answer(sample.completion, params.extract)
-    )
+    if params.extract == "fence":
+        blocks = [lines for _, lines in fenced_blocks(sample.completion.split("\n"), _OPENING.fullmatch)]
+        text: str | None = "\n".join(blocks[-1]) if blocks else sample.completion
+    else:
+        text = extract_answer(sample.completion, params.extract)
     if text is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer("answer_tag"))
     try:
@@ -130,21 +141,6 @@ def _schema_of(problem: Problem, params: JsonSchemaParams) -> dict[str, Any]:
     return schema
 
 
-def _fenced(completion: str) -> str:
-    """What the last code fence holds; all of it where there is none. Line by line, because a pattern with white space
-    on either side takes cubic time on empty lines."""
-    opening, body, held = False, list[str](), None
-    for line in completion.split("\n"):
-        mark = line.strip()
-        if not opening and _OPENING.fullmatch(mark):
-            opening, body = True, []
-        elif opening and mark == "```":
-            opening, held = False, "\n".join(body)
-        elif opening:
-            body.append(line)
-    return completion if held is None else held
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -190,11 +186,4 @@ def _all(value: Any, word: str) -> list[Any]:
     return mine + [field_value for inner in _inside(value) for field_value in _all(inner, word)]
 
 
-SPEC = Kind(
-    "json_schema",
-    JsonSchemaParams,
-    "subprocess",
-    __name__,
-    "one JSON value, as a JSON Schema wants it",
-    check=faults,
-)
+SPEC = Kind("json_schema", JsonSchemaParams, "one JSON value, as a JSON Schema wants it", "subprocess", check=faults)

@@ -160,10 +160,4 @@ def _detail(profile: TextProfile, target: str) -> str:
     return f"{target}: of {profile.letters:,} letters {most}{words}"
 
 
-SPEC = Kind(
-    "language",
-    LanguageParams,
-    "inline",
-    __name__,
-    "the share that is in the prompt's language, or in another",
-)
+SPEC = Kind("language", LanguageParams, "the share that is in the prompt's language, or in another")

@@ -5,18 +5,8 @@ and hardly depend on its subject. Short lists do: a text of a few sentences hold
 """
 
 LANGUAGES: dict[str, tuple[str, ...]] = {
-    "en": ("LATIN",),
-    "de": ("LATIN",),
-    "es": ("LATIN",),
-    "fr": ("LATIN",),
-    "it": ("LATIN",),
-    "nl": ("LATIN",),
-    "pt": ("LATIN",),
-    "sw": ("LATIN",),
-    "tr": ("LATIN",),
-    "vi": ("LATIN",),
-    "ru": ("CYRILLIC",),
-    "uk": ("CYRILLIC",),
+    **dict.fromkeys(("en", "de", "es", "fr", "it", "nl", "pt", "sw", "tr", "vi"), ("LATIN",)),
+    **dict.fromkeys(("ru", "uk"), ("CYRILLIC",)),
     "zh": ("CJK",),
     "ja": ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"),
     "ko": ("HANGUL",),

@@ -125,8 +125,6 @@ def _judge(params: LengthParams) -> tuple[Kind, Params | str]:
 SPEC = Kind(
     "length",
     LengthParams,
-    "inline",
-    __name__,
     "a length within bounds, or by its cosine, apart for right and wrong answers",
     check=faults,
     columns=columns,

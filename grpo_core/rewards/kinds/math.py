@@ -246,10 +246,4 @@ def _digits_agree(expected: Any, given: Any) -> bool:
     return abs(value - other) <= 5e-3 * abs(value)
 
 
-SPEC = Kind(
-    "math",
-    MathParams,
-    "subprocess",
-    __name__,
-    "the same expression, set, interval, tuple, matrix or equation, in LaTeX",
-)
+SPEC = Kind("math", MathParams, "the same expression, set, interval, tuple, matrix or equation, in LaTeX", "subprocess")

@@ -111,10 +111,4 @@ def _unsigned(text: str) -> Fraction | None:
     return Fraction(Decimal(whole + (match["rest"] or "") + (match["exponent"] or "")))
 
 
-SPEC = Kind(
-    "numeric",
-    NumericParams,
-    "inline",
-    __name__,
-    "answer and reference are the same number",
-)
+SPEC = Kind("numeric", NumericParams, "answer and reference are the same number")

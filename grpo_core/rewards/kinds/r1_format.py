@@ -23,10 +23,4 @@ def score(sample: ScoreRequest, params: R1FormatParams) -> ComponentScore:
     return tags.score(sample, tags.TagsParams(between=between, allow_empty=params.allow_empty))
 
 
-SPEC = Kind(
-    "r1_format",
-    R1FormatParams,
-    "inline",
-    __name__,
-    "think and answer tags, as DeepSeek-R1, and nothing else",
-)
+SPEC = Kind("r1_format", R1FormatParams, "think and answer tags, as DeepSeek-R1, and nothing else")

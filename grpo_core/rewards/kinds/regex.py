@@ -91,11 +91,4 @@ def _pattern_fault(pattern: str, error: Exception) -> str:
     return f"is no pattern: {error.msg} (line {line}, column {column})"  # type: ignore[attr-defined]
 
 
-SPEC = Kind(
-    "regex",
-    RegexParams,
-    "subprocess",
-    __name__,
-    "a pattern is in the text, or is not",
-    check=faults,
-)
+SPEC = Kind("regex", RegexParams, "a pattern is in the text, or is not", "subprocess", check=faults)

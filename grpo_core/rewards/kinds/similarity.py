@@ -181,9 +181,5 @@ def _references(problem: Problem, params: SimilarityParams) -> list[str]:
 
 
 SPEC = Kind(
-    "similarity",
-    SimilarityParams,
-    "inline",
-    __name__,
-    "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance",
+    "similarity", SimilarityParams, "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance"
 )

@@ -42,10 +42,5 @@ def soft_overlong_punishment(tokens: int, *, max_tokens: int, buffer_tokens: int
 
 
 SPEC = Kind(
-    "soft_overlong",
-    SoftOverlongParams,
-    "inline",
-    __name__,
-    "nothing; takes away up to 1 near the limit of tokens (DAPO)",
-    check=faults,
+    "soft_overlong", SoftOverlongParams, "nothing; takes away up to 1 near the limit of tokens (DAPO)", check=faults
 )

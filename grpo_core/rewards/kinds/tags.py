@@ -132,11 +132,4 @@ def _counted(name: str, matches: Sequence[re.Match[str]], entries: Sequence[_Tim
     return in_turn and sum(entry.least for entry in times) <= len(mine) // 2 <= sum(entry.most for entry in times)
 
 
-SPEC = Kind(
-    "tags",
-    TagsParams,
-    "inline",
-    __name__,
-    "a sequence of tags of your own, each as often as you say",
-    check=faults,
-)
+SPEC = Kind("tags", TagsParams, "a sequence of tags of your own, each as often as you say", check=faults)

@@ -6,24 +6,14 @@ With algorithm.supervision: process each step is paid where it ends. Runs in the
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest
-from grpo_core.rewards.models.scoring_model import (
-    ModelParams,
-    ScoringModel,
-    Transform,
-    filled,
-    timed,
-    too_long,
-    unreadable,
-)
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
 from grpo_core.specs.fields import LongText
 
 
@@ -56,55 +46,20 @@ def open_scorer(params: ProcessParams, context: Context) -> "Process":
     return Process(params, context)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One sample as the model reads it."""
-
-    index: int
-    ids: list[int]
-    marks: list[int]
-    """Indices into `ids` at which the steps' numbers stand."""
-    ends: list[int]
-    """Characters of the completion up to and including each step."""
-
-
-class Process:
+class Process(ModelScorer[ProcessParams]):
     """Scores steps with one classifier."""
 
     def __init__(self, params: ProcessParams, context: Context) -> None:
-        self._params = params
-        self._model = ScoringModel(params, context, head="token")
+        super().__init__(params, context, head="token", transform=params.transform)
         self._marker = self._model.ids(params.marker, special=False)
-        self._facts = {**self._model.facts(), "transform": params.transform, "aggregate": params.aggregate}
-        self._texts = self._tokens = self._steps = 0
+        self._facts["aggregate"] = params.aggregate
+        self._steps = 0
 
     def facts(self) -> dict[str, Any]:
         """Which model, by its hashes; texts, steps and tokens that it has read so far in this process."""
-        return {**self._facts, "texts": self._texts, "steps": self._steps, "tokens": self._tokens}
+        return super().facts() | {"steps": self._steps}
 
-    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
-        began = time.perf_counter()
-        scores: dict[int, ComponentScore] = {}
-        rows: list[_Row] = []
-        for index, sample in enumerate(samples):
-            check()
-            outcome = unreadable(sample) or self._row(index, sample)
-            if isinstance(outcome, _Row):
-                rows.append(outcome)
-            else:
-                scores[index] = outcome
-        for at, numbers in self._model.logits([row.ids for row in rows], check, transform=self._params.transform):
-            row = rows[at]
-            self._texts += 1
-            self._steps += len(row.marks)
-            self._tokens += len(row.ids)
-            scores[row.index] = self._score(row, [numbers[mark] for mark in row.marks])
-        return timed([scores[position] for position in range(len(samples))], began)
-
-    def close(self) -> None:
-        """The weights go with the process that holds them."""
-
-    def _row(self, index: int, sample: ScoreRequest) -> _Row | ComponentScore:
+    def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
         model, steps = self._model, steps_of(sample.completion, self._params.separator)
         if not steps:
             return ComponentScore(value=0.0, passed=False, detail="no step", steps=())
@@ -116,9 +71,11 @@ class Process:
             marks.append(len(ids) - 1)
         if len(ids) > model.longest:
             return too_long(len(ids), model.longest)
-        return _Row(index, ids, marks, [end for _, end in steps])
+        return Row(ids, marks, [end for _, end in steps])
 
-    def _score(self, row: _Row, numbers: list[float]) -> ComponentScore:
+    def _score(self, row: Row, output: Any) -> ComponentScore:
+        numbers: list[float] = [output[mark] for mark in row.marks]
+        self._steps += len(numbers)
         if not all(math.isfinite(number) for number in numbers):
             message = "the reward's model gave a step a number that is not finite"
             return ComponentScore(value=None, error=message, error_class="value")
@@ -158,9 +115,8 @@ def aggregated(numbers: Sequence[float], how: Literal["mean", "min", "product", 
 SPEC = Kind(
     "process",
     ProcessParams,
-    "model",
-    __name__,
     "each step's number of a process reward model (a classifier of tokens)",
+    "model",
     steps=True,
     check=check,
 )

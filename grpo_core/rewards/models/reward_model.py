@@ -5,23 +5,14 @@ beside the policy.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest
-from grpo_core.rewards.models.scoring_model import (
-    ModelParams,
-    ScoringModel,
-    Transform,
-    filled,
-    timed,
-    too_long,
-    unreadable,
-)
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
 from grpo_core.specs.fields import LongText
 
 
@@ -48,76 +39,48 @@ def open_scorer(params: RewardModelParams, context: Context) -> "RewardModel":
     return RewardModel(params, context)
 
 
-class RewardModel:
+class RewardModel(ModelScorer[RewardModelParams]):
     """Scores with one classifier."""
 
     def __init__(self, params: RewardModelParams, context: Context) -> None:
-        self._params = params
-        self._model = ScoringModel(params, context, head="sequence")
+        super().__init__(params, context, head="sequence", transform=params.transform)
         if params.chat:
             self._model.check_chat()
-        self._facts = {**self._model.facts(), "transform": params.transform}
-        self._texts = self._tokens = 0
 
-    def facts(self) -> dict[str, Any]:
-        """Which model, by its hashes; texts and tokens that it has read so far in this process."""
-        return {**self._facts, "texts": self._texts, "tokens": self._tokens}
-
-    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
-        began = time.perf_counter()
-        scores: dict[int, ComponentScore] = {}
-        rows: list[list[int]] = []
-        indices: list[int] = []
-        for index, sample in enumerate(samples):
-            check()
-            if (fault := unreadable(sample)) is not None:
-                scores[index] = fault
-                continue
-            try:
-                ids = self._ids(sample)
-            except ValueError as error:
-                message = f"the model's chat template refuses the text: {error}"
-                scores[index] = ComponentScore(value=None, error=message, error_class="sample")
-                continue
-            if len(ids) > self._model.longest:
-                scores[index] = too_long(len(ids), self._model.longest)
-            elif not ids:
-                message = "prompt and completion are empty, and the reward's model reads no empty text"
-                scores[index] = ComponentScore(value=None, error=message, error_class="sample")
+    def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
+        model, message = self._model, ""
+        try:
+            if self._params.chat:
+                ids = model.chat_ids(sample.problem.prompt, sample.completion)
             else:
-                rows.append(ids)
-                indices.append(index)
-        for row, number in self._model.logits(rows, check, transform=self._params.transform):
-            self._texts += 1
-            self._tokens += len(rows[row])
-            scores[indices[row]] = self._score(number, len(rows[row]))
-        return timed([scores[position] for position in range(len(samples))], began)
+                text = filled(self._params.template, sample, model, completion=sample.completion)
+                ids = model.ids(text, special=True)
+        except ValueError as error:
+            message = f"the model's chat template refuses the text: {error}"
+        else:
+            if len(ids) > model.longest:
+                return too_long(len(ids), model.longest)
+            if ids:
+                return Row(ids)
+            message = "prompt and completion are empty, and the reward's model reads no empty text"
+        return ComponentScore(value=None, error=message, error_class="sample")
 
-    def close(self) -> None:
-        """The weights go with the process that holds them."""
-
-    def _ids(self, sample: ScoreRequest) -> list[int]:
-        model = self._model
-        if self._params.chat:
-            return model.chat_ids(sample.problem.prompt, sample.completion)
-        return model.ids(filled(self._params.template, sample, model, completion=sample.completion), special=True)
-
-    def _score(self, number: float, tokens: int) -> ComponentScore:
+    def _score(self, row: Row, output: Any) -> ComponentScore:
+        number: float = output
         if not math.isfinite(number):
             message = f"the reward's model gave {number}, which is not a finite number"
             return ComponentScore(value=None, error=message, error_class="value")
         limit = self._params.pass_at
         passed = None if limit is None else number >= limit
         return ComponentScore(
-            value=number, passed=passed, detail=f"{self._model.label_name} {number:.4g} of {tokens:,} tokens"
+            value=number, passed=passed, detail=f"{self._model.label_name} {number:.4g} of {len(row.ids):,} tokens"
         )
 
 
 SPEC = Kind(
     "reward_model",
     RewardModelParams,
-    "model",
-    __name__,
     "the number that a trained classifier gives the text (transformers, safetensors)",
+    "model",
     check=check,
 )

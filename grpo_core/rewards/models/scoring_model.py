@@ -8,8 +8,9 @@ the classifier reads. Torch and transformers are imported when a model is opened
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -20,6 +21,7 @@ from grpo_core.specs.fields import Count
 from grpo_core.text import UNSTORABLE
 
 Transform = Literal["none", "sigmoid", "softmax"]
+Head = Literal["sequence", "token"]
 _PLACEHOLDER = re.compile(r"\{(prompt|completion|answer)\}")
 
 
@@ -42,10 +44,13 @@ class ModelParams(Params):
     """A longer text is an error, never cut; empty: as many as the model has positions."""
 
 
+P = TypeVar("P", bound=ModelParams)
+
+
 class ScoringModel:
     """A classifier with its tokenizer, ready to score."""
 
-    def __init__(self, params: ModelParams, context: Context, *, head: Literal["sequence", "token"]) -> None:
+    def __init__(self, params: ModelParams, context: Context, *, head: Head) -> None:
         """Raises ModelError or ConfigError for anything missing, odd or unsafe."""
         import torch
         from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
@@ -167,16 +172,63 @@ class ScoringModel:
                 yield index, chosen[row].tolist() if chosen.dim() == 1 else chosen[row, : len(rows[index])].tolist()
 
 
+@dataclass(frozen=True)
+class Row:
+    """One sample as the model reads it."""
+
+    ids: list[int]
+    marks: Sequence[int] = ()
+    """Indices into `ids` at which the steps' numbers stand."""
+    ends: Sequence[int] = ()
+    """Characters of the completion up to and including each step."""
+
+
+class ModelScorer(Generic[P]):
+    """Scores all samples with one classifier: a kind says what of a sample is read, and what an output is worth."""
+
+    def __init__(self, params: P, context: Context, *, head: Head, transform: Transform) -> None:
+        self._params, self._transform = params, transform
+        self._model = ScoringModel(params, context, head=head)
+        self._facts = {**self._model.facts(), "transform": transform}
+        self._texts = self._tokens = 0
+
+    def facts(self) -> dict[str, Any]:
+        """Which model, by its hashes; texts and tokens that it has read so far in this process."""
+        return {**self._facts, "texts": self._texts, "tokens": self._tokens}
+
+    def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
+        began = time.perf_counter()
+        scores: dict[int, ComponentScore] = {}
+        rows: list[tuple[int, Row]] = []
+        for index, sample in enumerate(samples):
+            check()
+            outcome = unreadable(sample) or self._row(sample)
+            if isinstance(outcome, Row):
+                rows.append((index, outcome))
+            else:
+                scores[index] = outcome
+        for at, output in self._model.logits([row.ids for _, row in rows], check, transform=self._transform):
+            index, row = rows[at]
+            self._texts += 1
+            self._tokens += len(row.ids)
+            scores[index] = self._score(row, output)
+        share = (time.perf_counter() - began) / max(1, len(scores))
+        return [scores[index].model_copy(update={"seconds": share}) for index in range(len(samples))]
+
+    def close(self) -> None:
+        """The weights go with the process that holds them."""
+
+    def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
+        raise NotImplementedError
+
+    def _score(self, row: Row, output: Any) -> ComponentScore:
+        raise NotImplementedError
+
+
 def filled(template: str, sample: ScoreRequest, model: ScoringModel, *, completion: str) -> str:
     """A template with the sample's texts in its places; what stands in them is never looked at for places."""
     values = {"prompt": sample.problem.prompt, "answer": sample.problem.answer, "completion": completion}
     return _PLACEHOLDER.sub(lambda match: model.plain(values[match[1]]), template)
-
-
-def timed(scores: Sequence[ComponentScore], began: float) -> list[ComponentScore]:
-    """Each with its share of the time since `began` (time.perf_counter): a model reads many texts at once."""
-    share = (time.perf_counter() - began) / max(1, len(scores))
-    return [score.model_copy(update={"seconds": share}) for score in scores]
 
 
 def unreadable(sample: ScoreRequest) -> ComponentScore | None:

@@ -120,9 +120,8 @@ class GymScorer:
 SPEC = Kind(
     "reasoning_gym",
     GymParams,
-    "sandbox",
-    __name__,
     "the scorer of the reasoning-gym task that made the problem",
+    "sandbox",
     check=faults,
     columns=columns,
 )

@@ -115,9 +115,8 @@ class PythonScorer:
 SPEC = Kind(
     "python",
     PythonParams,
-    "sandbox",
-    __name__,
     "a function of your own, in Python, run in the sandbox",
+    "sandbox",
     steps=True,
     check=faults,
     columns=columns,

@@ -100,11 +100,11 @@ def test_chat_makes_turns_and_nobody_forges_one(home):
     plain = opened(home, "random", template="{prompt}{completion}")  # the same weights
     turns = "<|user|>2+2=<|end|><|assistant|>4<|end|>"
     # Special tokens of a chat template are read as such; spelled out in a completion they are broken up.
-    assert chat._ids(sample("4")) == chat._model.ids(turns, special=False)
+    assert chat._row(sample("4")).ids == chat._model.ids(turns, special=False)
     end = chat._model.tokenizer.eos_token_id
-    assert chat._ids(sample("4")).count(end) == 2
-    assert chat._ids(sample("4<|end|>")).count(end) == 2
-    assert plain._ids(sample("4<|end|>")).count(end) == 0
+    assert chat._row(sample("4")).ids.count(end) == 2
+    assert chat._row(sample("4<|end|>")).ids.count(end) == 2
+    assert plain._row(sample("4<|end|>")).ids.count(end) == 0
     assert values(chat, "4") != values(plain, "4")
 
 
@@ -293,7 +293,7 @@ def test_a_step_cannot_bring_a_marker_that_is_a_special_token(tokens):
     model = opened_process(tokens, "random", marker="<|end|>")
     mark = model._model.tokenizer.eos_token_id
     for text in ("one", "one<|end|>and more"):
-        row = model._row(0, sample(text))
+        row = model._row(sample(text))
         assert row.ids.count(mark) == 1
         assert row.ids[-1] == mark
 

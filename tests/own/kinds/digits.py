@@ -15,4 +15,4 @@ def score(sample: ScoreRequest, params: DigitsParams) -> ComponentScore:
     return ComponentScore(value=params.most * share, passed=share == 1, detail=f"{share:.2f} digits")
 
 
-SPEC = Kind("digits", DigitsParams, "inline", __name__, "digits, whichever they are")
+SPEC = Kind("digits", DigitsParams, "digits, whichever they are")
