@@ -182,7 +182,7 @@ def _sampled(
             samples=options.group_size,
             decoding=decoding,
             key=(options.seed, 1, 1),
-            places=range(first, first + len(batch)),
+            indices=range(first, first + len(batch)),
         )
         flat = [
             (index, prompted, completion)

@@ -3,7 +3,7 @@ again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from grpo_core.records.types import FinishReason
 
@@ -34,25 +34,28 @@ class Completion:
     """Mean entropy in nats of the distributions drawn from, of the same kind; None where the engine cannot tell."""
 
 
+class SamplingOptions(TypedDict):
+    """How `Rollout.generate` samples."""
+
+    samples: int
+    """Completions of each prompt."""
+    decoding: Decoding
+    key: tuple[int, ...]
+    """The same key and index of a prompt draw the same random numbers."""
+    indices: NotRequired[Sequence[int]]
+    """Of the prompts in the whole step; 0, 1, 2 … when not given."""
+
+
 class Rollout(Protocol):
     """Something that samples from the policy as it stands now."""
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        samples: int,
-        decoding: Decoding,
-        key: tuple[int, ...],
-        places: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
-        """`samples` completions of each prompt, in order. The same `key` and place draw the same random numbers;
-        `places` are the prompts' numbers in the whole step, 0, 1, 2 … when not given."""
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
+        """Completions of each prompt, in order."""
         ...
 
     def follow(self, step: int) -> dict[str, float]:
-        """The policy has moved: from now on sample from its weights as they are after `step` steps. Returns what there
-        is to tell of it as metrics. Raises RolloutError when the new weights did not arrive."""
+        """The policy has moved: from now on sample from its weights as they are after `step` steps. Returns its
+        metrics. Raises RolloutError when the new weights did not arrive."""
         ...
 
     def close(self) -> None:

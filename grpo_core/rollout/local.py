@@ -14,6 +14,7 @@ Shapes: P distinct prompts · B rows still running · L longest completion.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from grpo_core.errors import ModelError
 from grpo_core.model.load import LoadedModel
-from grpo_core.rollout.base import Completion, Decoding
+from grpo_core.rollout.base import Completion, SamplingOptions
 from grpo_core.rollout.cache import compact_rows
 from grpo_core.rollout.draw_tokens import TokenDrawer
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
@@ -137,23 +138,16 @@ class LocalRollout:
         return self._shared
 
     @torch.no_grad()
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        samples: int,
-        decoding: Decoding,
-        key: tuple[int, ...],
-        places: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
+        samples, decoding = options["samples"], options["decoding"]
         """See `base.Rollout`. Every prompt needs at least one token."""
         limits = Limits(self._max_rows, self._max_tokens, decoding.max_tokens, self.shared)
-        streams = range(len(prompts)) if places is None else places
+        streams = options.get("indices") or range(len(prompts))
         drawer = TokenDrawer(self._policy.model, decoding)
         done: dict[Row, Completion] = {}
         with self._stepping(decoding.max_tokens) as by:
             for batch in plan_batches(prompts, samples=samples, limits=limits):
-                seeds = [[*key, streams[row.prompt], row.sample] for row in batch]
+                seeds = [[*options["key"], streams[row.prompt], row.sample] for row in batch]
                 uniforms = Uniforms(seeds) if decoding.temperature > 0 else None
                 stepper: DecoderStepper = (
                     SharedStepper(self._policy, by) if self.shared else RepeatedStepper(self._policy)

@@ -4,69 +4,66 @@ with engine.one_step_off."""
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
+from typing import Any, Unpack
 
 import torch
 
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
-from grpo_core.rollout.base import Completion, Decoding, Rollout
+from grpo_core.rollout.base import Completion, Rollout, SamplingOptions
 
 
-class RankedRollout:
-    """A rollout of all ranks together. The random numbers of a prompt do not depend on which rank samples it."""
+def completions_payload(groups: list[list[Completion]]) -> list[Any]:
+    """As JSON, for the other ranks."""
+    return [[asdict(completion) for completion in group] for group in groups]
 
-    def __init__(self, own: Rollout, ranks: Ranks) -> None:
+
+def completions_from(payload: list[Any]) -> list[list[Completion]]:
+    """Inverse of `completions_payload`."""
+    return [
+        [Completion(tuple(c["tokens"]), tuple(c["logprobs"]), c["finish"], c["entropy"]) for c in group]
+        for group in payload
+    ]
+
+
+class WrappedRollout:
+    """Passes everything on to another rollout."""
+
+    def __init__(self, own: Rollout) -> None:
         self._own = own
-        self._ranks = ranks
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        samples: int,
-        decoding: Decoding,
-        key: tuple[int, ...],
-        places: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
-        """See `base.Rollout`. Every rank must call it with the same arguments."""
-        if self._ranks.world == 1:
-            return self._own.generate(prompts, samples=samples, decoding=decoding, key=key, places=places)
-        numbers = range(len(prompts)) if places is None else places
-        mine = self._ranks.share(len(prompts))
-        groups = self._ranks.together(
-            lambda: (
-                self._own.generate(
-                    [prompts[i] for i in mine],
-                    samples=samples,
-                    decoding=decoding,
-                    key=key,
-                    places=[numbers[i] for i in mine],
-                )
-                if mine
-                else []
-            )
-        )
-        gathered = self._ranks.spread([[asdict(completion) for completion in group] for group in groups], len(prompts))
-        return [
-            [
-                Completion(
-                    tuple(completion["tokens"]),
-                    tuple(completion["logprobs"]),
-                    completion["finish"],
-                    completion["entropy"],
-                )
-                for completion in group
-            ]
-            for group in gathered
-        ]
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
+        """See `base.Rollout`."""
+        return self._own.generate(prompts, **options)
 
     def follow(self, step: int) -> dict[str, float]:
-        """See `base.Rollout`. The metrics are this rank's."""
-        return self._ranks.together(lambda: self._own.follow(step))
+        """See `base.Rollout`."""
+        return self._own.follow(step)
 
     def close(self) -> None:
         self._own.close()
+
+
+class RankedRollout(WrappedRollout):
+    """A rollout of all ranks together. The random numbers of a prompt do not depend on which rank samples it."""
+
+    def __init__(self, own: Rollout, ranks: Ranks) -> None:
+        super().__init__(own)
+        self._ranks = ranks
+
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
+        """See `base.Rollout`. Every rank must call it with the same arguments."""
+        if self._ranks.world == 1:
+            return super().generate(prompts, **options)
+        indices, mine = options.get("indices") or range(len(prompts)), self._ranks.share(len(prompts))
+        part: SamplingOptions = {**options, "indices": [indices[i] for i in mine]}
+        groups = self._ranks.together(lambda: self._own.generate([prompts[i] for i in mine], **part) if mine else [])
+        return completions_from(self._ranks.spread(completions_payload(groups), len(prompts)))
+
+    def follow(self, step: int) -> dict[str, float]:
+        """See `base.Rollout`. What goes wrong on one rank, such as weights that did not arrive, ends it on all."""
+        return self._ranks.together(lambda: self._own.follow(step))
 
 
 def snapshot_for(config: RunConfig, policy: LoadedModel) -> LoadedModel | None:
@@ -87,26 +84,14 @@ def snapshot_policy(policy: LoadedModel, *, share: bool) -> LoadedModel:
     return replace(policy, model=twin)
 
 
-class SnapshotRollout:
+class SnapshotRollout(WrappedRollout):
     """A sampler of a snapshot, whose weights are renewed by `follow`."""
 
     def __init__(self, own: Rollout, snapshot: LoadedModel, policy: LoadedModel) -> None:
         """`own` samples from `snapshot`, a copy of `policy`."""
-        self._own = own
+        super().__init__(own)
         self._snapshot = snapshot
         self._policy = policy
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        samples: int,
-        decoding: Decoding,
-        key: tuple[int, ...],
-        places: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
-        """See `base.Rollout`."""
-        return self._own.generate(prompts, samples=samples, decoding=decoding, key=key, places=places)
 
     @torch.no_grad()
     def follow(self, step: int) -> dict[str, float]:
@@ -116,6 +101,3 @@ class SnapshotRollout:
             if weight is not newest[name]:
                 weight.copy_(newest[name])
         return self._own.follow(step)
-
-    def close(self) -> None:
-        self._own.close()

@@ -147,7 +147,7 @@ class GroupSampler:
                     top_k=sampling.top_k,
                 ),
                 key=(self._config.seed, _SAMPLING, step),
-                places=range(first, first + count),
+                indices=range(first, first + count),
             )
         with timed("reward"):
             texts = [

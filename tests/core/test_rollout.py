@@ -118,7 +118,7 @@ def test_a_sample_hangs_on_the_key_its_place_and_its_number():
     together = sample(policy)
     rollout = LocalRollout(policy, max_rows=8)
     for index, prompt in enumerate(PROMPTS):
-        alone = rollout.generate([prompt], samples=4, decoding=Decoding(max_tokens=40), key=(5,), places=[index])
+        alone = rollout.generate([prompt], samples=4, decoding=Decoding(max_tokens=40), key=(5,), indices=[index])
         assert_same(alone, [together[index]])
     assert tokens(sample(policy, key=(6,))) != tokens(together)
     assert tokens([together[0]]) != tokens([together[3]])  # the same prompt in two places has two streams

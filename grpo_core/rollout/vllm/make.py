@@ -2,19 +2,18 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import torch
-from torch import Tensor
 
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
-from grpo_core.rollout.base import Completion, Decoding, Rollout
-from grpo_core.rollout.policy_snapshot import RankedRollout
+from grpo_core.rollout.base import Completion, Rollout, SamplingOptions
+from grpo_core.rollout.policy_snapshot import RankedRollout, completions_from, completions_payload
 from grpo_core.rollout.vllm.client import LOG, Server
 from grpo_core.rollout.vllm.engine import Engine
 from grpo_core.rollout.vllm.probe import Probe
@@ -46,32 +45,20 @@ def make_vllm(
         seed=config.seed,
     )
     if server:
-        return Rank0Rollout(
-            lambda: _server(config, settings, policy, probe, check=check, folder=folder, tell=tell), ranks
-        )
+
+        def start_server() -> Rollout:
+            gpus = server_gpus(config, torch.cuda.device_count()) if settings.device == "cuda" else []
+            where = f"on GPU {', '.join(gpus)}" if gpus else "next to the trainer"
+            tell(f"a vLLM server starts {where}{f'; its log is {folder / LOG}' if folder is not None else ''}")
+            start = partial(Server, settings, gpus=gpus, threads=config.engine.threads, folder=folder, check=check)
+            return VllmRollout(start, policy, probe, restarts=not config.engine.one_step_off, tell=tell)
+
+        return Rank0Rollout(start_server, ranks)
     if ranks.main:
         sleep = "" if settings.sleeps else "; on a CPU it does not sleep between phases"
         tell(f"vLLM starts in the trainer's process{sleep}")
     start = partial(Colocated, settings, check=check)
     return RankedRollout(ranks.together(lambda: VllmRollout(start, policy, probe, restarts=False)), ranks)
-
-
-def _server(
-    config: RunConfig,
-    settings: Settings,
-    policy: LoadedModel,
-    probe: Probe,
-    *,
-    check: Callable[[], None],
-    folder: Path | None,
-    tell: Callable[[str], None],
-) -> Rollout:
-    gpus = server_gpus(config, torch.cuda.device_count()) if settings.device == "cuda" else []
-    where = f"on GPU {', '.join(gpus)}" if gpus else "beside the trainer"
-    tell(f"a vLLM server starts {where}{f'; its log is {folder / LOG}' if folder is not None else ''}")
-    start = partial(Server, settings, gpus=gpus, threads=config.engine.threads, folder=folder, check=check)
-    # With one_step_off the policy learns while completions are sampled: there are no whole weights to send anew.
-    return VllmRollout(start, policy, probe, restarts=not config.engine.one_step_off, tell=tell)
 
 
 def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, beside: bool) -> Settings:
@@ -123,31 +110,20 @@ def server_gpus(config: RunConfig, here: int) -> list[str]:
     return names[engine.devices : engine.devices + engine.vllm.devices]
 
 
-class Colocated:
-    """A `settings.Sampler` around an engine of this process. Weights are copied from tensor to tensor."""
+class Colocated(Engine):
+    """A `settings.Sampler` in this process, asleep while the policy learns. It copies weights from tensor to tensor."""
 
     def __init__(self, settings: Settings, *, check: Callable[[], None]) -> None:
         """Raises RolloutError."""
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # its words would end up in the run's log
-        self._engine = Engine(settings, check=check)
-        self._engine.sleep()
+        super().__init__(settings, check=check)
+        self.sleep()
 
     def generate(self, request: Asked) -> list[list[Sampled]]:
-        """See `settings.Sampler`."""
-        groups = self._engine.generate(request)
-        self._engine.sleep()
+        """See `settings.Sampler`. Only scoring, which sampling follows, leaves the engine awake."""
+        groups = super().generate(request)
+        self.sleep()
         return groups
-
-    def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `settings.Sampler`. It is followed by sampling, so the engine stays awake."""
-        return self._engine.score(texts)
-
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """See `settings.Sampler`."""
-        self._engine.load(weights)
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 class Rank0Rollout:
@@ -158,38 +134,13 @@ class Rank0Rollout:
         self._ranks = ranks
         self._own: Rollout | None = ranks.together(lambda: make() if ranks.main else None)
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        samples: int,
-        decoding: Decoding,
-        key: tuple[int, ...],
-        places: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """See `base.Rollout`. Every rank must call it with the same arguments."""
-
-        def sampled() -> list[list[Completion]]:
-            if self._own is None:
-                return []
-            return self._own.generate(prompts, samples=samples, decoding=decoding, key=key, places=places)
-
-        groups = self._ranks.together(sampled)
+        own = self._own
+        groups = self._ranks.together(lambda: own.generate(prompts, **options) if own is not None else [])
         if self._ranks.world == 1:
             return groups
-        (gathered, *_) = self._ranks.gather([[asdict(completion) for completion in group] for group in groups])
-        return [
-            [
-                Completion(
-                    tuple(completion["tokens"]),
-                    tuple(completion["logprobs"]),
-                    completion["finish"],
-                    completion["entropy"],
-                )
-                for completion in group
-            ]
-            for group in gathered
-        ]
+        return completions_from(self._ranks.gather(completions_payload(groups))[0])
 
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`. The metrics are the first rank's."""

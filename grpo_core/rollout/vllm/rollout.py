@@ -7,7 +7,7 @@ are vLLM's after tokens were taken away (the config refuses corrections with tho
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import numpy as np
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.lora import merged_state
-from grpo_core.rollout.base import Completion, Decoding
+from grpo_core.rollout.base import Completion, SamplingOptions
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.settings import Asked, Gone, Sampled, Sampler
 from grpo_core.runtime.fault_injection import fault
@@ -48,21 +48,14 @@ class VllmRollout:
         self._metrics: dict[str, float] = {}
         self._sampler: Sampler | None = start()
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        samples: int,
-        decoding: Decoding,
-        key: tuple[int, ...],
-        places: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """See `base.Rollout`."""
-        streams = range(len(prompts)) if places is None else places
+        key, samples = options["key"], options["samples"]
+        streams = options.get("indices") or range(len(prompts))
         request = Asked(
             prompts=[list(prompt) for prompt in prompts],
             seeds=[[seed_of(key, stream, sample) for sample in range(samples)] for stream in streams],
-            decoding=decoding,
+            decoding=options["decoding"],
             stop=sorted(self._policy.eos_ids),
         )
         fault(f"vllm:asked:{self._step}")

@@ -125,9 +125,9 @@ def test_samples_follow_the_policy_s_distribution(rollout, policy):
 def test_a_sample_does_not_depend_on_its_batch(rollout):
     decoding = Decoding(max_tokens=16, temperature=1.0)
     together = rollout.generate(PROMPTS, samples=4, decoding=decoding, key=(1, 2))
-    alone = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 2), places=[1])
+    alone = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 2), indices=[1])
     assert [completion.tokens for completion in alone[0]] == [completion.tokens for completion in together[1][:2]]
-    other = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 3), places=[1])
+    other = rollout.generate(PROMPTS[1:2], samples=2, decoding=decoding, key=(1, 3), indices=[1])
     assert [completion.tokens for completion in other[0]] != [completion.tokens for completion in alone[0]]
 
 
