@@ -50,7 +50,7 @@ def _estimate(options: argparse.Namespace) -> int:
     return 0
 
 
-def read(path: Path) -> "Estimate":
+def read_estimate(path: Path) -> "Estimate":
     """What `--out` wrote. Raises ConfigError."""
     from pydantic import ValidationError
 

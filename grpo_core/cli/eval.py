@@ -47,19 +47,19 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     alone = parser.add_argument_group("for a model alone")
     alone.add_argument("--template", metavar="TEXT", help="what the model is shown; {prompt} stands for the item")
-    alone.add_argument("--max-tokens", type=_positive, metavar="N", help="longest completion (default 256)")
-    alone.add_argument("--max-prompt-tokens", type=_positive, metavar="N", help="longest prompt (default 4096)")
+    alone.add_argument("--max-tokens", type=positive, metavar="N", help="longest completion (default 256)")
+    alone.add_argument("--max-prompt-tokens", type=positive, metavar="N", help="longest prompt (default 4096)")
     alone.add_argument("--temperature", type=_not_negative, metavar="T", help="0 (the default): the likeliest token")
-    alone.add_argument("--samples", type=_positive, metavar="N", help="completions per item (default 1)")
+    alone.add_argument("--samples", type=positive, metavar="N", help="completions per item (default 1)")
     alone.add_argument("--seed", type=int, metavar="N", help="start of every random choice (default 0)")
     alone.add_argument("--device", choices=("auto", "cpu", "cuda"), help="default auto")
     alone.add_argument("--dtype", choices=("float32", "bfloat16"), help="default float32")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first so many items of each --suite")
-    parser.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: the config's, else all)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only the first so many items of each --suite")
+    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: the config's, else all)")
     parser.set_defaults(handler=_eval)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
@@ -75,7 +75,7 @@ def _not_negative(text: str) -> float:
 
 def _eval(options: argparse.Namespace) -> int:
     folder = options.what.is_dir()
-    _check_place(options.out, folder=folder)
+    check_place(options.out, folder=folder)
     if folder:
         return _model_alone(options)
     if given := [name for name in _OF_A_MODEL if getattr(options, name) is not None]:
@@ -112,7 +112,7 @@ def _with_config(options: argparse.Namespace) -> int:
             rows=config.engine.rollout_batch,
         )
     if options.out is not None:
-        _write(options.out, "".join(_lines(evaluations)))
+        write(options.out, "".join(_lines(evaluations)))
     return 0
 
 
@@ -158,8 +158,8 @@ def _model_alone(options: argparse.Namespace) -> int:
         rows=EngineConfig().rollout_batch,
     )
     if options.out is not None:
-        _write(options.out / "answers.jsonl", "".join(_lines(evaluations)))
-        _write(options.out / "results.json", _as_json(evaluations, policy) + "\n")
+        write(options.out / "answers.jsonl", "".join(_lines(evaluations)))
+        write(options.out / "results.json", _as_json(evaluations, policy) + "\n")
     return 0
 
 
@@ -185,7 +185,7 @@ def _answered(
     with Stop() as stop, closing(Progress(out=shown)) as progress:
         progress.begin("evaluating", sum(len(task.prompts.prompts) for task in tasks))
         check = stop.raise_if_asked
-        rollout = LocalRollout(policy, max_rows=rows, check=check, tell=progress.line)
+        rollout = LocalRollout(policy, max_rows=rows, check=check, log=progress.line)
         evaluations = list(
             evaluate_all(
                 phase, tasks, rollout=rollout, policy=policy, manner=manner, progress=progress.advance, check=check
@@ -235,7 +235,7 @@ def _use_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _check_place(out: Path | None, *, folder: bool) -> None:
+def check_place(out: Path | None, *, folder: bool) -> None:
     """Before the work, not after it."""
     if out is None:
         return
@@ -250,7 +250,7 @@ def _check_place(out: Path | None, *, folder: bool) -> None:
         raise ConfigError(f"cannot write {out}: its folder does not exist or is not writable")
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

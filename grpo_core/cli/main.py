@@ -10,16 +10,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_core import __version__
-from grpo_core.cli import estimate as cli_estimate
-from grpo_core.cli import eval as cli_eval
-from grpo_core.cli import lab as cli_lab
-from grpo_core.cli import probe as cli_probe
-from grpo_core.cli import suite as cli_suite
-from grpo_core.cli import tasks as cli_tasks
+from grpo_core.cli.estimate import read_estimate
+from grpo_core.cli.eval import positive
 from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.runtime.signals import Stop
 
@@ -92,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--spool", action="store_true", help="also frame every record for shipping (used by workers)")
     train.add_argument(
-        "--spool-cap", type=_positive, metavar="BYTES", help="leave samples out of a spool that holds more than this"
+        "--spool-cap", type=positive, metavar="BYTES", help="leave samples out of a spool that holds more than this"
     )
     train.add_argument(
         "--estimate", type=Path, metavar="FILE", help="what `grpo estimate` wrote; at the end the run says how it did"
@@ -105,19 +102,14 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
     export.set_defaults(handler=_export)
 
-    cli_estimate.add(commands)
-    cli_eval.add(commands)
-    cli_lab.add(commands)
-    cli_probe.add(commands)
-    cli_suite.add(commands)
-    cli_tasks.add(commands)
-
+    for name in ("estimate", "eval", "lab", "probe", "suite", "tasks"):
+        import_module(f"grpo_core.cli.{name}").add(commands)
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
-    cold.add_argument("--steps", type=_positive, default=None, help="supervised steps")
-    cold.add_argument("--batch", type=_positive, default=None, help="problems in a step")
+    cold.add_argument("--steps", type=positive, default=None, help="supervised steps")
+    cold.add_argument("--batch", type=positive, default=None, help="problems in a step")
     cold.add_argument("--seed", type=int, default=0, help="start of every random choice (default 0)")
-    cold.add_argument("--threads", type=_positive, default=None, help="CPU threads (default: all cores)")
+    cold.add_argument("--threads", type=positive, default=None, help="CPU threads (default: all cores)")
     cold.add_argument("--force", action="store_true", help="build again whatever the folder holds")
     cold.set_defaults(handler=_cold_start)
 
@@ -133,16 +125,6 @@ def _parser() -> argparse.ArgumentParser:
     presets.add_argument("--against", type=Path, metavar="CONFIG", help="say how this config differs from the preset")
     presets.set_defaults(handler=_presets)
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
-# ---------------------------------------------------------------------- commands
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -164,7 +146,7 @@ def _train(options: argparse.Namespace) -> int:
 
     with _refusals_kept(unbegun, steps=0):
         config = RunConfig.from_file(options.config)
-        estimate = cli_estimate.read(options.estimate) if options.estimate is not None else None
+        estimate = read_estimate(options.estimate) if options.estimate is not None else None
     run_dir = chosen = None
     with _refusals_kept(unbegun, steps=config.optim.steps):
         if launch.needed(config.engine):
@@ -255,7 +237,7 @@ def _cold_start(options: argparse.Namespace) -> int:
                 progress.advance(step, f"loss {loss:.3f} nats per token")
 
         if cold_start(
-            options.out, recipe, threads=options.threads, force=options.force, tell=progress.line, progress=report
+            options.out, recipe, threads=options.threads, force=options.force, log=progress.line, progress=report
         ):
             progress.line(f"wrote {options.out}")
     return 0

@@ -6,12 +6,12 @@ command (grpo_core/errors.py).
 
 import argparse
 import json
-import os
 import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_core.cli.eval import check_place, positive, write
 from grpo_core.errors import ConfigError
 from grpo_core.runtime.signals import Stop
 
@@ -44,7 +44,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--builtin", action="store_true", help="take the built-in problems, whatever the config says")
     parser.add_argument(
         "--problems",
-        type=_positive,
+        type=positive,
         metavar="N",
         help=f"how many are taken (default 20; {_FEW} where a judge is asked)",
     )
@@ -54,19 +54,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.set_defaults(handler=_probe)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
 def _probe(options: argparse.Namespace) -> int:
     from grpo_core.probe.text_report import lines
     from grpo_core.rewards import Rubric
     from grpo_core.runtime.progress import Progress
 
-    _check_place(options.out)
+    check_place(options.out, folder=False)
     reward, data = _read(options.what)
     if options.builtin and options.data is not None:
         raise ConfigError("--builtin and --data are two answers to one question; give one of them")
@@ -76,7 +69,7 @@ def _probe(options: argparse.Namespace) -> int:
         report = _report(options, rubric, problems, builtin, progress, stop)
     text = json.dumps(report.to_json(), ensure_ascii=False, indent=2)
     if options.out is not None:
-        _write(options.out, text + "\n")
+        write(options.out, text + "\n")
     print(text if options.json else "\n".join(lines(report)))
     return STATUS[report.verdict]
 
@@ -174,16 +167,3 @@ def _problems(
         path, form, limit = data
         return load_problems(path, form, limit=limit), False
     return problems_builtin(rubric), True
-
-
-def _check_place(out: Path | None) -> None:
-    """Before the work, not after it."""
-    if out is not None and not (out.resolve().parent.is_dir() and os.access(out.resolve().parent, os.W_OK)):
-        raise ConfigError(f"cannot write {out}: its folder does not exist or is not writable")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -113,19 +113,10 @@ def _list(options: argparse.Namespace) -> int:
 
     suites = starters()
     if options.json:
+        shown = ("title", "version", "category", "items", "scorer", "higher_is", "sensitive", "limits", "sha256")
         rows = [
-            {
-                "path": f"builtin:{suite.name}",
-                "title": suite.title,
-                "version": suite.version,
-                "category": suite.category,
-                "items": suite.items,
-                "scorer": suite.scorer.model_dump(mode="json"),
-                "higher_is": suite.higher_is,
-                "sensitive": suite.sensitive,
-                "limits": suite.limits,
-                "sha256": suite.sha256,
-            }
+            {"path": f"builtin:{suite.name}", **{name: getattr(suite, name) for name in shown}}
+            | {"scorer": suite.scorer.model_dump(mode="json")}
             for suite in suites
         ]
         print(json.dumps(rows, ensure_ascii=False, indent=2))

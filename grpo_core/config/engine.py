@@ -11,7 +11,7 @@ from grpo_core.specs.fields import Count, NotNegative, Part, Positive
 
 
 class VllmConfig(Part):
-    place: Literal["colocated", "server"] = Field(default="colocated", title="vLLM stands")
+    place: Literal["colocated", "server"] = Field(default="colocated", title="vLLM runs")
     """colocated: vLLM in the trainer's process, on its device, asleep while the policy learns. server: a process of its
     own on `devices` other GPUs of the first machine."""
     devices: Count = Field(default=1, title="GPUs of a vLLM server")

@@ -15,7 +15,7 @@ def _vllm(c: "RunConfig") -> Conflict | None:
     if engine.vllm.place == "colocated" and engine.vllm.devices > 1:
         return Conflict(
             "vllm_devices_unused",
-            "engine.vllm.devices has a meaning only with engine.vllm.place: server; colocated, vLLM stands on the "
+            "engine.vllm.devices has a meaning only with engine.vllm.place: server; colocated, vLLM runs on the "
             "trainer's own device",
             field="engine.vllm.devices",
         )

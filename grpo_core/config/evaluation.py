@@ -11,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from grpo_core.config import builtin_suites as starter
+from grpo_core.config import builtin_suites
 from grpo_core.errors import ConfigError, Conflict
 from grpo_core.specs.fields import Count, CountOrZero, DataFormat, LongText, Part
 
@@ -97,9 +97,9 @@ class SuiteConfig(Part):
         if not isinstance(given, dict):
             return given
         path = given.get("path")
-        if isinstance(path, str) and path.startswith(starter.PREFIX):
+        if isinstance(path, str) and path.startswith(builtin_suites.PREFIX):
             try:
-                given = {**starter.definition(path.removeprefix(starter.PREFIX)), **given}
+                given = {**builtin_suites.definition(path.removeprefix(builtin_suites.PREFIX)), **given}
             except ConfigError as error:
                 raise Conflict("unknown_starter_suite", str(error)) from None
         return {"title": given["name"], **given} if isinstance(given.get("name"), str) else given

@@ -50,8 +50,8 @@ class Postings:
     def own_words(self, words: Sequence[str], text: str) -> set[str]:
         """Its 5-grams in words, without those of the suite's wording."""
         length = self._length
-        places = range(len(text) - length + 1)
-        return {" ".join(words[i : i + length]) for i in places if text[i : i + length] not in self._common}
+        starts = range(len(text) - length + 1)
+        return {" ".join(words[i : i + length]) for i in starts if text[i : i + length] not in self._common}
 
 
 def _grams(text: str, length: int) -> set[str]:

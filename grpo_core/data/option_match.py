@@ -52,7 +52,7 @@ class OptionView:
             self._ids.append(ids)
             self._own.append(weight)
             self._least.append(least)
-        self._places = _places(self._held_by)
+        self._positions = _positions(self._held_by)
         self._hits: dict[int, tuple[str, float, int]] = {}
 
     def look(self, train: str, words: list[str]) -> None:
@@ -85,25 +85,25 @@ class OptionView:
     def _standing(self, words: list[str]) -> set[_Words]:
         """The options that a text contains."""
         present: set[_Words] = set()
-        if self._places.keys().isdisjoint(words):
+        if self._positions.keys().isdisjoint(words):
             return present
         for at, word in enumerate(words):
-            for option, offset in self._places.get(word, ()):
+            for option, offset in self._positions.get(word, ()):
                 begin = at - offset
                 if begin >= 0 and option not in present and tuple(words[begin : begin + len(option)]) == option:
                     present.add(option)
         return present
 
 
-def _places(options: Iterable[_Words]) -> dict[str, list[tuple[_Words, int]]]:
+def _positions(options: Iterable[_Words]) -> dict[str, list[tuple[_Words, int]]]:
     """Each option under the rarest of its words, with that word's index in it, so that a text is compared with few."""
     options = list(options)
     counts = Counter(word for option in options for word in set(option))
-    places: dict[str, list[tuple[_Words, int]]] = {}
+    positions: dict[str, list[tuple[_Words, int]]] = {}
     for option in options:
         offset = min(range(len(option)), key=lambda at: counts[option[at]])
-        places.setdefault(option[offset], []).append((option, offset))
-    return places
+        positions.setdefault(option[offset], []).append((option, offset))
+    return positions
 
 
 def _weight(option: _Words) -> int:

@@ -157,10 +157,10 @@ def _watch(parts: Sequence[_Part]) -> int:
     first: int | None = None
     ends_at: float | None = None
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     handled = 0
     try:
         while any(part.status() is None for part in parts):

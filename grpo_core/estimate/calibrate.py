@@ -93,7 +93,7 @@ def _measure(
                 ranks=ranks,
                 check=check,
                 positions=inputs.positions(config),
-                tell=progress.line,
+                log=progress.line,
             )
         )
     )

@@ -39,7 +39,7 @@ class Manner:
 class Answered:
     """One completion to be judged."""
 
-    place: int
+    index: int
     """Of its problem among the task's prompts."""
     completion: str
     tokens: int
@@ -181,10 +181,10 @@ def _passed(
     problems: Sequence[Problem], runner: Runner, success: str, answered: Sequence[Answered], check: Callable[[], None]
 ) -> list[ComponentScore]:
     """All in one go, so that a parallel verifier has enough to do."""
-    samples = [ScoreRequest(problems[answer.place], answer.completion, answer.tokens) for answer in answered]
+    samples = [ScoreRequest(problems[answer.index], answer.completion, answer.tokens) for answer in answered]
     scores = [scored.components[success] for scored in runner.score(samples, check=check)]
     return [score.model_copy(update={"value": float(score.passed is True)}) for score in scores]
 
 
 def _scored(suite: Suite, answered: Sequence[Answered], check: Callable[[], None]) -> list[ComponentScore]:
-    return suite.scorer.score([(suite.items[answer.place], answer.completion) for answer in answered], check)
+    return suite.scorer.score([(suite.items[answer.index], answer.completion) for answer in answered], check)

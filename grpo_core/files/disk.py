@@ -30,7 +30,7 @@ def disk_full(folder: Path, doing: str) -> DiskFullError:
 
 
 @contextmanager
-def told_when_full(folder: Path, doing: str) -> Iterator[None]:
+def raise_when_full(folder: Path, doing: str) -> Iterator[None]:
     """Inside, an error that says that the disk is full becomes a DiskFullError; every other stays what it is."""
     try:
         yield

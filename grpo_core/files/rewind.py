@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_core.files.checkpoint import step_folders
-from grpo_core.files.disk import fsync, told_when_full
+from grpo_core.files.disk import fsync, raise_when_full
 from grpo_core.files.run_folder import unreadable
 
 
@@ -19,7 +19,7 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
     was no rest. Raises DiskFullError; RunDirError as `kept_bytes` does, and then nothing was moved."""
     kept = kept_bytes(folder, seq)
     superseded = folder / "superseded" / str(_next(folder / "superseded"))
-    with told_when_full(folder, "what a resume puts aside"):
+    with raise_when_full(folder, "what a resume puts aside"):
         for name in ("outcome.json", "progress.json"):
             _move(folder, folder / name, superseded)
         for name in ("manifest.json", "config.yaml"):

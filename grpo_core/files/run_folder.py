@@ -35,7 +35,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from grpo_core.errors import DiskFullError, GrpoError, RunDirError
-from grpo_core.files.disk import append_all, append_each, disk_full, fsync, is_full, told_when_full
+from grpo_core.files.disk import append_all, append_each, disk_full, fsync, is_full, raise_when_full
 from grpo_core.files.spool import frame, spool_bytes
 from grpo_core.records import types as records
 
@@ -89,8 +89,8 @@ class RunDir:
     @classmethod
     def reopen(cls, path: Path) -> Self:
         """Take the folder of a run that is to continue. It stays as it is, whatever is appended or committed, until
-        `go_on_after`: an attempt that is refused leaves nothing behind. Raises RunDirError when it holds no run, or a
-        worker's."""
+        `continue_after`: an attempt that is refused leaves nothing behind. Raises RunDirError when it holds no run, or
+        a worker's."""
         if not any((path / name).exists() for name in ("manifest.json", "events.jsonl")):
             raise RunDirError(f"{path} holds no run to continue with; leave --resume out to start one")
         if (path / "spool").exists():
@@ -106,7 +106,7 @@ class RunDir:
     def _take(self) -> None:
         """Make sure that no other trainer writes here."""
         try:
-            with told_when_full(self.path, "a run"):
+            with raise_when_full(self.path, "a run"):
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +117,7 @@ class RunDir:
 
     def _make_parts(self) -> None:
         try:
-            with told_when_full(self.path, "a run"):
+            with raise_when_full(self.path, "a run"):
                 for part in ("samples", "evals", "checkpoints", *(["spool"] if self._spool else [])):
                     (self.path / part).mkdir(exist_ok=True)
                 self._reserve.write_bytes(bytes(RESERVE_BYTES))
@@ -195,7 +195,7 @@ class RunDir:
         """Of the newest record."""
         return self._seq
 
-    def go_on_after(self, seq: int) -> None:
+    def continue_after(self, seq: int) -> None:
         """The next record is `seq` + 1: the folder was rewound to there. From now on it is written to."""
         self._seq = seq
         held, self._held = self._held or [], None
@@ -237,7 +237,7 @@ class RunDir:
                 self._write_readable(record)  # under the seq before it: it has no place in the spool
                 return self._seq
             case records.Outcome() if self._dropped:
-                self._tell_dropped()  # before it: nothing comes after the last record
+                self._record_dropped()  # before it: nothing comes after the last record
             case _:
                 pass
         self._seq += 1
@@ -261,7 +261,7 @@ class RunDir:
         if self._held is not None:
             return
         if self._dropped:  # reported with the files that hold them, so that a kill leaves no gap unreported
-            self._tell_dropped()
+            self._record_dropped()
         try:
             append_all(self._pending)
             self._pending.clear()
@@ -318,7 +318,7 @@ class RunDir:
     @staticmethod
     def _write_whole(path: Path, text: str) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        with told_when_full(path.parent, path.name):
+        with raise_when_full(path.parent, path.name):
             temporary.write_text(text, encoding="utf-8")
             fsync(temporary)
             temporary.replace(path)
@@ -367,7 +367,7 @@ class RunDir:
         waiting = sum(len(part) for frames in self._frames.values() for part in frames)
         return self._spooled + waiting > self._cap
 
-    def _tell_dropped(self) -> None:
+    def _record_dropped(self) -> None:
         """A gap in the samples is reported, never silent."""
         first, last, groups = min(self._dropped), max(self._dropped), len(self._dropped)
         self._dropped.clear()

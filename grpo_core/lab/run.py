@@ -170,7 +170,7 @@ def _sampled(
     )
     on_cpu = policy.model.device.type == "cpu"
     rows = _ROWS_ON_CPU if on_cpu else _ROWS_ON_GPU
-    rollout = LocalRollout(policy, max_rows=rows, check=check, tell=progress.line)
+    rollout = LocalRollout(policy, max_rows=rows, check=check, log=progress.line)
     decoding = Decoding(max_tokens=options.max_completion_tokens, temperature=options.temperature, top_p=options.top_p)
     progress.begin("sampling and scoring", len(encoded.prompts))
     lab_samples: list[LabSample] = []

@@ -100,7 +100,7 @@ class _Laid:
 
     ids_BT: Tensor
     rows_N: Tensor
-    places_N: Tensor
+    indices_N: Tensor
     mask: Tensor | None
     positions_BT: Tensor | None
     shares: tuple[Share, ...] = ()
@@ -130,8 +130,8 @@ def completion_hidden(
     }
     with attending(Sharing(laid.shares)) if laid.shares else nullcontext():
         hidden_BTD = backbone(input_ids=laid.ids_BT.to(device), use_cache=False, **arguments).last_hidden_state
-    places_N = (laid.rows_N * laid.ids_BT.shape[1] + laid.places_N).to(device)
-    hidden_ND: Tensor = hidden_BTD.flatten(0, 1).index_select(0, places_N)
+    indices_N = (laid.rows_N * laid.ids_BT.shape[1] + laid.indices_N).to(device)
+    hidden_ND: Tensor = hidden_BTD.flatten(0, 1).index_select(0, indices_N)
     return hidden_ND, torch.tensor([token for c in completions for token in c], device=device)
 
 
@@ -152,11 +152,11 @@ def _lay_out_shared(prompts: Sequence[Sequence[int]], completions: Sequence[Sequ
         positions += [torch.arange(len(prompt)), *(torch.arange(len(tokens)) + len(prompt) for tokens in fed)]
         shares.append(share)
         start = share.after.stop
-    places_N = torch.cat(predicted)
+    indices_N = torch.cat(predicted)
     # A finished mask is handed through as it is, and `Sharing` needs none: so transformers makes none of T×T either.
     none = torch.zeros(1, 1, 1, 1, dtype=torch.bool)
     return _Laid(
-        torch.tensor([ids]), torch.zeros_like(places_N), places_N, none, torch.cat(positions)[None], tuple(shares)
+        torch.tensor([ids]), torch.zeros_like(indices_N), indices_N, none, torch.cat(positions)[None], tuple(shares)
     )
 
 
@@ -184,7 +184,7 @@ def _lay_out(
     sizes = torch.tensor([len(c) for c in completions])
     first = starts + torch.tensor([len(p) - 1 for p in prompts])
     steps_N = torch.arange(int(sizes.sum())) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    places_N = first.repeat_interleave(sizes) + steps_N
+    indices_N = first.repeat_interleave(sizes) + steps_N
 
     # Padding on the right stands where causal attention cannot see it: no mask is needed.
     mask, positions = None, None
@@ -195,4 +195,4 @@ def _lay_out(
         positions = positions_BT
     elif layout == "left" and int(lengths.min()) < width:
         mask, positions = mask_BT, positions_BT
-    return _Laid(ids_BT, rows.repeat_interleave(sizes), places_N, mask, positions)
+    return _Laid(ids_BT, rows.repeat_interleave(sizes), indices_N, mask, positions)

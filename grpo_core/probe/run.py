@@ -16,7 +16,7 @@ from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
 from grpo_core.probe.cases.case import Case, Form, ProbeClass
-from grpo_core.probe.cases.cases import Asked, cases, chosen, read_questions
+from grpo_core.probe.cases.cases import Question, cases, chosen, read_questions
 from grpo_core.probe.cases.choice import CHOICE
 from grpo_core.probe.cases.forms import WHOLE, forms_for
 from grpo_core.probe.cases.json_text import JSON_TEXTS
@@ -38,7 +38,7 @@ from grpo_core.probe.report import (
     ProbeExample,
     ProbeReport,
 )
-from grpo_core.probe.scoring import Asking, Told, repeats
+from grpo_core.probe.scoring import ProbeScore, ProbeScorer, repeats
 from grpo_core.probe.verdict import HALF, PART, SLIGHT, holds, interval, share_of, together, verdict_of, what_counts
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.runner import Runner
@@ -86,27 +86,27 @@ def probe_rubric(
         raise DataError("a probe needs at least one problem")
     rubric.check_problems(taken)
     questions = read_questions(rubric, taken)
-    asking = Asking(rubric, runner, check)
+    scorer = ProbeScorer(rubric, runner, check)
 
-    form, tried = _best_form(rubric, questions, asking, seed, progress)
+    form, tried = _best_form(rubric, questions, scorer, seed, progress)
     made = cases(questions, form, seed=seed)
     shots = [_Shot(of, case, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
-    scores = asking.all(
+    scores = scorer.all(
         [(shot.case.problem, shot.completion) for shot in shots],
         lambda done: progress(done, len(shots), "classes"),
     )
     again = list(range(0, len(shots), AGAIN))
     repeated = [(shots[index].case.problem, shots[index].completion) for index in again]
     first = [scores[index] for index in again]
-    same = repeats(first, asking.all(repeated, lambda done: progress(done, len(again), "once more")))
+    same = repeats(first, scorer.all(repeated, lambda done: progress(done, len(again), "once more")))
     if fresh is None and rubric.rules_alone:
         fresh = lambda: Runner(rubric)  # noqa: E731
     anew = repeats(first, [])
-    if fresh is not None and not asking.given_up:
+    if fresh is not None and not scorer.given_up:
         with closing(fresh()) as other:
-            new = Asking(rubric, other, check)
+            new = ProbeScorer(rubric, other, check)
             anew = repeats(first, new.all(repeated, lambda done: progress(done, len(again), "once more, afresh")))
-            asking.count_in(new)
+            scorer.count_in(new)
 
     right = [score.reward for shot, score in zip(shots, scores, strict=True) if shot.of.name == REFERENCE]
     wrong = [score.reward for shot, score in zip(shots, scores, strict=True) if shot.of.family == "false_positive"]
@@ -122,9 +122,9 @@ def probe_rubric(
     unscored = sum(score.reward is None for score in scores)
     reference = next((result for result in results if result.name == REFERENCE), None)
     verdict, reasons = verdict_of(results, reference, calibration, calls=len(scores), unscored=unscored)
-    if asking.given_up:
-        reasons = (*reasons, asking.given_up)
-    facts = asking.facts()
+    if scorer.given_up:
+        reasons = (*reasons, scorer.given_up)
+    facts = scorer.facts()
     negative = [result for result in results if result.family == "false_negative"]
     positive = [result for result in results if result.family == "false_positive"]
     return ProbeReport(
@@ -149,20 +149,20 @@ def probe_rubric(
         false_positive=together(positive),
         classes=tuple(results),
         determinism=Determinism(again=same, fresh=anew),
-        timing=asking.timing(),
-        calls=asking.calls,
+        timing=scorer.timing(),
+        calls=scorer.calls,
         unscored=unscored,
-        errors=asking.errors(),
-        error_examples=asking.error_examples(),
-        cost=asking.cost(facts),
+        errors=scorer.errors(),
+        error_examples=scorer.error_examples(),
+        cost=scorer.cost(facts),
         facts=facts,
-        sandbox=asking.sandbox(facts),
+        sandbox=scorer.sandbox(facts),
         seconds=time.monotonic() - began,
     )
 
 
 def _best_form(
-    rubric: Rubric, questions: Sequence[Asked], asking: Asking, seed: int, progress: Progress
+    rubric: Rubric, questions: Sequence[Question], scorer: ProbeScorer, seed: int, progress: Progress
 ) -> tuple[Form, Callable[[float, float], list[FormTried]]]:
     """The form in which right answers earn most, the first of equals; and, once it is known what counts, how all of
     them did."""
@@ -177,7 +177,7 @@ def _best_form(
         ]
         tried.append((form, texts))
     flat = [sample for _, texts in tried for sample in texts]
-    scores = iter(asking.all(flat, lambda done: progress(done, len(flat), "forms of a right answer")))
+    scores = iter(scorer.all(flat, lambda done: progress(done, len(flat), "forms of a right answer")))
     rewards = [[next(scores).reward for _ in texts] for _, texts in tried]
 
     def mean(earned: list[float | None]) -> float:
@@ -206,15 +206,15 @@ def _best_form(
     return (forms[best] if best is not None and known else WHOLE), listed
 
 
-def _results(shots: Sequence[_Shot], scores: Sequence[Told], full: float, low: float) -> list[ClassResult]:
+def _results(shots: Sequence[_Shot], scores: Sequence[ProbeScore], full: float, low: float) -> list[ClassResult]:
     """One result for each class that made a completion, in the catalogue's order."""
-    by_class: dict[str, list[tuple[_Shot, Told]]] = {}
+    by_class: dict[str, list[tuple[_Shot, ProbeScore]]] = {}
     for shot, score in zip(shots, scores, strict=True):
         by_class.setdefault(shot.of.name, []).append((shot, score))
     return [_result(pairs, full, low) for pairs in by_class.values()]
 
 
-def _result(pairs: Sequence[tuple[_Shot, Told]], full: float, low: float) -> ClassResult:
+def _result(pairs: Sequence[tuple[_Shot, ProbeScore]], full: float, low: float) -> ClassResult:
     of = pairs[0][0].of
     shares = [share_of(score.reward, full, low) for _, score in pairs if score.reward is not None]
     n, paid = len(shares), sum(share > HALF for share in shares)
@@ -239,7 +239,7 @@ def _result(pairs: Sequence[tuple[_Shot, Told]], full: float, low: float) -> Cla
     )
 
 
-def _example(shot: _Shot, score: Told, full: float, low: float) -> ProbeExample:
+def _example(shot: _Shot, score: ProbeScore, full: float, low: float) -> ProbeExample:
     share = None if score.reward is None else share_of(score.reward, full, low)
     return ProbeExample(
         problem_id=shot.case.problem.id,

@@ -33,7 +33,7 @@ Sample = tuple[Problem, str]
 
 
 @dataclass(frozen=True)
-class Told:
+class ProbeScore:
     """What one completion earned."""
 
     reward: float | None
@@ -43,11 +43,11 @@ class Told:
     values: dict[str, float | None]
 
 
-NOT_ASKED = Told(None, False, {"probe": "not scored: the probe had given up"}, {})
+NOT_SCORED = ProbeScore(None, False, {"probe": "not scored: the probe had given up"}, {})
 
 
 @dataclass
-class Asking:
+class ProbeScorer:
     """Scores, and counts."""
 
     rubric: Rubric
@@ -59,17 +59,17 @@ class Asking:
     _messages: dict[str, None] = field(default_factory=dict)
     _other_costs: list[dict[str, dict[str, float]]] = field(default_factory=list)
 
-    def all(self, samples: Sequence[Sample], tell: Callable[[int], None]) -> list[Told]:
+    def all(self, samples: Sequence[Sample], report: Callable[[int], None]) -> list[ProbeScore]:
         """The score of each sample, in order."""
-        scores: list[Told] = []
+        scores: list[ProbeScore] = []
         while len(scores) < len(samples):
             self.check()
-            tell(len(scores))
+            report(len(scores))
             if self.given_up:
-                scores += [NOT_ASKED] * (len(samples) - len(scores))
+                scores += [NOT_SCORED] * (len(samples) - len(scores))
             else:  # few at first, to notice soon that all of them hang
                 scores += self._batch(samples[len(scores) : len(scores) + (BATCH if self.calls >= BATCH else FIRST)])
-        tell(len(samples))
+        report(len(samples))
         return scores
 
     @property
@@ -81,28 +81,28 @@ class Asking:
         counted = " and ".join(f"{n} of class {kind}" for kind, n in slow.items())
         return f"given up after {counted}: each such call takes its whole deadline"
 
-    def _batch(self, samples: Sequence[Sample]) -> list[Told]:
+    def _batch(self, samples: Sequence[Sample]) -> list[ProbeScore]:
         batch = [ScoreRequest(problem, text, 1 + len(text) // CHARS_PER_TOKEN) for problem, text in samples]
         if self.rubric.config.on_error != "fail":
             return [self._record(scored) for scored in self.runner.score(batch, check=self.check)]
         return [self._alone(sample) for sample in batch]  # the first failure would take the others along
 
-    def _alone(self, sample: ScoreRequest) -> Told:
+    def _alone(self, sample: ScoreRequest) -> ProbeScore:
         try:
             return self._record(self.runner.score([sample], check=self.check)[0])
         except RewardError as error:
             self.calls += 1
             self._error("verifier", str(error))
-            return Told(None, True, {"error": str(error)}, {})
+            return ProbeScore(None, True, {"error": str(error)}, {})
 
-    def _record(self, scored: Scored) -> Told:
+    def _record(self, scored: Scored) -> ProbeScore:
         self.calls += 1
         for name, score in scored.components.items():
             self._seconds.setdefault(name, []).append(score.seconds)
             if score.error is not None:
                 self._error(score.error_class or "verifier", score.error)
         parts = scored.components
-        return Told(
+        return ProbeScore(
             reward=scored.reward,
             failed=any(score.error is not None for score in parts.values()),
             details={name: score.error or score.detail for name, score in parts.items()},
@@ -114,7 +114,7 @@ class Asking:
         if len(self._messages) < MESSAGES:
             self._messages.setdefault(UNSTORABLE.sub("\ufffd", message[:500]))
 
-    def count_in(self, other: "Asking") -> None:
+    def count_in(self, other: "ProbeScorer") -> None:
         """Add another runner's calls, errors and costs; not its times, which include its start."""
         self.calls += other.calls
         self._errors.update(other._errors)
@@ -155,9 +155,9 @@ def _in(facts: JsonValue, key: str) -> JsonValue:
     return facts.get(key) if isinstance(facts, dict) else None
 
 
-def repeats(first: Sequence[Told], second: Sequence[Told]) -> Repeats:
+def repeats(first: Sequence[ProbeScore], second: Sequence[ProbeScore]) -> Repeats:
     """How far two scorings of the same completions differ, where both were made."""
-    pairs = [(score, other) for score, other in zip(first, second, strict=False) if NOT_ASKED not in (score, other)]
+    pairs = [(score, other) for score, other in zip(first, second, strict=False) if NOT_SCORED not in (score, other)]
     differ = sum(_differ(score, other) for score, other in pairs)
     gaps = [
         abs(score.reward - other.reward)
@@ -174,7 +174,7 @@ def repeats(first: Sequence[Told], second: Sequence[Told]) -> Repeats:
     )
 
 
-def _differ(score: Told, other: Told) -> bool:
+def _differ(score: ProbeScore, other: ProbeScore) -> bool:
     return _other(score.reward, other.reward) or any(
         _other(value, other.values.get(name)) for name, value in score.values.items()
     )

@@ -42,5 +42,5 @@ def failed(kind: ErrorClass, error: str, *, trace: str = "", seconds: float = 0.
 def _trace(error: Exception) -> str:
     """Where a rule of ours raised: without the folders of this machine."""
     frames = traceback.extract_tb(error.__traceback__)[1:][-_FRAMES:]
-    places = (f"{frame.filename.removeprefix(_ROOT + '/')}, line {frame.lineno}, in {frame.name}" for frame in frames)
-    return "\n".join(places)
+    lines = (f"{frame.filename.removeprefix(_ROOT + '/')}, line {frame.lineno}, in {frame.name}" for frame in frames)
+    return "\n".join(lines)

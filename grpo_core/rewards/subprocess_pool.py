@@ -56,10 +56,10 @@ class Pool:
             while len(scores) < len(samples):
                 check()
                 doing(f"reward {part.component.name}", f"{len(scores)} of {len(samples)} samples scored")
-                self._hand_out(part, samples, waiting)
-                self._listen(part, samples, scores)
+                self._assign(part, samples, waiting)
+                self._collect(part, samples, scores)
         finally:
-            for child in [worker for worker in self._children if worker.place is not None]:
+            for child in [worker for worker in self._children if worker.index is not None]:
                 self._end(child)
         return [scores[index] for index in range(len(samples))]
 
@@ -73,32 +73,32 @@ class Pool:
 
     # ------------------------------------------------------------------ one round
 
-    def _hand_out(self, part: RubricPart, samples: Sequence[ScoreRequest], waiting: deque[int]) -> None:
+    def _assign(self, part: RubricPart, samples: Sequence[ScoreRequest], waiting: deque[int]) -> None:
         """A sample for every process that is free, and for as many new processes as there may be."""
-        free = [child for child in self._children if child.place is None]
+        free = [child for child in self._children if child.index is None]
         while waiting and (free or len(self._children) < self._workers):
             child = free.pop() if free else self._start()
             child.take(waiting.popleft())
             if child.ready:
-                child.ask(part, samples, self._deadline)
+                child.send(part, samples, self._deadline)
 
-    def _listen(self, part: RubricPart, samples: Sequence[ScoreRequest], scores: dict[int, ComponentScore]) -> None:
+    def _collect(self, part: RubricPart, samples: Sequence[ScoreRequest], scores: dict[int, ComponentScore]) -> None:
         """Wait for the next replies, the next deadline, or one tick."""
-        busy = [child for child in self._children if child.place is not None]
+        busy = [child for child in self._children if child.index is not None]
         with selectors.DefaultSelector() as selector:
             for child in busy:
                 selector.register(child.replies, selectors.EVENT_READ, child)
             wait = min(child.until for child in busy) - time.monotonic()
             readable = {cast("_Child", key.data) for key, _ in selector.select(max(0.0, min(wait, _TICK)))}
         for child in busy:
-            index = cast("int", child.place)
-            reply = child.hear() if child in readable else None
+            index = cast("int", child.index)
+            reply = child.receive() if child in readable else None
             if reply is not None and not child.ready:
                 child.ready = True
-                child.ask(part, samples, self._deadline)
+                child.send(part, samples, self._deadline)
             elif reply is not None:
                 scores[index] = ComponentScore.model_validate(reply).model_copy(update={"seconds": child.seconds()})
-                child.place = None
+                child.index = None
             elif child.ended:
                 self._end(child)
                 scores[index] = _died(child)
@@ -134,16 +134,16 @@ class _Child:
         os.set_blocking(self.replies.fileno(), False)
         self.ready = False
         self.ended = False
-        self.place: int | None = None
+        self.index: int | None = None
         self.began = time.monotonic()
         self.until = self.began + START_SECONDS
         self._held = bytearray()
 
     def take(self, index: int) -> None:
-        self.place = index
+        self.index = index
 
-    def ask(self, part: RubricPart, samples: Sequence[ScoreRequest], deadline: float) -> None:
-        sample = samples[cast("int", self.place)]
+    def send(self, part: RubricPart, samples: Sequence[ScoreRequest], deadline: float) -> None:
+        sample = samples[cast("int", self.index)]
         request = {
             "kind": part.component.kind,
             "params": part.component.params,
@@ -161,7 +161,7 @@ class _Child:
         except BrokenPipeError:
             self.ended = True
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """A whole reply; None while it is not all there, or when the process ended."""
         while True:
             try:

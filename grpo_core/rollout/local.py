@@ -13,7 +13,7 @@ Shapes: P distinct prompts · B rows still running · L longest completion.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Unpack
 
 import numpy as np
@@ -107,25 +107,21 @@ _STREAM_BLOCK = 256
 """Random numbers taken from a stream at a time."""
 
 
+@dataclass(eq=False)
 class LocalRollout:
     """The sampler. Holds the policy itself, so it always samples from the newest weights."""
 
-    def __init__(
-        self,
-        policy: LoadedModel,
-        *,
-        max_rows: int,
-        max_tokens: int = MAX_TOKENS,
-        check: Callable[[], None] = lambda: None,
-        tell: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        """`max_rows`: most completions side by side; `max_tokens`: most tokens whose keys and values are held at once.
-        `check` is called at every token and may raise to stop; `tell` is given what a person should know."""
-        self._policy = policy
-        self._max_rows = max_rows
-        self._max_tokens = max_tokens
-        self._check = check
-        self._tell = tell
+    policy: LoadedModel
+    _: KW_ONLY
+    max_rows: int
+    """Most completions side by side."""
+    max_tokens: int = MAX_TOKENS
+    """Most tokens whose keys and values are held at once."""
+    check: Callable[[], None] = lambda: None
+    """Called at every token; may raise to stop."""
+    log: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
         self._shared: bool | None = None
         self._replay: Replay | None = None
         self._untraceable = False
@@ -134,23 +130,23 @@ class LocalRollout:
     def shared(self) -> bool:
         """Whether prompts are held once for all their completions. Found out when it is first asked."""
         if self._shared is None:
-            self._shared = shareable(self._policy.model)
+            self._shared = shareable(self.policy.model)
         return self._shared
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
-        samples, decoding = options["samples"], options["decoding"]
         """See `base.Rollout`. Every prompt needs at least one token."""
-        limits = Limits(self._max_rows, self._max_tokens, decoding.max_tokens, self.shared)
+        samples, decoding = options["samples"], options["decoding"]
+        limits = Limits(self.max_rows, self.max_tokens, decoding.max_tokens, self.shared)
         streams = options.get("indices") or range(len(prompts))
-        drawer = TokenDrawer(self._policy.model, decoding)
+        drawer = TokenDrawer(self.policy.model, decoding)
         done: dict[Row, Completion] = {}
         with self._stepping(decoding.max_tokens) as by:
             for batch in plan_batches(prompts, samples=samples, limits=limits):
                 seeds = [[*options["key"], streams[row.prompt], row.sample] for row in batch]
                 uniforms = Uniforms(seeds) if decoding.temperature > 0 else None
                 stepper: DecoderStepper = (
-                    SharedStepper(self._policy, by) if self.shared else RepeatedStepper(self._policy)
+                    SharedStepper(self.policy, by) if self.shared else RepeatedStepper(self.policy)
                 )
                 made = self._run([prompts[row.prompt] for row in batch], stepper, drawer, uniforms, decoding.max_tokens)
                 done.update(zip(batch, made, strict=True))
@@ -165,7 +161,7 @@ class LocalRollout:
 
     def _stepping(self, most: int) -> AbstractContextManager["Replay | None"]:
         """What steps, through the next call: None for the model's modules."""
-        policy = self._policy
+        policy = self.policy
         if not self.shared or most < LEAST_TOKENS or self._untraceable or not replayable(policy):
             return nullcontext()
         if self._replay is None:
@@ -173,7 +169,7 @@ class LocalRollout:
                 self._replay = Replay(policy)
             except ModelError as error:
                 self._untraceable = True
-                self._tell(f"every token goes through the model's modules, which is slower: {error}")
+                self.log(f"every token goes through the model's modules, which is slower: {error}")
                 return nullcontext()
         return self._replay.packed_weights()
 
@@ -186,7 +182,7 @@ class LocalRollout:
         most: int,
     ) -> list[Completion]:
         """Complete all of `texts` side by side. Equal ones must be neighbours."""
-        policy, device = self._policy, self._policy.device
+        policy, device = self.policy, self.policy.device
         distinct = list(dict.fromkeys(map(tuple, texts)))
         index_of = {prompt: number for number, prompt in enumerate(distinct)}
         share_B = torch.tensor([index_of[tuple(text)] for text in texts])
@@ -198,7 +194,7 @@ class LocalRollout:
         ends_V = ends_V.to(device)
         running_B = torch.arange(len(texts))  # index of each running row in the batch; on the CPU
         for length in range(most):
-            self._check()
+            self.check()
             doing("sampling", f"{len(texts) - len(running_B)} of {len(texts)} completions ended", length)
             uniform_B = uniforms.take(running_B, length).to(device) if uniforms else hidden_BD[:, 0].double()
             drawn = drawer.draw(hidden_BD, uniform_B)

@@ -20,7 +20,7 @@ def make_rollout(
     snapshot: LoadedModel | None = None,
     positions: int | None = None,
     folder: Path | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Rollout:
     """The rollout of all ranks together. The caller closes it. `snapshot`: the copy of the policy to draw from
     where `snapshot_for` made one. `check` may raise Interrupted; it is called only where a rank may stop alone. vLLM is
@@ -30,9 +30,9 @@ def make_rollout(
         from grpo_core.rollout.vllm.make import make_vllm
 
         context = positions or policy.context or config.data.max_prompt_tokens + config.sampling.max_completion_tokens
-        return make_vllm(config, policy, ranks=ranks, check=check, positions=context, folder=folder, tell=tell)
+        return make_vllm(config, policy, ranks=ranks, check=check, positions=context, folder=folder, log=log)
     engine = config.engine
     own: Rollout = LocalRollout(
-        snapshot or policy, max_rows=engine.rollout_batch, max_tokens=engine.rollout_tokens, check=check, tell=tell
+        snapshot or policy, max_rows=engine.rollout_batch, max_tokens=engine.rollout_tokens, check=check, log=log
     )
     return RankedRollout(SnapshotRollout(own, snapshot, policy) if snapshot is not None else own, ranks)

@@ -118,7 +118,7 @@ class SharedCache(Cache):
     def share(self, share_B: Tensor) -> None:
         """From now on row b continues prompt `share_B[b]` (on the CPU), and nothing was appended yet."""
         self._share_B = share_B
-        self._place()
+        self._update_slots()
 
     def keep(self, keep_B: Tensor) -> None:
         """Row b is from now on what row `keep_B[b]` was. Those that stay have kept their places (`compact_rows`)."""
@@ -133,11 +133,11 @@ class SharedCache(Cache):
         ]
         for layer in self._held:
             layer.move(pairs)
-        place_P = torch.empty(self.prompts, dtype=torch.long)
-        place_P[keep_P] = here_P
+        index_P = torch.empty(self.prompts, dtype=torch.long)
+        index_P[keep_P] = here_P
         self.prompts, self._lengths = len(keep_P), self._lengths[keep_P]
-        self._share_B = place_P[share_B]
-        self._place()
+        self._share_B = index_P[share_B]
+        self._update_slots()
 
     def bytes(self) -> int:
         """Of all buffers."""
@@ -187,7 +187,7 @@ class SharedCache(Cache):
         weight_BHR1 = torch.sigmoid(prompt_lse - own_lse)[..., None].to(own.dtype)
         return torch.lerp(own, prompt, weight_BHR1).reshape(rows, 1, heads * shared, size)
 
-    def _place(self) -> None:
+    def _update_slots(self) -> None:
         """Which slot each row has now, and which positions of the prompts are padding."""
         share_B = self._share_B
         order = torch.argsort(share_B, stable=True)

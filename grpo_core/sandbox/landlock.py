@@ -36,7 +36,7 @@ class Landlock:
         if python.libraries:
             self._environment["LD_LIBRARY_PATH"] = seen(Path(python.libraries), self._moved)
         try:
-            self._filter = seccomp.program(platform.machine(), beside=True)
+            self._filter = seccomp.program(platform.machine(), shared=True)
         except KeyError:
             raise SandboxError(f"no filter of system calls is known for {platform.machine()}") from None
 

@@ -16,7 +16,7 @@ from grpo_core.errors import SandboxError
 
 NOBODY = 65534
 MOST_FILES = 200
-_PLACES = ("/mnt", "/media", "/srv", "/opt", "/run")
+_MOUNT_POINTS = ("/mnt", "/media", "/srv", "/opt", "/run")
 _REAPER = Path(__file__).with_name("reaper.py")
 
 
@@ -39,13 +39,13 @@ def drop(needed: Sequence[Path]) -> Dropped:
     if os.geteuid() != 0:
         return Dropped(None, "", ())
     closed = tuple(root for root in needed if root.exists() and not reachable(root))
-    for folder in _PLACES:
+    for folder in _MOUNT_POINTS:
         free = os.path.isdir(folder) and not any(root.is_relative_to(folder) for root in needed)
         if free and reachable(Path(folder)):
             return Dropped(NOBODY, folder, closed)
     if closed:
         raise SandboxError(
-            f"{closed[0]} can be read by root only, and none of {', '.join(_PLACES)} is free to show it to the "
+            f"{closed[0]} can be read by root only, and none of {', '.join(_MOUNT_POINTS)} is free to show it to the "
             "sandbox. Make one of these folders, or install Python where every user can read it"
         )
     return Dropped(NOBODY, "", ())
@@ -77,7 +77,7 @@ class ReaperClient:
                 try:
                     socket.send_fds(reaper, [message], [theirs.fileno(), *descriptors])
                 except (BrokenPipeError, ConnectionResetError, OSError) as error:
-                    self._gone(reaper)
+                    self._drop_process(reaper)
                     if again and isinstance(error, ConnectionError):
                         continue
                     ours.close()
@@ -108,7 +108,7 @@ class ReaperClient:
                 self._owner = os.getpid()
             return self._socket
 
-    def _gone(self, reaper: socket.socket) -> None:
+    def _drop_process(self, reaper: socket.socket) -> None:
         with self._lock:
             if self._socket is reaper:
                 reaper.close()

@@ -53,7 +53,7 @@ DENIED: dict[str, tuple[int | None, int]] = {
     "shmctl": (31, 195), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "semop": (65, 193),
     "semctl": (66, 191), "semtimedop": (220, 192),
 }  # fmt: skip
-DENIED_BESIDE: dict[str, tuple[int | None, int]] = {
+DENIED_SHARED: dict[str, tuple[int | None, int]] = {
     # the process group that ends a box
     "setpgid": (109, 154), "setsid": (112, 157),
     # what Landlock does not look at: owners, modes and times of files, and being told of their use
@@ -83,7 +83,7 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 Statement = tuple[int, int, int, int]
 
 
-def program(machine: str, *, beside: bool = False) -> bytes:
+def program(machine: str, *, shared: bool = False) -> bytes:
     """The filter as the bytes of an array of struct sock_filter. Raises KeyError for a machine that is not known.
 
     `beside`: for a box that shares process numbers and the file tree with the machine; `OWN_PID` is to be replaced.
@@ -101,7 +101,7 @@ def program(machine: str, *, beside: bool = False) -> bytes:
         (_IOCTL, 1, (_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP)),
         (_PRCTL, 0, (_PR_SET_MM, _PR_SET_PTRACER)),
     ]
-    if beside:
+    if shared:
         refused.append((_FCNTL, 1, _SET_OWNER))
         for calls, argument, value in (
             *((calls, 0, OWN_PID) for calls in _SIGNALS_TO_OWN),
@@ -114,7 +114,7 @@ def program(machine: str, *, beside: bool = False) -> bytes:
         for value in values:
             tests += [(EQUAL, 0, 1, value), _deny()]
         made += _when(calls[column], [*tests, (RETURN, 0, 0, ALLOW)])
-    for numbers in [*DENIED.values(), *(DENIED_BESIDE.values() if beside else ())]:
+    for numbers in [*DENIED.values(), *(DENIED_SHARED.values() if shared else ())]:
         number = numbers[column]
         if number is not None and number != 0xFFFF:
             made += [(EQUAL, 0, 1, number), _deny()]

@@ -47,7 +47,7 @@ def cold_start(
     *,
     threads: int | None = None,
     force: bool = False,
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, float], None] = lambda step, loss: None,
 ) -> bool:
     """Make the model in `folder`. Returns False when the same recipe lies there already and was left alone.
@@ -60,7 +60,7 @@ def cold_start(
         raise ModelError(f"cannot write {folder}: {error.strerror}") from None
     if not force and (existing := _existing(folder)) is not None:
         if existing.get("recipe") == asdict(recipe) and _intact(folder, existing):
-            tell(f"{folder} already holds this model (same recipe); nothing to build")
+            log(f"{folder} already holds this model (same recipe); nothing to build")
             return False
         raise ModelError(f"{folder} holds a model of another recipe, or a changed one; use --force to build it again")
     temporary = folder.with_name(f".{folder.name}.tmp")

@@ -131,7 +131,7 @@ def _item(
 ) -> EvalItem:
     """One problem's item. `tokens` is the mean over its completions, rounded; `detail` the first one's."""
     answered, scores = zip(*judged, strict=True)
-    index = answered[0].place
+    index = answered[0].index
     prompted, (part, cluster) = task.prompts.prompts[index], task.parts[index]
     errors = [score.error for score in scores if score.error is not None]
     return EvalItem(

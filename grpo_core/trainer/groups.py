@@ -138,10 +138,10 @@ def step_groups(
     """As `records_of` has them. What was sampled in a step is counted in it, whether it was trained on or not."""
     trained = records_of(batch.kept, advantages, config, step=step, masked=masked)
     reasons = [reason for _, reason in batch.discarded]
-    gone = [group for group, _ in batch.discarded]
-    discarded = records_of(gone, None, config, step=step, first=len(trained), reasons=reasons)
+    left_out = [group for group, _ in batch.discarded]
+    discarded = records_of(left_out, None, config, step=step, first=len(trained), reasons=reasons)
     known = {id(sampled): group for sampled, group in zip(batch.kept, trained, strict=True)}
-    known |= {id(sampled): group for sampled, group in zip(gone, discarded, strict=True)}
+    known |= {id(sampled): group for sampled, group in zip(left_out, discarded, strict=True)}
     rest = [sampled for sampled in batch.fresh if id(sampled) not in known]
     left = records_of(rest, None, config, step=step, first=len(trained) + len(discarded))
     known |= {id(sampled): group for sampled, group in zip(rest, left, strict=True)}

@@ -4,6 +4,7 @@ Only the first rank has a run directory; on the others everything here does noth
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,41 +19,40 @@ from grpo_core.runtime.watchdog import at
 from grpo_core.trainer.metrics import ENERGY, Counts
 
 
+@dataclass(eq=False)
 class RunRecorder:
     """One run's records and lines."""
 
+    run_dir: RunDir | None
+    progress: Progress
+    counts: Counts
+    """The trainer's own."""
     meter: Meter | None = None
     """Measures energy; None where the machine has no meter, or what was done before was not measured."""
 
-    def __init__(self, run_dir: RunDir | None, progress: Progress, counts: Counts) -> None:
-        """`counts` is the trainer's own."""
-        self._run_dir = run_dir
-        self._progress = progress
-        self._counts = counts
-
     def write(self, record: Record) -> None:
-        if self._run_dir is not None:
-            self._run_dir.append(record)
+        if self.run_dir is not None:
+            self.run_dir.append(record)
 
     def warn(self, message: str) -> None:
         self.write(Event(type="warning", message=message))
-        self._progress.line(message)
+        self.progress.line(message)
 
     def event(self, event: Event) -> None:
         """Record it and show it."""
         self.write(event)
-        self._progress.line(event.message)
+        self.progress.line(event.message)
 
     def stalled(self, message: str, data: dict[str, Any]) -> None:
         """A warning of the watchdog, durable at once: nothing else may come for long."""
-        self._progress.line(message)
+        self.progress.line(message)
         self.write(Event(type="waiting", message=message, data=data))
         self.commit()
 
     def commit(self) -> None:
         """Make durable what was written."""
-        if self._run_dir is not None:
-            self._run_dir.commit()
+        if self.run_dir is not None:
+            self.run_dir.commit()
 
     def phase(self, phase: str, total: int | None = None) -> None:
         """A new part of the run begins, of `total` pieces."""
@@ -60,26 +60,26 @@ class RunRecorder:
         self.write(PhaseStarted.model_validate({"phase": phase, "total": total}))
         self.commit()
         unit = "step" if phase == "training" else None
-        self._progress.begin(phase, total or 0, unit=unit, done=self._counts.steps if unit else 0)
+        self.progress.begin(phase, total or 0, unit=unit, done=self.counts.steps if unit else 0)
         if phase != "training":
-            self._progress.line(phase.replace("_", " "))
+            self.progress.line(phase.replace("_", " "))
 
     def count_energy(self) -> None:
         """Add what was used since the last time to the run's sum."""
         if self.meter is None:
             return
         try:
-            self._counts.totals.sums[ENERGY] += self.meter.take()
+            self.counts.totals.sums[ENERGY] += self.meter.take()
         except OSError as error:  # a run does not end for want of a meter, and a part is not the sum
             self.meter = None
-            self._counts.totals.sums.pop(ENERGY, None)
+            self.counts.totals.sums.pop(ENERGY, None)
             self.write(Event(type="warning", message=f"energy is no longer measured: {error}"))
 
     def end(self, outcome: Outcome) -> None:
         """The last record."""
-        if self._run_dir is not None:
-            self._run_dir.append(outcome)
-            self._run_dir.close()
+        if self.run_dir is not None:
+            self.run_dir.append(outcome)
+            self.run_dir.close()
 
 
 _TRACES = 3  # name of a random stream; the others' are in sampling.py and evaluate/task.py

@@ -9,7 +9,7 @@ kept here until their step comes (docs/one-step-off.md).
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
@@ -35,31 +35,24 @@ OVERLONG = "overlong"
 _ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
 
 
+@dataclass(eq=False)
 class GroupSampler:
     """Owns the order of problems, the groups left over from step to step, and prefetched groups. Used by one thread at
     a time."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        prompts: Sequence[Prompted],
-        *,
-        rollout: Rollout,
-        policy: LoadedModel,
-        runner: Runner,
-        ranks: Ranks,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`check` is called before every completion is scored and may raise to stop."""
-        self._config = config
-        self._prompts = prompts
-        self._rollout = rollout
-        self._policy = policy
-        self._runner = runner
-        self._ranks = ranks
-        self._check = check
+    config: RunConfig
+    prompts: Sequence[Prompted]
+    _: KW_ONLY
+    rollout: Rollout
+    policy: LoadedModel
+    runner: Runner
+    ranks: Ranks
+    check: Callable[[], None] = lambda: None
+    """Called before every completion is scored; may raise to stop."""
+
+    def __post_init__(self) -> None:
         self._drawn = 0
-        self._order = prompt_order(len(prompts), config.seed)
+        self._order = prompt_order(len(self.prompts), self.config.seed)
         self._surplus: list[SampledGroup] = []
         self._prefetched: StepBatch | None = None
 
@@ -81,7 +74,7 @@ class GroupSampler:
     def _draw(self, step: int, *, policy_of: int) -> StepBatch:
         """Sample, score, refill. `policy_of`: step whose policy samples."""
         watchdog.at(f"step {step}", "sampling")
-        needed, dynamic = self._config.sampling.prompts_per_step, self._config.algorithm.dynamic_sampling
+        needed, dynamic = self.config.sampling.prompts_per_step, self.config.algorithm.dynamic_sampling
         kept, self._surplus = self._surplus[:needed], self._surplus[needed:]
         fresh: list[SampledGroup] = []
         discarded: list[tuple[SampledGroup, Discard]] = []
@@ -119,25 +112,25 @@ class GroupSampler:
 
     def serialize(self, position: Position) -> DrawState:
         """The position as a checkpoint holds it, with whole groups: the policy that sampled them is gone by then."""
-        return serialize_position(position, self._prompts)
+        return serialize_position(position, self.prompts)
 
     def restore(self, state: DrawState) -> None:
         """Continue from `state`."""
-        position = deserialize_position(state, self._prompts)
+        position = deserialize_position(state, self.prompts)
         self._drawn = position.drawn
-        self._order = prompt_order(len(self._prompts), self._config.seed, start=position.drawn)
+        self._order = prompt_order(len(self.prompts), self.config.seed, start=position.drawn)
         self._surplus = list(position.surplus)
         self._prefetched = position.ahead
 
     # ------------------------------------------------------------------ one batch
 
     def _sample(self, step: int, count: int, *, first: int, policy_of: int) -> list[SampledGroup]:
-        sampling = self._config.sampling
-        problems = [self._prompts[next(self._order)] for _ in range(count)]
+        sampling = self.config.sampling
+        problems = [self.prompts[next(self._order)] for _ in range(count)]
         self._drawn += count
         with timed("sample"):
             watchdog.doing("sampling")
-            completions = self._rollout.generate(
+            completions = self.rollout.generate(
                 [prompted.tokens for prompted in problems],
                 samples=sampling.group_size,
                 decoding=Decoding(
@@ -146,15 +139,12 @@ class GroupSampler:
                     top_p=sampling.top_p,
                     top_k=sampling.top_k,
                 ),
-                key=(self._config.seed, _SAMPLING, step),
+                key=(self.config.seed, _SAMPLING, step),
                 indices=range(first, first + count),
             )
         with timed("reward"):
             texts = [
-                [
-                    completion_text(self._policy.tokenizer, completion.tokens, self._policy.eos_ids)
-                    for completion in group
-                ]
+                [completion_text(self.policy.tokenizer, completion.tokens, self.policy.eos_ids) for completion in group]
                 for group in completions
             ]
             scores = self._score(problems, completions, texts)
@@ -167,12 +157,12 @@ class GroupSampler:
         self, problems: Sequence[Prompted], completions: Sequence[Sequence[Completion]], texts: Sequence[Sequence[str]]
     ) -> list[list[Scored]]:
         """Every group's scores, on every rank; each rank scores its share, so a verifier is called once."""
-        mine = self._ranks.together(
-            lambda: self._scored([(problems[i], texts[i], completions[i]) for i in self._ranks.share(len(problems))])
+        mine = self.ranks.together(
+            lambda: self._scored([(problems[i], texts[i], completions[i]) for i in self.ranks.share(len(problems))])
         )
-        if self._ranks.world == 1:
+        if self.ranks.world == 1:
             return mine
-        payloads = self._ranks.spread([[_serialize_score(score) for score in group] for group in mine], len(problems))
+        payloads = self.ranks.spread([[_serialize_score(score) for score in group] for group in mine], len(problems))
         return [[_deserialize_score(score) for score in group] for group in payloads]
 
     def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
@@ -182,14 +172,14 @@ class GroupSampler:
             for prompted, texts, completions in groups
             for text, completion in zip(texts, completions, strict=True)
         ]
-        scores = iter(self._runner.score(samples, check=self._check))
+        scores = iter(self.runner.score(samples, check=self.check))
         return [
             [self._with_length(next(scores), completion) for completion in completions] for _, _, completions in groups
         ]
 
     def _with_length(self, score: Scored, completion: Completion) -> Scored:
         """The score with the soft overlong punishment, where the config asks for one."""
-        overlong, longest = self._config.algorithm.overlong, self._config.sampling.max_completion_tokens
+        overlong, longest = self.config.algorithm.overlong, self.config.sampling.max_completion_tokens
         if overlong.buffer_tokens is None:
             return score
         tokens = len(completion.tokens)
@@ -203,7 +193,7 @@ class GroupSampler:
         assert score.reward is not None
         if OVERLONG not in score.components:
             return score.reward
-        return score.reward - self._config.algorithm.overlong.penalty * (score.components[OVERLONG].value or 0.0)
+        return score.reward - self.config.algorithm.overlong.penalty * (score.components[OVERLONG].value or 0.0)
 
     def _why_discarded(self, group: SampledGroup) -> Discard | None:
         """Why the group carries no signal; None when it does. Its rewards are compared without the overlong punishment:
@@ -211,17 +201,17 @@ class GroupSampler:
         scored = [score for score in group.scores if score.reward is not None]
         if len(scored) < 2:
             return "unscored"
-        if self._config.algorithm.multi_objective_aggregation == "normalize_then_sum":
+        if self.config.algorithm.multi_objective_aggregation == "normalize_then_sum":
             names = scored[0].components.keys() - {OVERLONG}
             columns = [[score.components[name].value or 0.0 for score in scored] for name in names]
         else:
             columns = [[self._before_length(score) for score in scored]]
-        if self._config.algorithm.supervision == "process":
+        if self.config.algorithm.supervision == "process":
             steps = [step.value for score in scored for part in score.components.values() for step in part.steps or ()]
             columns += [steps] if steps else []
         if not all(nearly_equal(column) for column in columns):
             return None
-        passed = [score.components[self._config.success_component].passed for score in scored]
+        passed = [score.components[self.config.success_component].passed for score in scored]
         if all(verdict is True for verdict in passed):
             return "all_right"
         return "all_wrong" if all(verdict is False for verdict in passed) else "all_equal"

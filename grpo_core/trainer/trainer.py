@@ -251,7 +251,7 @@ class Trainer:
             snapshot=snapshot,
             positions=inputs.positions(config),
             folder=self.run_dir.path if self.run_dir is not None else None,
-            tell=self._progress.line,
+            log=self._progress.line,
         )
         self._rollout = opened.enter_context(closing(rollout))
         opened.enter_context(closing(self._prefetcher))  # before what its work needs is closed

@@ -36,42 +36,35 @@ class CachedLogprobs:
     values: dict[int, Tensor] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class LogprobPass:
     """Runs models without gradient over rows."""
 
-    def __init__(
-        self,
-        policy: LoadedModel,
-        reference: Reference | None,
-        critic: Critic | None,
-        config: RunConfig,
-        check: Callable[[], None],
-    ) -> None:
-        self._policy = policy
-        self._reference = reference
-        self._critic = critic
-        self._config = config
-        self._check = check
+    policy: LoadedModel
+    reference: Reference | None
+    critic: Critic | None
+    config: RunConfig
+    check: Callable[[], None]
 
     @torch.no_grad()
     def measure(self, rows: Sequence[TrainRow], indices: Sequence[int], *, entropy: bool) -> CachedLogprobs:
         """Of the rows at `indices`; entropies only with `entropy`."""
-        cached, engine = CachedLogprobs(), self._config.engine
-        layout = resolve_layout(self._policy, engine.layout)
+        cached, engine = CachedLogprobs(), self.config.engine
+        layout = resolve_layout(self.policy, engine.layout)
         with timed("logprobs"):
             for batch in plan_rows(*texts(rows, indices)[:2], engine.micro_batch_tokens, layout):
-                self._check()
+                self.check()
                 doing("log-probabilities", f"{len(cached.old)} of {len(indices)} completions")
                 held = [indices[i] for i in batch]
                 prompts, completions, sizes = texts(rows, held)
-                terms = policy_terms(self._policy, self._config, prompts, completions, entropy=entropy)
+                terms = policy_terms(self.policy, self.config, prompts, completions, entropy=entropy)
                 keep(cached.old, held, sizes, terms.logprobs_N)
                 if terms.entropy_N is not None:
                     keep(cached.entropy, held, sizes, terms.entropy_N)
-                if self._reference is not None:
-                    keep(cached.reference, held, sizes, self._reference.logprobs(prompts, completions))
-                if self._critic is not None:
-                    keep(cached.values, held, sizes, self._critic.values(prompts, completions))
+                if self.reference is not None:
+                    keep(cached.reference, held, sizes, self.reference.logprobs(prompts, completions))
+                if self.critic is not None:
+                    keep(cached.values, held, sizes, self.critic.values(prompts, completions))
         return cached
 
 

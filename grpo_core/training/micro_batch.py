@@ -166,7 +166,7 @@ class MicroBatch:
         device: torch.device,
     ) -> None:
         """`referred`: the penalty is to the reference's log-probabilities in `measured`, else to the old ones."""
-        self._rows, self._places, self._config = rows, list(indices), config
+        self._rows, self._indices, self._config = rows, list(indices), config
         self._measured, self._mismatch, self._tally = measured, mismatch, metric_sums
         self._kl_coef, self._referred, self._entropy_from = kl_coef, referred, batch.entropy_from
         self._sizes = [len(rows[index].completion) for index in indices]
@@ -233,13 +233,13 @@ class MicroBatch:
 
     def close(self) -> None:
         """Keep what the micro-batch has shown, after the last portion."""
-        unseen = [index for index in self._places if index not in self._measured.old]
+        unseen = [index for index in self._indices if index not in self._measured.old]
         if unseen:
             now: dict[int, Tensor] = {}
-            keep(now, self._places, self._sizes, self._found_N)
+            keep(now, self._indices, self._sizes, self._found_N)
             self._measured.old.update({index: now[index] for index in unseen})
-        self._mismatch.look(self._rows, self._places, self._measured.old)
-        self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._places)))
+        self._mismatch.look(self._rows, self._indices, self._measured.old)
+        self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._indices)))
 
     def _correction(self, here: slice, old_n: Tensor) -> Tensor:
         """What each token's policy loss is multiplied by: as it was found when the row was first seen."""

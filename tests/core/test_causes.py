@@ -16,7 +16,7 @@ from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.vllm import client, engine
 from grpo_core.rollout.vllm.make import Colocated
-from grpo_core.rollout.vllm.settings import Asked, Settings
+from grpo_core.rollout.vllm.settings import GenerateRequest, Settings
 from grpo_core.trainer.trainer import Trainer
 from tests.tables import cases
 
@@ -57,7 +57,7 @@ HINT = "lower engine.vllm.memory_share or engine.rollout_batch"
 
 def use(sampler: Any) -> None:
     sampler.load({})
-    sampler.generate(Asked([[1, 2]], [[7]], Decoding(max_tokens=4), []))
+    sampler.generate(GenerateRequest([[1, 2]], [[7]], Decoding(max_tokens=4), []))
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ def test_models_that_cannot_be_traced_go_through_their_modules(build, dtype, war
     policy, messages = make(build, dtype=dtype or torch.float32), []
     if dtype == torch.float32:
         policy.model.model.norm.register_forward_hook(look)
-    rollout = LocalRollout(policy, max_rows=64, tell=messages.append)
+    rollout = LocalRollout(policy, max_rows=64, log=messages.append)
     for _ in range(2):
         assert_same(replayed(rollout, traced=False), by_modules(policy))
     assert len(messages) == warned

@@ -216,7 +216,7 @@ def test_a_reopened_folder_stays_as_it_is_until_it_is_gone_on_with(make: Make, t
     again = RunDir.reopen(tmp_path / "run")
     append(again, event(2), commit=False)
     again.write_config("name: b")
-    again.go_on_after(1)
+    again.continue_after(1)
     append(again, event(3))
     again.close()
     lines = [json.loads(line) for line in (again.path / "events.jsonl").read_text().splitlines()]

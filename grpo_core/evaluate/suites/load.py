@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grpo_core.config import builtin_suites as starter
+from grpo_core.config import builtin_suites
 from grpo_core.config.evaluation import SuiteConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.data.fingerprint import file_sha256
@@ -48,8 +48,8 @@ def load_suite(config: SuiteConfig, *, base: Path, field: str = "") -> Suite:
         judge = scorer(config.scorer.kind, config.scorer.params)
     except ConfigError as error:
         raise ConfigError(f"suite {config.name}: {field}{'.' if field else ''}scorer: {error}") from None
-    if config.path.startswith(starter.PREFIX):
-        path = starter.items_path(config.path.removeprefix(starter.PREFIX))
+    if config.path.startswith(builtin_suites.PREFIX):
+        path = builtin_suites.items_path(config.path.removeprefix(builtin_suites.PREFIX))
     else:
         path = base / config.path
         if path.is_dir():
@@ -70,8 +70,8 @@ def load_suite(config: SuiteConfig, *, base: Path, field: str = "") -> Suite:
 def suite_at(location: str) -> SuiteConfig:
     """The suite that a person names on the command line: `builtin:<name>`, or a file of items `x.jsonl` with its
     settings in `x.suite.json`. Paths come out absolute. Raises ConfigError."""
-    if location.startswith(starter.PREFIX):
-        return SuiteConfig.model_validate(starter.definition(location.removeprefix(starter.PREFIX)))
+    if location.startswith(builtin_suites.PREFIX):
+        return SuiteConfig.model_validate(builtin_suites.definition(location.removeprefix(builtin_suites.PREFIX)))
     path = Path(location)
     sidecar = settings_file(path)
     try:
@@ -106,4 +106,4 @@ def settings_file(items: Path) -> Path:
 
 
 def _builtin() -> list[str]:
-    return [starter.PREFIX + name for name in starter.names()]
+    return [builtin_suites.PREFIX + name for name in builtin_suites.names()]

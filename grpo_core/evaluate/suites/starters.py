@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from grpo_core.config import builtin_suites as starter
+from grpo_core.config import builtin_suites
 from grpo_core.config.evaluation import Category, HigherIs, ScorerConfig, SuiteConfig
 
 
@@ -32,12 +32,12 @@ class Starter:
 @cache
 def starters() -> tuple[Starter, ...]:
     """All of them, by name."""
-    return tuple(_starter(name) for name in starter.names())
+    return tuple(_starter(name) for name in builtin_suites.names())
 
 
 def _starter(name: str) -> Starter:
-    config = SuiteConfig.model_validate(starter.definition(name))
-    about, content = starter.about(name), starter.items_path(name).read_bytes()
+    config = SuiteConfig.model_validate(builtin_suites.definition(name))
+    about, content = builtin_suites.about(name), builtin_suites.items_path(name).read_bytes()
     assert config.sha256 is not None
     return Starter(
         name=name,

@@ -27,7 +27,7 @@ _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A problem with what is known of its answer."""
 
     problem: Problem
@@ -38,19 +38,7 @@ class Asked:
     target: Target | None = None
 
     def case(self, index: int, form: Form, others: tuple[str, ...], *, seed: int, of_target: int) -> Case:
-        return Case(
-            problem=self.problem,
-            index=index,
-            subject=self.subject,
-            gold=self.gold,
-            form=form,
-            others=others,
-            seed=seed,
-            letter=self.letter,
-            options=self.options,
-            target=self.target,
-            of_target=of_target,
-        )
+        return Case(index=index, form=form, others=others, seed=seed, of_target=of_target, **vars(self))
 
 
 def chosen(problems: Sequence[Problem], *, limit: int, seed: int) -> list[Problem]:
@@ -60,7 +48,7 @@ def chosen(problems: Sequence[Problem], *, limit: int, seed: int) -> list[Proble
     return [problems[index] for index in sorted(random.Random(seed).sample(range(len(problems)), limit))]
 
 
-def read_questions(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
+def read_questions(rubric: Rubric, problems: Sequence[Problem]) -> list[Question]:
     code = next((part.params for part in rubric.parts if isinstance(part.params, CodeParams)), None)
     schemas = next((part.params for part in rubric.parts if isinstance(part.params, JsonSchemaParams)), None)
     choices = next((part.params for part in rubric.parts if isinstance(part.params, ChoiceParams)), None)
@@ -68,7 +56,7 @@ def read_questions(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
     questions = []
     for problem in problems:
         if code is not None:
-            questions.append(Asked(problem, "code", _solution(problem), target=_target(problem, code)))
+            questions.append(Question(problem, "code", _solution(problem), target=_target(problem, code)))
         elif choices is not None or letters:
             questions.append(_choice(problem, choices or ChoiceParams()))
         else:
@@ -76,11 +64,11 @@ def read_questions(rubric: Rubric, problems: Sequence[Problem]) -> list[Asked]:
             gold = problem.answer
             if schemas is not None and subject != "json":
                 subject, gold = "json", schema_example(problem, schemas) or ""
-            questions.append(Asked(problem, subject, gold))
+            questions.append(Question(problem, subject, gold))
     return questions
 
 
-def cases(questions: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
+def cases(questions: Sequence[Question], form: Form, *, seed: int) -> list[Case]:
     made = []
     for index, question in enumerate(questions):
         after = [*questions[index + 1 :], *questions[:index]]
@@ -92,7 +80,7 @@ def cases(questions: Sequence[Asked], form: Form, *, seed: int) -> list[Case]:
     return made
 
 
-def _form(question: Asked) -> str:
+def _form(question: Question) -> str:
     return question.target.form if question.target is not None else ""
 
 
@@ -109,7 +97,7 @@ def _subject(answer: str, is_json: bool) -> Subject:
     return "expression" if is_latex(answer) or parse_number(answer) is not None else "words"
 
 
-def _choice(problem: Problem, params: ChoiceParams) -> Asked:
+def _choice(problem: Problem, params: ChoiceParams) -> Question:
     """The right option's letter, however the problem's answer names it."""
     column = problem.meta.get(params.column) if params.column else None
     if isinstance(column, list):
@@ -128,7 +116,7 @@ def _choice(problem: Problem, params: ChoiceParams) -> Asked:
         index = int(answer) - (params.reference == "from_1")
         letter = LETTERS[index] if 0 <= index < len(LETTERS) else ""
     gold = letter if params.reference.startswith("from") else answer
-    return Asked(problem, "choice" if letter else "words", gold, letter, options if letter else {})
+    return Question(problem, "choice" if letter else "words", gold, letter, options if letter else {})
 
 
 def _target(problem: Problem, params: CodeParams) -> Target | None:

@@ -82,69 +82,43 @@ _JSON = (
     ("Fill in the form as JSON.", ""),
 )
 """Without reference answers: the schema alone says what is right."""
-_CODE: tuple[tuple[str, str, str, list[Any]], ...] = (
+_CODE: tuple[tuple[str, str, str, tuple[tuple[Any, Any], ...]], ...] = (
     (
         "Write a function `largest(numbers)` that gives back the largest number of a list, and None for an empty one.",
         "largest",
         "def largest(numbers):\n    best = None\n    for number in numbers:\n"
         "        if best is None or number > best:\n            best = number\n    return best\n",
-        [
-            {"call": "largest", "args": [[3, 9, 2]], "returns": 9},
-            {"call": "largest", "args": [[-5, -2, -9]], "returns": -2},
-            {"call": "largest", "args": [[7]], "returns": 7},
-            {"call": "largest", "args": [[]], "returns": None},
-        ],
+        (([3, 9, 2], 9), ([-5, -2, -9], -2), ([7], 7), ([], None)),
     ),
     (
         "Write a function `grade(points)`: 'A' from 90 points on, 'B' from 75 on, else 'C'.",
         "grade",
         "def grade(points):\n    if points >= 90:\n        return 'A'\n    if points >= 75:\n        return 'B'\n"
         "    return 'C'\n",
-        [
-            {"call": "grade", "args": [points], "returns": letter}
-            for points, letter in (
-                (100, "A"),
-                (90, "A"),
-                (89, "B"),
-                (75, "B"),
-                (74, "C"),
-                (0, "C"),
-                (91, "A"),
-                (76, "B"),
-            )
-        ],
+        ((100, "A"), (90, "A"), (89, "B"), (75, "B"), (74, "C"), (0, "C"), (91, "A"), (76, "B")),
     ),
     (
         "Write a function `vowels(text)` that counts the vowels a, e, i, o, u, small or large.",
         "vowels",
         "def vowels(text):\n    count = 0\n    for char in text.lower():\n        if char in 'aeiou':\n"
         "            count += 1\n    return count\n",
-        [
-            {"call": "vowels", "args": [text], "returns": count}
-            for text, count in (("Hello", 2), ("xyz", 0), ("AEIOU", 5), ("", 0), ("education", 5))
-        ],
+        (("Hello", 2), ("xyz", 0), ("AEIOU", 5), ("", 0), ("education", 5)),
     ),
     (
         "Write a function `fibonacci(n)` with fibonacci(0) = 0 and fibonacci(1) = 1.",
         "fibonacci",
         "def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n",
-        [
-            {"call": "fibonacci", "args": [n], "returns": value}
-            for n, value in ((0, 0), (1, 1), (2, 1), (3, 2), (10, 55), (20, 6765))
-        ],
+        ((0, 0), (1, 1), (2, 1), (3, 2), (10, 55), (20, 6765)),
     ),
     (
         "Write a program that reads whole numbers, one a line, and prints the sum of the even ones.",
         "",
         "import sys\n\ntotal = 0\nfor line in sys.stdin:\n    number = int(line)\n    if number % 2 == 0:\n"
         "        total += number\nprint(total)\n",
-        [
-            {"input": "1\n2\n3\n4\n", "output": "6\n"},
-            {"input": "7\n", "output": "0\n"},
-            {"input": "-2\n10\n5\n", "output": "8\n"},
-        ],
+        (("1\n2\n3\n4\n", "6\n"), ("7\n", "0\n"), ("-2\n10\n5\n", "8\n")),
     ),
 )
+"""(prompt, function to call or "" for a program, solution, (argument or input, result or output) of each test)."""
 
 
 def _plain(name: str, rows: tuple[tuple[str, str], ...]) -> list[Problem]:
@@ -164,7 +138,11 @@ def _choices(params: ChoiceParams) -> list[Problem]:
 
 def _code(column: str) -> list[Problem]:
     made = []
-    for index, (prompt, entry, solution, tests) in enumerate(_CODE, start=1):
+    for index, (prompt, entry, solution, pairs) in enumerate(_CODE, start=1):
+        tests = [
+            {"call": entry, "args": [given], "returns": result} if entry else {"input": given, "output": result}
+            for given, result in pairs
+        ]
         meta: dict[str, Any] = {column: tests, "solution": solution}
         made.append(Problem(f"code-{index}", prompt, solution, meta | ({"entry_point": entry} if entry else {})))
     return made

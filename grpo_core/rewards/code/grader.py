@@ -48,7 +48,7 @@ class SolutionJudge:
         self._open_box, self._settings, self._cases = open_box, settings, cases
         self._prelude = prelude
         self._source = f"{prelude}\n{source}" if prelude else source
-        self._gone = ""
+        self._box_error = ""
         """Why the solution's box is gone, if it is."""
 
     def judge(self) -> Verdict:
@@ -60,7 +60,7 @@ class SolutionJudge:
             for number, case in enumerate(self._cases.cases, start=1):
                 if isinstance(case, ProgramCase) and tests is None:
                     tests = boxes.enter_context(self._open_box(case.text + "\n" + self._prelude))
-                failure = self._gone or self._failure(case, box, tests, is_first=number == 1)
+                failure = self._box_error or self._failure(case, box, tests, is_first=number == 1)
                 passed += not failure
                 if failure and not first:
                     first = f"case {number} of {total}: {failure}" if total > 1 else failure
@@ -167,10 +167,10 @@ class SolutionJudge:
             case ["failed", str(why), int(line), str(last), int()]:
                 where = f"{why} in line {line} of the tests" if line else why
                 source_line = case.text.split("\n")[line - 1].strip() if 0 < line <= case.text.count("\n") + 1 else ""
-                told_last = f"; last call: {last}" if last else ""
+                last_call = f"; last call: {last}" if last else ""
                 return (
                     where
-                    + told_last
+                    + last_call
                     + ("" if self._settings.hidden or not source_line else f"; the line is {shown(source_line)}")
                 )
         raise SandboxError("the tests' box gave no verdict")
@@ -182,7 +182,7 @@ class SolutionJudge:
         if reply.how == "refused" and is_first:
             raise SandboxError("a box for code could start no process")
         if reply.how == "box":
-            self._gone = f"the solution's box had ended ({reply.error})"
+            self._box_error = f"the solution's box had ended ({reply.error})"
         if reply.how == "exited" and reply.status == 0:
             return ""
         return _how(reply, self._settings.seconds)

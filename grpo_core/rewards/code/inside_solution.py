@@ -196,7 +196,7 @@ class Server:
 
             def callback(*args: Any, **kwargs: Any) -> Any:
                 named = [[name, self._wire(value)] for name, value in kwargs.items()]
-                reply = self._talk.ask(
+                reply = self._talk.request(
                     ["callback", number, [self._wire(argument) for argument in args], named], self.answer
                 )
                 if reply[0] == "x":
@@ -227,17 +227,17 @@ def serve(source: str, talk: Talk) -> NoReturn:
     except SystemExit as ended:
         os._exit(_status(ended) & 255)
     except BaseException as error:  # noqa: BLE001 - as above
-        talk.say(["broken", error_text(error)])
+        talk.send(["broken", error_text(error)])
         os._exit(1)
     server = Server(talk, module.__dict__)
-    talk.say(["loaded"])
+    talk.send(["loaded"])
     while True:
-        request = talk.hear()
+        request = talk.receive()
         answer = server.answer(request)
         try:
-            talk.say(answer)
+            talk.send(answer)
         except (Unsendable, RecursionError) as error:
-            talk.say(["v", ["?", f"{error}"[:MAX_ERROR_CHARS]], None])
+            talk.send(["v", ["?", f"{error}"[:MAX_ERROR_CHARS]], None])
 
 
 def _contains(container: Any, other: Any) -> bool:

@@ -21,13 +21,13 @@ class Talk:
         self._descriptor = descriptor
         self._mark = mark
 
-    def say(self, message: list[Any], mark: bytes | None = None) -> None:
+    def send(self, message: list[Any], mark: bytes | None = None) -> None:
         text = (self._mark if mark is None else mark) + as_text(message)
         text = len(text).to_bytes(4, "big") + text
         while text:
             text = text[os.write(self._descriptor, text) :]
 
-    def hear(self) -> list[Any]:
+    def receive(self) -> list[Any]:
         """Ends the process when nobody is there any more. Raises ValueError for what is no message."""
         length = int.from_bytes(self._exactly(4), "big")
         message = from_text(self._exactly(length))
@@ -35,14 +35,14 @@ class Talk:
             raise ValueError("no message")
         return message
 
-    def ask(self, message: list[Any], answer: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    def request(self, message: list[Any], answer: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """The other side's answer; what it asks meanwhile goes to `answer`."""
-        self.say(message)
+        self.send(message)
         while True:
-            reply = self.hear()
+            reply = self.receive()
             if reply[0] in ("v", "x"):
                 return reply
-            self.say(answer(reply))
+            self.send(answer(reply))
 
     def _exactly(self, count: int) -> bytes:
         parts = []

@@ -47,11 +47,11 @@ class Link:
         self.calls = 0
         self.last = ""
 
-    def ask(self, what: str, *rest: Any, made: bool = False) -> tuple[Any, Any]:
+    def request(self, what: str, *rest: Any, made: bool = False) -> tuple[Any, Any]:
         """(value, changed arguments). Raises what the solution raised; Failed when it can be no test's business."""
         with self._lock:
             try:
-                reply = self._talk.ask([what, *rest], self._called_back)
+                reply = self._talk.request([what, *rest], self._called_back)
                 if reply[0] == "x":
                     raised = self._error(str(reply[1]), list(reply[2]), str(reply[3]), str(reply[4])[:SHOWN])
                 else:
@@ -63,7 +63,7 @@ class Link:
     def name(self, name: str) -> Any:
         """The solution's `name`. Raises NameError."""
         try:
-            value, _ = self.ask("name", name)
+            value, _ = self.request("name", name)
         except NameError:
             raise NameError(f"name {name!r} is not defined") from None
         if isinstance(value, Thing):
@@ -81,7 +81,7 @@ class Link:
         )
         self.last = f"{thing._called}({shown})"[:MOST]
         try:
-            value, changed = self.ask("call", thing._number, wired, named, made=thing._capital)
+            value, changed = self.request("call", thing._number, wired, named, made=thing._capital)
         except Exception as error:
             self.last = f"{self.last} raised {type(error).__name__}"
             raise
@@ -166,13 +166,13 @@ class Thing:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        value, _ = self._link.ask("get", self._number, name)
+        value, _ = self._link.request("get", self._number, name)
         if isinstance(value, Thing):
             object.__setattr__(value, "_called", f"{self._called}.{name}")
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._link.ask("set", self._number, name, self._link.wire(value))
+        self._link.request("set", self._number, name, self._link.wire(value))
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Thing):
@@ -188,7 +188,7 @@ class Thing:
         return True
 
     def __instancecheck__(self, instance: object) -> bool:
-        return isinstance(instance, Thing) and self._link.ask("is", instance._number, self._number)[0] is True
+        return isinstance(instance, Thing) and self._link.request("is", instance._number, self._number)[0] is True
 
     def __deepcopy__(self, memo: Any) -> Thing:
         return self
@@ -227,7 +227,7 @@ class Thing:
         self._operate("exit", None, None, None)
 
     def _operate(self, name: str, *args: Any) -> Any:
-        value, _ = self._link.ask(
+        value, _ = self._link.request(
             "op", self._number, name, [self._link.wire(argument) for argument in args], made=self._made
         )
         if isinstance(value, Thing) and name in ("iter", "enter"):

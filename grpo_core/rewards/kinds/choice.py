@@ -23,11 +23,11 @@ _AFTER = r"[*_)\]}$\"'`]{0,4}"
 _ALONE = re.compile(rf"{_BEFORE}([A-Za-z]){_AFTER}[.:]?")
 _OPENING = re.compile(r"[*_(\[]{0,3}([A-Z])(?:[*_]{0,2}[.:)\]]|[*_]{2})[*_]{0,2}\s+(?=\S)")
 _MARKED = re.compile(r"(?<!\w)\(?([A-Z])[*_]{0,2}[.:)](?!\w)")
-_SAID = r"(?:\s++is\b)?+\s*+:?+\s*+[*_(\[$\"']{0,3}([A-Z])(?=[.,:;!*_)\]$\"'\s]|$)"
-_ANSWER_SAID = re.compile(rf"(?i:\banswer){_SAID}")
-_OPTION_SAID = re.compile(rf"(?i:\b(?:option|choice)){_SAID}")
+_STATED = r"(?:\s++is\b)?+\s*+:?+\s*+[*_(\[$\"']{0,3}([A-Z])(?=[.,:;!*_)\]$\"'\s]|$)"
+_ANSWER_STATED = re.compile(rf"(?i:\banswer){_STATED}")
+_OPTION_STATED = re.compile(rf"(?i:\b(?:option|choice)){_STATED}")
 _AND_ANOTHER = re.compile(r"[*_)\]$\"']{0,3}\s*+(?:,|/|&|or\b|and\b)\s*+[*_(\[$\"']{0,3}([A-Z])(?![\w'’])")
-_GOES_ON = re.compile(r"[ \t]++\w")
+_CONTINUES = re.compile(r"[ \t]++\w")
 _WORDS = re.compile(r"\w+")
 
 
@@ -93,7 +93,7 @@ def named_option(text: str, count: int, texts: Sequence[str] = (), *, letters: b
         return None, NAMES_NONE
     if opening := _OPENING.match(text):
         return _opened(text, opening, count, texts)
-    matches = _named_letters(_ANSWER_SAID, text) or _named_letters(_OPTION_SAID, text)
+    matches = _named_letters(_ANSWER_STATED, text) or _named_letters(_OPTION_STATED, text)
     if not matches:
         return None, NAMES_NONE
     another = _AND_ANOTHER.match(text, matches[-1].end())
@@ -131,7 +131,7 @@ def _named_letters(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
 
 def _is_word(match: re.Match[str], text: str) -> bool:
     """A and I are words too: "the answer is A bird" names nothing."""
-    return match[1] in "AI" and _GOES_ON.match(text, match.end()) is not None
+    return match[1] in "AI" and _CONTINUES.match(text, match.end()) is not None
 
 
 def _in(index: int, count: int) -> tuple[int | None, str]:

@@ -71,7 +71,7 @@ class GymScorer:
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         scores: list[ComponentScore | None] = [self._at_once(sample) for sample in samples]
         pending = [(at, sample) for at, sample in enumerate(samples) if scores[at] is None]
-        answers = self._sessions.ask([self._request(sample) for _, sample in pending], check)
+        answers = self._sessions.submit([self._request(sample) for _, sample in pending], check)
         for (at, sample), answer in zip(pending, answers, strict=True):
             scores[at] = answer.score(lambda reply, sample=sample: self._score(reply, sample))  # type: ignore[misc]
         return [score for score in scores if score is not None]

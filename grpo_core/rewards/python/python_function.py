@@ -75,7 +75,7 @@ class PythonScorer:
         self._sessions.open()
 
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
-        answers = self._sessions.ask([self._request(sample) for sample in samples], check)
+        answers = self._sessions.submit([self._request(sample) for sample in samples], check)
         return [
             answer.score(lambda reply, sample=sample: self._score(reply, sample))  # type: ignore[misc]
             for sample, answer in zip(samples, answers, strict=True)

@@ -16,7 +16,7 @@ Outside:
     sessions = Sessions(program, hello={…}, packages=("numpy",), files=("verifier.py",), memory_mb=512, workers=4,
                         call_seconds=30.0)
     sessions.open()                              # one box, loaded; RewardError with the traceback where it fails
-    answers = sessions.ask(requests, check)      # one Answer each, in order; never raises for a request
+    answers = sessions.submit(requests, check)      # one Answer each, in order; never raises for a request
     sessions.facts()                             # for the manifest: packages, level of the sandbox, limits
     sessions.close()
 
@@ -99,7 +99,7 @@ class Sessions:
             raise SandboxError(f"the verifier's box: {answer.error}")
         raise RewardError(f"the verifier cannot be loaded: {answer.error}{below(answer.traceback)}")
 
-    def ask(self, requests: Sequence[Mapping[str, Any]], check: Callable[[], None]) -> list[Answer]:
+    def submit(self, requests: Sequence[Mapping[str, Any]], check: Callable[[], None]) -> list[Answer]:
         """One answer each, in order. What `check` raises stops the pending work and propagates."""
         if not requests:
             return []
@@ -114,7 +114,7 @@ class Sessions:
                     index = waiting.popleft()
                 except IndexError:
                     return
-                answers[index] = slot.ask(messages[index])
+                answers[index] = slot.submit(messages[index])
 
         count = min(self._workers, len(messages))
         with ThreadPoolExecutor(count, thread_name_prefix="session") as threads:
@@ -149,11 +149,11 @@ class Sessions:
         return self._slots[number]
 
 
-def _while_waiting(works: Sequence[Future[None]], check: Callable[[], None], tell: Callable[[], None]) -> None:
+def _while_waiting(works: Sequence[Future[None]], check: Callable[[], None], report: Callable[[], None]) -> None:
     pending = set(works)
     while pending:
         check()
-        tell()
+        report()
         done, pending = wait_for(pending, timeout=TICK)
         for work in done:
             work.result()

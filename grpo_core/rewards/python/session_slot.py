@@ -68,7 +68,7 @@ class Slot:
         self._box: Box | None = None
         self._calls = 0
 
-    def ask(self, message: bytes) -> Answer:
+    def submit(self, message: bytes) -> Answer:
         answer = self._answer(message)
         # What earlier calls left in the box may have filled it: that is not this sample's doing.
         if answer.error_class in ("memory", "output") and self._calls > 1:
@@ -88,7 +88,7 @@ class Slot:
         except SandboxError as error:
             return Answer(None, str(error), "infra")
         self._calls = 0
-        answer = self._told(terms.first, max(LOAD_SECONDS, terms.call_seconds), "loading")
+        answer = self._exchange(terms.first, max(LOAD_SECONDS, terms.call_seconds), "loading")
         return None if answer.reply is not None else answer
 
     def close(self) -> None:
@@ -101,15 +101,15 @@ class Slot:
             self.close()
             return trouble
         self._calls += 1
-        return self._told(message, self._terms.call_seconds, "one sample")
+        return self._exchange(message, self._terms.call_seconds, "one sample")
 
-    def _told(self, message: bytes, seconds: float, what: str) -> Answer:
+    def _exchange(self, message: bytes, seconds: float, what: str) -> Answer:
         """Send it to the box and wait for the answer; a box that gave none is gone afterwards."""
         assert self._box is not None
         box, began = self._box, time.monotonic()
         try:
             box.send(message)
-            frame = self._heard(box, began + seconds)
+            frame = self._receive(box, began + seconds)
         except BoxTimeout:
             answer = self._late(box, seconds, what)
         except BoxEnded as ended:
@@ -125,7 +125,7 @@ class Slot:
                 self.close()
         return replace(answer, seconds=time.monotonic() - began)
 
-    def _heard(self, box: Box, until: float) -> bytes:
+    def _receive(self, box: Box, until: float) -> bytes:
         while True:
             left = until - time.monotonic()
             try:

@@ -22,7 +22,18 @@ from torch import Tensor
 
 from grpo_core.distributed.environment import PARENT
 from grpo_core.errors import DeviceError, ExchangeError, GrpoError, OutOfMemory, RolloutError
-from grpo_core.rollout.vllm.settings import CHUNK, HOST, Asked, Gone, Sampled, Settings, WrongKey, greet, receive, send
+from grpo_core.rollout.vllm.settings import (
+    CHUNK,
+    HOST,
+    GenerateRequest,
+    Sampled,
+    ServerExited,
+    Settings,
+    WrongKey,
+    greet,
+    receive,
+    send,
+)
 from grpo_core.rollout.vllm.shared import Outgoing
 from grpo_core.runtime.watchdog import doing, waiting
 
@@ -56,24 +67,24 @@ class Server:
         chunk: int = CHUNK,
     ) -> None:
         """`gpus`: names of those it may see. `folder`: where its log is kept, appended to; without one it goes where
-        the trainer's errors go. Waits until it is ready. Raises what `settings.Sampler` says, Gone."""
+        the trainer's errors go. Waits until it is ready. Raises what `settings.Sampler` says, ServerExited."""
         self._check = check
         self._log = folder / LOG if folder is not None else None
         self._outgoing = Outgoing(chunk=chunk)
         self._line: socket.socket | None = None
         key = secrets.token_bytes(32)
         self.process = self._started(gpus, threads)
-        with ExitStack() as unmet:
-            unmet.callback(self.close)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
             assert self.process.stdin is not None
             first = json.dumps({"key": key.hex(), "settings": asdict(settings)}) + "\n"
             with suppress(BrokenPipeError):  # it has ended: _port says how
                 self.process.stdin.write(first.encode())
                 self.process.stdin.close()
-            self._line = self._met(self._port(), key)
-            unmet.pop_all()
+            self._line = self._connect(self._port(), key)
+            on_failure.pop_all()
 
-    def generate(self, request: Asked) -> list[list[Sampled]]:
+    def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
         words = {
             "prompts": request.prompts,
@@ -93,7 +104,7 @@ class Server:
         """See `settings.Sampler`: in parts through shared memory."""
         self._ask("load")
         for entries in self._outgoing.chunks(weights):
-            self._ask("part", place=self._outgoing.place, entries=entries)
+            self._ask("part", place=self._outgoing.location, entries=entries)
         self._ask("loaded")
 
     def close(self) -> None:
@@ -159,7 +170,7 @@ class Server:
         hint = "" if python else f". Where vLLM has an environment of its own, {PYTHON} names its interpreter"
         return RolloutError(f"the vLLM server did not start: {_how(status)}{self._where()}{hint}{self._last_lines()}")
 
-    def _met(self, port: int, key: bytes) -> socket.socket:
+    def _connect(self, port: int, key: bytes) -> socket.socket:
         line = socket.create_connection((HOST, port))
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -181,7 +192,8 @@ class Server:
         except (EOFError, OSError) as error:
             self._check()  # a stop request may have ended the server too
             status = self._ended(LEAVES_WITHIN)
-            raise Gone(f"the vLLM server has ended while it was to {do}: {_how(status)}{self._where()}") from error
+            how = f"{_how(status)}{self._where()}"
+            raise ServerExited(f"the vLLM server has ended while it was to {do}: {how}") from error
         if "failed" in reply:
             raise self._failure(reply)
         return reply["ok"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grpo_core.distributed.ranks import known_cause
 from grpo_core.errors import GrpoError, OutOfMemory, RolloutError
-from grpo_core.rollout.vllm.settings import Asked, Sampled, Settings
+from grpo_core.rollout.vllm.settings import GenerateRequest, Sampled, Settings
 from grpo_core.runtime.watchdog import doing
 
 _VARIABLES = {
@@ -41,10 +41,10 @@ class Engine:
         settings: Settings,
         *,
         check: Callable[[], None] = lambda: None,
-        tell: Callable[[str, str, int], None] = doing,
+        report: Callable[[str, str, int], None] = doing,
     ) -> None:
         """Raises RolloutError when vLLM is not here, or does not take the settings; what `failure` gives."""
-        os.environ.update(_VARIABLES if settings.beside else _VARIABLES | _LOOPBACK)
+        os.environ.update(_VARIABLES if settings.per_rank else _VARIABLES | _LOOPBACK)
         if settings.uncompiled:
             os.environ["TORCH_COMPILE_DISABLE"] = "1"  # for processes to come; this one has read it
             torch._dynamo.config.disable = True
@@ -61,7 +61,7 @@ class Engine:
                 "or with engine.vllm.place: server in one of its own that GRPO_VLLM_PYTHON names (docs/vllm.md)"
             ) from error
         self._settings = settings
-        self._check, self._tell = check, tell
+        self._check, self._report = check, report
         self._params, self._tokens = SamplingParams, tokens_input
         self._failures = (VLLMError, *_FAILURES)
         self._number = 0
@@ -74,7 +74,7 @@ class Engine:
             torch.set_num_threads(threads)
         self._asleep = False
 
-    def generate(self, request: Asked) -> list[list[Sampled]]:
+    def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
         how = request.decoding
         requests = []
@@ -158,7 +158,7 @@ class Engine:
                 if not self._engine.has_unfinished_requests():
                     break
                 self._check()
-                self._tell("sampling with vLLM", f"{len(requests) - done.count(None)} of {len(requests)} ended", turn)
+                self._report("sampling with vLLM", f"{len(requests) - done.count(None)} of {len(requests)} ended", turn)
                 for answer in self._engine.step():
                     if answer.finished:
                         done[indices[answer.request_id]] = answer
@@ -206,7 +206,7 @@ def _arguments(settings: Settings) -> dict[str, Any]:
         "disable_log_stats": True,
         "trust_remote_code": False,
     }
-    if settings.beside:
+    if settings.per_rank:
         arguments["distributed_executor_backend"] = "external_launcher"
     return arguments
 

@@ -18,7 +18,7 @@ from grpo_core.rollout.vllm.client import LOG, Server
 from grpo_core.rollout.vllm.engine import Engine
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
-from grpo_core.rollout.vllm.settings import Asked, Sampled, Settings
+from grpo_core.rollout.vllm.settings import GenerateRequest, Sampled, Settings
 
 BLOCK = 128
 """Tokens that vLLM's cache on a CPU gives to a sequence at once; each may waste one block less a token."""
@@ -32,12 +32,12 @@ def make_vllm(
     check: Callable[[], None],
     positions: int,
     folder: Path | None,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Rollout:
     """`positions`: most tokens of a sequence, prompt and completion together. `folder`: of the run, for the server's
     log. `tell`: what a person should know. Raises RolloutError on every rank."""
     server = config.engine.vllm.place == "server"
-    settings = settings_of(config, policy, positions=positions, beside=not server and ranks.world > 1)
+    settings = settings_of(config, policy, positions=positions, per_rank=not server and ranks.world > 1)
     probe = Probe(
         vocabulary=int(policy.model.get_input_embeddings().weight.shape[0]),
         positions=positions,
@@ -49,19 +49,19 @@ def make_vllm(
         def start_server() -> Rollout:
             gpus = server_gpus(config, torch.cuda.device_count()) if settings.device == "cuda" else []
             where = f"on GPU {', '.join(gpus)}" if gpus else "next to the trainer"
-            tell(f"a vLLM server starts {where}{f'; its log is {folder / LOG}' if folder is not None else ''}")
+            log(f"a vLLM server starts {where}{f'; its log is {folder / LOG}' if folder is not None else ''}")
             start = partial(Server, settings, gpus=gpus, threads=config.engine.threads, folder=folder, check=check)
-            return VllmRollout(start, policy, probe, restarts=not config.engine.one_step_off, tell=tell)
+            return VllmRollout(start, policy, probe, restarts=not config.engine.one_step_off, log=log)
 
         return Rank0Rollout(start_server, ranks)
     if ranks.main:
         sleep = "" if settings.sleeps else "; on a CPU it does not sleep between phases"
-        tell(f"vLLM starts in the trainer's process{sleep}")
+        log(f"vLLM starts in the trainer's process{sleep}")
     start = partial(Colocated, settings, check=check)
     return RankedRollout(ranks.together(lambda: VllmRollout(start, policy, probe, restarts=False)), ranks)
 
 
-def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, beside: bool) -> Settings:
+def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, per_rank: bool) -> Settings:
     """The engine that samples from `policy`."""
     vllm, gpu = config.engine.vllm, policy.device.type == "cuda"
     server = vllm.place == "server"
@@ -78,7 +78,7 @@ def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, besid
         seed=config.seed,
         devices=vllm.devices,
         sleeps=gpu and not server,
-        beside=beside,
+        per_rank=per_rank,
     )
 
 
@@ -119,7 +119,7 @@ class Colocated(Engine):
         super().__init__(settings, check=check)
         self.sleep()
 
-    def generate(self, request: Asked) -> list[list[Sampled]]:
+    def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """See `settings.Sampler`. Only scoring, which sampling follows, leaves the engine awake."""
         groups = super().generate(request)
         self.sleep()

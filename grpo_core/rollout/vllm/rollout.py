@@ -7,6 +7,7 @@ are vLLM's after tokens were taken away (the config refuses corrections with tho
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar, Unpack
 
 import numpy as np
@@ -17,49 +18,45 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.model.lora import merged_state
 from grpo_core.rollout.base import Completion, SamplingOptions
 from grpo_core.rollout.vllm.probe import Probe
-from grpo_core.rollout.vllm.settings import Asked, Gone, Sampled, Sampler
+from grpo_core.rollout.vllm.settings import GenerateRequest, Sampled, Sampler, ServerExited
 from grpo_core.runtime.fault_injection import fault
 
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class VllmRollout:
     """One engine and the policy that it follows."""
 
-    def __init__(
-        self,
-        start: Callable[[], Sampler],
-        policy: LoadedModel,
-        probe: Probe,
-        *,
-        restarts: bool,
-        tell: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        """`start` makes an engine; with `restarts` it is asked for another one, once in a step, when the first has
-        ended. That takes the policy to stand still while something is sampled. `tell`: what a person should know."""
-        self._start = start
-        self._policy = policy
-        self._probe = probe
-        self._restarts = restarts
-        self._tell = tell
+    start: Callable[[], Sampler]
+    """Makes an engine."""
+    policy: LoadedModel
+    probe: Probe
+    _: KW_ONLY
+    restarts: bool
+    """Start another engine, once in a step, when the first has ended. That takes the policy to stand still while
+    something is sampled."""
+    log: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
         self._step = 0
         self._pushed: int | None = None
         self._restarted: int | None = None
         self._metrics: dict[str, float] = {}
-        self._sampler: Sampler | None = start()
+        self._sampler: Sampler | None = self.start()
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """See `base.Rollout`."""
         key, samples = options["key"], options["samples"]
         streams = options.get("indices") or range(len(prompts))
-        request = Asked(
+        request = GenerateRequest(
             prompts=[list(prompt) for prompt in prompts],
             seeds=[[seed_of(key, stream, sample) for sample in range(samples)] for stream in streams],
             decoding=options["decoding"],
-            stop=sorted(self._policy.eos_ids),
+            stop=sorted(self.policy.eos_ids),
         )
         fault(f"vllm:asked:{self._step}")
-        groups = self._again_if_gone(lambda sampler: sampler.generate(request))
+        groups = self._retry_if_exited(lambda sampler: sampler.generate(request))
         return [[self._completion(completion) for completion in group] for group in groups]
 
     def follow(self, step: int) -> dict[str, float]:
@@ -67,7 +64,7 @@ class VllmRollout:
         self._step = step
         if self._pushed == step:
             return {}
-        self._again_if_gone(self._push)
+        self._retry_if_exited(self._push)
         return self._metrics
 
     def close(self) -> None:
@@ -80,41 +77,41 @@ class VllmRollout:
         if self._pushed == self._step:
             return
         began = time.perf_counter()
-        sampler.load(weights_of(self._policy))
+        sampler.load(weights_of(self.policy))
         seconds = time.perf_counter() - began
-        difference = self._probe.check(sampler.score(self._probe.texts), self._policy, step=self._step)
+        difference = self.probe.check(sampler.score(self.probe.texts), self.policy, step=self._step)
         self._pushed = self._step
         self._metrics = {"vllm/push_seconds": seconds, "vllm/probe_difference": difference}
 
-    def _again_if_gone(self, work: Callable[[Sampler], T]) -> T:
+    def _retry_if_exited(self, work: Callable[[Sampler], T]) -> T:
         """Do it; where the engine has ended, once more with a new one that holds the same weights."""
         assert self._sampler is not None
         try:
             return work(self._sampler)
-        except Gone as gone:
+        except ServerExited as exited:
             self.close()
-            if not self._restarts or self._restarted == self._step:
-                raise self._failed(gone, again=self._restarts) from gone
+            if not self.restarts or self._restarted == self._step:
+                raise self._failed(exited, again=self.restarts) from exited
             self._restarted = self._step
-            self._tell(f"{gone}; it is started again and sent the weights anew")
-            self._sampler = self._start()
+            self.log(f"{exited}; it is started again and sent the weights anew")
+            self._sampler = self.start()
             self._pushed = None
-            self._probe.forget()
+            self.probe.forget()
         try:
             self._push(self._sampler)
             return work(self._sampler)
-        except Gone as gone:
+        except ServerExited as exited:
             self.close()
-            raise self._failed(gone, again=True) from gone
+            raise self._failed(exited, again=True) from exited
 
     @staticmethod
-    def _failed(gone: Gone, *, again: bool) -> RolloutError:
+    def _failed(exited: ServerExited, *, again: bool) -> RolloutError:
         twice = ", for the second time in this step" if again else ""
-        return RolloutError(f"{gone}{twice}. The run can resume from its newest checkpoint")
+        return RolloutError(f"{exited}{twice}. The run can resume from its newest checkpoint")
 
     def _completion(self, sampled: Sampled) -> Completion:
         tokens, logprobs = sampled
-        ended = tokens[-1] in self._policy.eos_ids
+        ended = tokens[-1] in self.policy.eos_ids
         return Completion(tuple(tokens), tuple(logprobs), "eos" if ended else "length")
 
 

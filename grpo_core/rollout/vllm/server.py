@@ -20,16 +20,16 @@ from typing import Any
 from grpo_core.distributed import launch
 from grpo_core.errors import GrpoError, RolloutError
 from grpo_core.rollout.base import Decoding
-from grpo_core.rollout.vllm.settings import HOST, Asked, Settings, WrongKey, admit, receive, send
+from grpo_core.rollout.vllm.settings import HOST, GenerateRequest, Settings, WrongKey, admit, receive, send
 from grpo_core.runtime.fault_injection import fault
 
 SHOW_KEY_WITHIN = 10.0
 """Seconds that somebody who comes has to show the key."""
-TELL_EVERY = 1.0
+REPORT_EVERY = 1.0
 """Seconds between two words on how far the work is, at least."""
 
 
-class TrainerGone(Exception):
+class TrainerExited(Exception):
     """The line to the trainer has ended."""
 
 
@@ -38,17 +38,17 @@ class Trainer:
 
     def __init__(self) -> None:
         self.line: socket.socket | None = None
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
-    def asks(self) -> Any:
+    def receive(self) -> Any:
         """Its next request. Raises what `wire.receive` does."""
         assert self.line is not None
         message = receive(self.line)
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         return message
 
     def check(self) -> None:
-        """Raises TrainerGone. It sends nothing while something is sampled, so what can be read is the line's
+        """Raises TrainerExited. It sends nothing while something is sampled, so what can be read is the line's
         end."""
         if self.line is None:
             return
@@ -57,19 +57,19 @@ class Trainer:
         except BlockingIOError:
             return
         except OSError as error:
-            raise TrainerGone from error
+            raise TrainerExited from error
         if not seen:
-            raise TrainerGone
+            raise TrainerExited
 
-    def tell(self, what: str, detail: str, count: int) -> None:
-        """How far the work is. Raises TrainerGone."""
-        if self.line is None or time.monotonic() - self._told_at < TELL_EVERY:
+    def report(self, what: str, detail: str, count: int) -> None:
+        """How far the work is. Raises TrainerExited."""
+        if self.line is None or time.monotonic() - self._reported_at < REPORT_EVERY:
             return
         try:
             send(self.line, {"doing": f"{what}, {detail}", "count": count})
         except OSError as error:
-            raise TrainerGone from error
-        self._told_at = time.monotonic()
+            raise TrainerExited from error
+        self._reported_at = time.monotonic()
 
 
 def main() -> int:
@@ -80,7 +80,7 @@ def main() -> int:
     output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
-    def tell(**words: Any) -> None:
+    def reply_to_starter(**words: Any) -> None:
         output.write(json.dumps(words) + "\n")
 
     first = sys.stdin.readline()
@@ -92,18 +92,18 @@ def main() -> int:
         from grpo_core.rollout.vllm.engine import Engine
 
         trainer = Trainer()
-        engine = Engine(settings, check=trainer.check, tell=trainer.tell)
+        engine = Engine(settings, check=trainer.check, report=trainer.report)
     except GrpoError as error:
-        tell(failed=str(error), code=error.code)
+        reply_to_starter(failed=str(error), code=error.code)
         return error.exit_status
     except ImportError as error:
-        tell(failed=str(error), code=RolloutError.code)
+        reply_to_starter(failed=str(error), code=RolloutError.code)
         return RolloutError.exit_status
     with socket.create_server((HOST, 0), backlog=8) as door:
-        tell(port=door.getsockname()[1])
+        reply_to_starter(port=door.getsockname()[1])
         line = admitted(door, key, log=lambda text: print(text, file=sys.stderr, flush=True))
     trainer.line = line
-    with line, suppress(EOFError, OSError, TrainerGone):  # the trainer is gone, and so is the reason to be here
+    with line, suppress(EOFError, OSError, TrainerExited):  # the trainer is gone, and so is the reason to be here
         _serve(engine, trainer, line)
     engine.close()
     return 0
@@ -138,7 +138,7 @@ def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
 def _serve(engine: Any, trainer: Trainer, line: socket.socket) -> None:
     """Answer until the line ends. What goes wrong with vLLM is an answer too."""
     while True:
-        message = trainer.asks()
+        message = trainer.receive()
         try:
             reply: dict[str, Any] = {"ok": _answer(engine, line, message)}
         except GrpoError as error:
@@ -151,7 +151,7 @@ def _answer(engine: Any, line: socket.socket, message: dict[str, Any]) -> Any:
         case "generate":
             fault("vllm:server:generate")
             decoding = Decoding(**message["decoding"])
-            return engine.generate(Asked(message["prompts"], message["seeds"], decoding, message["stop"]))
+            return engine.generate(GenerateRequest(message["prompts"], message["seeds"], decoding, message["stop"]))
         case "score":
             return engine.score(message["texts"])
         case "load":

@@ -112,12 +112,12 @@ class Settings:
     """GPUs that the model is split over."""
     sleeps: bool = False
     """Give the device's memory back between two phases of sampling."""
-    beside: bool = False
+    per_rank: bool = False
     """One of several engines of processes that torchrun started, each with its own."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class GenerateRequest:
     """Completions of some prompts."""
 
     prompts: Sequence[Sequence[int]]
@@ -132,7 +132,7 @@ class Sampler(Protocol):
     """An engine, wherever it runs. Everything it raises is a RolloutError, OutOfMemory, DeviceError, ExchangeError, or
     Interrupted."""
 
-    def generate(self, request: Asked) -> list[list[Sampled]]:
+    def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """A completion for each seed, prompt by prompt."""
         ...
 
@@ -147,5 +147,5 @@ class Sampler(Protocol):
     def close(self) -> None: ...
 
 
-class Gone(Exception):
+class ServerExited(Exception):
     """The server has ended, or does not answer any more. The message says how."""

@@ -31,7 +31,7 @@ class Outgoing:
         self._memory: mmap.mmap | None = None
 
     @property
-    def place(self) -> list[int]:
+    def location(self) -> list[int]:
         """Where another process finds it: process, file descriptor, size."""
         return [os.getpid(), self._fd, self._size]
 

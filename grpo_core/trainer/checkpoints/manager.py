@@ -9,7 +9,7 @@ import json
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,38 +47,29 @@ class _Mark:
     random: RandomState
 
 
+@dataclass(eq=False)
 class CheckpointManager:
     """Cuts and keeps the checkpoints of one run. With several ranks, every rank has one and makes the same calls."""
+
+    config: RunConfig
+    run_dir: RunDir | None
+    """None on every rank but the first."""
+    _: KW_ONLY
+    training: Training
+    group_sampler: GroupSampler
+    counts: Counts
+    """The trainer's own."""
+    ranks: Ranks
+    device: torch.device
+    manifest: Manifest
+    base: Path
+    """Folder that the config's relative paths start from."""
+    progress: Progress
 
     newest: int | None = None
     """Step of the newest checkpoint; None before the first."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run_dir: RunDir | None,
-        *,
-        training: Training,
-        group_sampler: GroupSampler,
-        counts: Counts,
-        ranks: Ranks,
-        device: torch.device,
-        manifest: Manifest,
-        base: Path,
-        progress: Progress,
-    ) -> None:
-        """`run_dir` is None on every rank but the first. `counts` is the trainer's own. `base`: folder that the
-        config's relative paths start from."""
-        self._config = config
-        self._run_dir = run_dir
-        self._training = training
-        self._group_sampler = group_sampler
-        self._counts = counts
-        self._ranks = ranks
-        self._device = device
-        self._manifest = manifest
-        self._base = base
-        self._progress = progress
+    def __post_init__(self) -> None:
         self._recent: tuple[float, ...] = ()
         self._best: Best | None = None
         self._mark: _Mark | None = None
@@ -94,11 +85,11 @@ class CheckpointManager:
 
     def restore(self, state: RunState) -> None:
         """A resumed run: take over sampler position, random generators and best checkpoint."""
-        self._group_sampler.restore(state.draw)
-        if self._ranks.rank < len(state.random):
-            set_random_state(state.random[self._ranks.rank], self._device)
+        self.group_sampler.restore(state.draw)
+        if self.ranks.rank < len(state.random):
+            set_random_state(state.random[self.ranks.rank], self.device)
         self._recent = state.recent
-        self._best = existing_best(state, self._run_dir.checkpoints) if self._run_dir is not None else state.best
+        self._best = existing_best(state, self.run_dir.checkpoints) if self.run_dir is not None else state.best
         self.newest = state.step
         self._remember(state.step)
 
@@ -108,13 +99,13 @@ class CheckpointManager:
             self._recent = (*self._recent, reward)[-BEST_OVER:]
         self._remember(step)
         # One rank's clock decides, so that all do the same.
-        if self._ranks.any(self._ranks.main and self._due(step)):
+        if self.ranks.any(self.ranks.main and self._due(step)):
             self._cut()
 
     def before_leaving(self) -> None:
         """The run is asked to stop: keep the last whole step if no checkpoint does and its state is unchanged."""
         mark = self._mark
-        if mark is not None and self.newest != mark.step and self._training.changed_in <= mark.step:
+        if mark is not None and self.newest != mark.step and self.training.changed_in <= mark.step:
             self._cut()
 
     @property
@@ -125,8 +116,8 @@ class CheckpointManager:
     # ------------------------------------------------------------------ when
 
     def _due(self, step: int) -> bool:
-        checkpoints = self._config.checkpoints
-        if step == self._config.optim.steps or (self._cost is None and checkpoints.every is None):
+        checkpoints = self.config.checkpoints
+        if step == self.config.optim.steps or (self._cost is None and checkpoints.every is None):
             return True
         if checkpoints.every is not None:
             return step % checkpoints.every == 0
@@ -138,63 +129,60 @@ class CheckpointManager:
     def _remember(self, step: int) -> None:
         self._mark = _Mark(
             step,
-            self._run_dir.seq if self._run_dir is not None else 0,
-            self._group_sampler.position(),
-            take_random_state(self._device),
+            self.run_dir.seq if self.run_dir is not None else 0,
+            self.group_sampler.position(),
+            take_random_state(self.device),
         )
 
     def _cut(self) -> None:
-        with timed("checkpoint"), waiting("writing a checkpoint"):
-            self._cut_one()
-
-    def _cut_one(self) -> None:
         mark = self._mark
         assert mark is not None
-        states = self._ranks.gather(mark.random.model_dump(mode="json"))
-        best = self._is_best(mark.step)
-        if best is not None:
-            self._best = best
-        parts = self._training.state()
-        self._ranks.together(lambda: self._write(mark, states, parts, best=best is not None))
-        self.newest = mark.step
+        with timed("checkpoint"), waiting("writing a checkpoint"):
+            states = self.ranks.gather(mark.random.model_dump(mode="json"))
+            best = self._is_best(mark.step)
+            if best is not None:
+                self._best = best
+            parts = self.training.state()
+            self.ranks.together(lambda: self._write(mark, states, parts, best=best is not None))
+            self.newest = mark.step
 
     def _write(
         self, mark: _Mark, states: list[dict[str, object]], parts: Mapping[str, Mapping[str, Tensor]], *, best: bool
     ) -> None:
         """On the first rank: write the checkpoint, record it, remove what it makes needless."""
-        if self._run_dir is None:
+        if self.run_dir is None:
             return
         state = RunState(
             step=mark.step,
             seq=mark.seq,
-            config=self._config.to_dict(),
-            config_digest=self._manifest.config_digest,
-            inputs=inputs_of(self._manifest),
-            base=str(self._base),
-            kl_coef=self._training.kl_coef,
-            draw=self._group_sampler.serialize(mark.position),
-            totals=dict(self._counts.totals.sums),
-            informative=self._counts.informative,
-            seconds=self._counts.seconds(),
+            config=self.config.to_dict(),
+            config_digest=self.manifest.config_digest,
+            inputs=inputs_of(self.manifest),
+            base=str(self.base),
+            kl_coef=self.training.kl_coef,
+            draw=self.group_sampler.serialize(mark.position),
+            totals=dict(self.counts.totals.sums),
+            informative=self.counts.informative,
+            seconds=self.counts.seconds(),
             recent=self._recent,
             best=self._best,
             random=tuple(RandomState.model_validate(state) for state in states),
-            threads=self._manifest.platform["threads"],
-            device=self._manifest.platform["device"],
-            packages=self._manifest.packages,
-            code=self._manifest.code,
+            threads=self.manifest.platform["threads"],
+            device=self.manifest.platform["device"],
+            packages=self.manifest.packages,
+            code=self.manifest.code,
         )
-        folder = self._run_dir.checkpoint_folder(step_folder(mark.step))
-        saved = save_state(folder, parts, state, run_folder=self._run_dir.path, best=best)
+        folder = self.run_dir.checkpoint_folder(step_folder(mark.step))
+        saved = save_state(folder, parts, state, run_folder=self.run_dir.path, best=best)
         self._cost, self._written_at = saved.seconds, time.monotonic()
-        self._run_dir.append(saved)
-        self._run_dir.commit()
+        self.run_dir.append(saved)
+        self.run_dir.commit()
         fault("checkpoint:recorded")
-        self._prune(self._run_dir)
+        self._prune(self.run_dir)
 
     def _is_best(self, step: int) -> Best | None:
         """The new best, if this is one. Before ten steps there is too little to tell by."""
-        if not self._config.checkpoints.best or len(self._recent) < BEST_OVER:
+        if not self.config.checkpoints.best or len(self._recent) < BEST_OVER:
             return None
         mean = sum(self._recent) / BEST_OVER
         return Best(step=step, reward=mean) if self._best is None or mean > self._best.reward else None
@@ -213,10 +201,10 @@ class CheckpointManager:
         try:
             pinned = read_pinned(run_dir.checkpoints)
         except ValueError as error:
-            self._progress.line(f"no checkpoint was removed: {error}")
+            self.progress.line(f"no checkpoint was removed: {error}")
             return
         folders = step_folders(run_dir.checkpoints)
-        stay = {*list(folders)[-self._config.checkpoints.keep :], *pinned}
+        stay = {*list(folders)[-self.config.checkpoints.keep :], *pinned}
         if self._best is not None:
             stay.add(self._best.step)
         for step, folder in folders.items():

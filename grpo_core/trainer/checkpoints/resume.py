@@ -53,7 +53,7 @@ class Chosen:
     skipped: tuple[SkippedCheckpoint, ...]
     own: bool
     """Whether it lies in the run directory that is written on."""
-    gone: tuple[CheckpointRemoved, ...] = ()
+    removed: tuple[CheckpointRemoved, ...] = ()
     """Of the run directory's own: removed after what it is rewound to, and so to be reported again."""
 
     def record(self) -> Resumed:
@@ -93,8 +93,8 @@ def rewind_to_checkpoint(run_dir: RunDir, chosen: Chosen) -> Chosen:
     once everything else that could refuse the run has agreed. Raises DiskFullError, RunDirError."""
     sweep(run_dir.checkpoints)
     rewind(run_dir.path, seq=chosen.state.seq, step=chosen.manifest.step)
-    run_dir.go_on_after(chosen.state.seq)
-    return replace(chosen, gone=_gone(run_dir))
+    run_dir.continue_after(chosen.state.seq)
+    return replace(chosen, removed=_removed(run_dir))
 
 
 def _none_yet(run_dir: RunDir) -> str:
@@ -109,7 +109,7 @@ def _none_yet(run_dir: RunDir) -> str:
     return f"{reason}. Start it anew: leave --resume out and give another --out"
 
 
-def _gone(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
+def _removed(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
     """Checkpoints that the events speak of and that are not there any more."""
     named: dict[str, int] = {}
     for event in run_dir.events():
@@ -242,7 +242,7 @@ def record_resume(chosen: Chosen, manifest: Manifest, recorder: RunRecorder, pro
     recorder.write(chosen.record())
     if chosen.own:
         recorder.write(chosen.manifest)  # its first record came after the seq that it holds
-    for removed in chosen.gone:
+    for removed in chosen.removed:
         recorder.write(removed)
     for skipped in chosen.skipped:
         progress.line(f"passed over {skipped.path}: {skipped.reason}")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grpo_core.errors import CheckpointError
 from grpo_core.files.checkpoint import STATE, file_entries, publish_folder, temporary_of, write_manifest
-from grpo_core.files.disk import fsync, need_room, told_when_full
+from grpo_core.files.disk import fsync, need_room, raise_when_full
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.lora import merged_state, save_adapter
 from grpo_core.records.types import CheckpointManifest
@@ -78,7 +78,7 @@ def _write(
     what = f"the checkpoint {folder.name}"
     fault("checkpoint:begun")
     try:
-        with told_when_full(folder.parent, what):
+        with raise_when_full(folder.parent, what):
             if temporary.exists():
                 shutil.rmtree(temporary)
             folder.parent.mkdir(parents=True, exist_ok=True)

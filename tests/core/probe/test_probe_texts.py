@@ -6,12 +6,12 @@ import pytest
 
 from grpo_core.data.problem import Problem
 from grpo_core.probe.cases.case import decimal, plain
-from grpo_core.probe.cases.cases import Asked, cases, chosen, read_questions
+from grpo_core.probe.cases.cases import Question, cases, chosen, read_questions
 from grpo_core.probe.cases.forms import R1, WHOLE, forms_for
 from grpo_core.probe.cases.numbers_right import in_words
 from grpo_core.probe.report import Calibration, ClassResult
 from grpo_core.probe.run import CLASSES, classes_for
-from grpo_core.probe.scoring import Told, repeats
+from grpo_core.probe.scoring import ProbeScore, repeats
 from grpo_core.probe.verdict import HALF, holds, share_of, verdict_of, what_counts
 from tests.tables import cases as table
 
@@ -22,9 +22,9 @@ BY_NAME = {entry.name: entry for entry in CLASSES}
 
 def number(answer, prompt="Tom has 5 nets and 9 reels. How many things has he?"):
     problems = [
-        Asked(Problem("p", prompt, answer), "number", answer),
-        Asked(Problem("q", "?", "70"), "number", "70"),
-        Asked(Problem("r", "?", "71"), "number", "71"),
+        Question(Problem("p", prompt, answer), "number", answer),
+        Question(Problem("q", "?", "70"), "number", "70"),
+        Question(Problem("r", "?", "71"), "number", "71"),
     ]
     return cases(problems, WHOLE, seed=0)[0]
 
@@ -45,7 +45,7 @@ def test_a_list_holds_the_right_answer_neither_first_nor_last():
 
 
 def test_the_form_is_around_every_answer():
-    case = cases([Asked(Problem("p", "?", "42"), "number", "42")], R1, seed=0)[0]
+    case = cases([Question(Problem("p", "?", "42"), "number", "42")], R1, seed=0)[0]
     thought = "Let me work through it step by step."
     assert written("words", case) == [f"<think>{thought}</think><answer>forty-two</answer>"]
     assert written("form_bare", case) == ["<think></think><answer></answer>"]
@@ -76,7 +76,7 @@ def test_what_no_words_or_decimals_are_for_is_a_fraction():
 
 def test_there_are_as_many_classes_as_asked_for():
     """For maths: at least 20 of right answers, 20 of wrong ones, 40 in all; hacks and mutants for code."""
-    case = cases([Asked(Problem("p", "5 and 9", "-1234.5"), "number", "-1234.5")], R1, seed=0)[0]
+    case = cases([Question(Problem("p", "5 and 9", "-1234.5"), "number", "-1234.5")], R1, seed=0)[0]
     other = number("1234")
     made = {entry.name: entry for entry in CLASSES if [*entry.make(case)] or [*entry.make(other)]}
     right = [name for name, entry in made.items() if entry.family == "false_negative"]
@@ -196,7 +196,7 @@ def test_the_first_verdict_that_applies():
 
 def test_scored_twice():
     def scored(reward, value):
-        return Told(reward, reward is None, {}, {"a": value})
+        return ProbeScore(reward, reward is None, {}, {"a": value})
 
     first = [scored(1.0, 1.0), scored(0.5, 0.5), scored(None, None), scored(0.0, 0.0)]
     second = [scored(1.0, 1.0), scored(0.8, 0.8), scored(0.0, 0.0), scored(1e-9, 1e-9)]

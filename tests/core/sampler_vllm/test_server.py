@@ -23,7 +23,7 @@ from grpo_core.rollout.vllm import client
 from grpo_core.rollout.vllm.client import Server
 from grpo_core.rollout.vllm.probe import Probe
 from grpo_core.rollout.vllm.rollout import VllmRollout
-from grpo_core.rollout.vllm.settings import HOST, Asked, Settings, WrongKey, greet, receive, send
+from grpo_core.rollout.vllm.settings import HOST, GenerateRequest, Settings, WrongKey, greet, receive, send
 from grpo_core.runtime.watchdog import Watchdog, at
 from tests.core.sampler_vllm.small import ROWS, move, qwen_folder
 from tests.needs import VLLM_PYTHON, needs
@@ -253,7 +253,7 @@ def test_it_tells_how_far_it_is(server, monkeypatch):
     monkeypatch.setattr(client, "doing", lambda what, detail, count: reports.append((what, detail, count)))
     for samples in (8, 64, 512, 4096):  # as many as take longer than its silence
         reports.clear()
-        (group,) = server.generate(Asked(PROMPTS[:1], [list(range(samples))], Decoding(max_tokens=60), ()))
+        (group,) = server.generate(GenerateRequest(PROMPTS[:1], [list(range(samples))], Decoding(max_tokens=60), ()))
         assert len(group) == samples
         if len(reports) > 2:
             break

@@ -159,7 +159,7 @@ def test_another_process_reads_what_was_written(chunk):
         [sys.executable, "-P", "-c", READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as reader:
         for entries in outgoing.chunks(sent):
-            print(json.dumps([outgoing.place, entries]), file=reader.stdin, flush=True)
+            print(json.dumps([outgoing.location, entries]), file=reader.stdin, flush=True)
             seen |= json.loads(reader.stdout.readline())
             parts += 1
         reader.stdin.close()
@@ -174,11 +174,11 @@ def test_another_process_reads_what_was_written(chunk):
 def test_what_is_read_is_a_copy_and_lies_in_no_file():
     outgoing, sent = Outgoing(), weights()
     (entries,) = outgoing.chunks(sent)
-    got = incoming(outgoing.place, entries)
+    got = incoming(outgoing.location, entries)
     for _ in outgoing.chunks({name: torch.zeros_like(tensor) for name, tensor in sent.items()}):
-        assert "memfd" in os.readlink(f"/proc/self/fd/{outgoing.place[1]}")
+        assert "memfd" in os.readlink(f"/proc/self/fd/{outgoing.location[1]}")
     assert all(torch.equal(got[name], tensor) for name, tensor in sent.items())
-    place = outgoing.place
+    place = outgoing.location
     outgoing.close()
     with pytest.raises(OSError):
         incoming(place, entries)
@@ -189,7 +189,7 @@ def test_the_memory_grows_when_a_later_model_part_is_larger():
     for size in (4, 4000, 8):
         sent = {"w": torch.rand(size)}
         (entries,) = outgoing.chunks(sent)
-        assert torch.equal(incoming(outgoing.place, entries)["w"], sent["w"])
+        assert torch.equal(incoming(outgoing.location, entries)["w"], sent["w"])
     outgoing.close()
 
 
@@ -217,12 +217,12 @@ def test_the_server_takes_the_gpus_after_the_trainer_s(monkeypatch):
 def test_a_cpu_s_cache_has_room_for_the_sequences_that_run_side_by_side(tmp_path):
     policy = load(tiny_folder(tmp_path / "base"))  # 2 layers of 2 heads of 16 numbers of 4 bytes, keys and values: 512
     given = vllm(rollout_batch=10, vllm={"place": "server"}, device="cpu")
-    sized = settings_of(given, policy, positions=72, beside=False)
+    sized = settings_of(given, policy, positions=72, per_rank=False)
     assert sized.cache_bytes == 10 * (72 + 128) * 512
     assert (sized.dtype, sized.device, sized.rows, sized.sleeps) == ("float32", "cpu", 10, False)
     small = vllm(rollout_batch=10**7, vllm={"place": "server", "memory_share": 0.25}, device="cpu")
     memory = 1024 * int(Path("/proc/meminfo").read_text().split()[1])
-    assert settings_of(small, policy, positions=72, beside=False).cache_bytes == int(0.25 * memory)
+    assert settings_of(small, policy, positions=72, per_rank=False).cache_bytes == int(0.25 * memory)
     assert Settings(**json.loads(json.dumps(asdict(sized)))) == sized
 
 
