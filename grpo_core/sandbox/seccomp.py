@@ -66,7 +66,7 @@ DENIED_SHARED: dict[str, tuple[int | None, int]] = {
     "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
 }  # fmt: skip
-"""Denied besides where a box shares process numbers and the file tree with the machine."""
+"""Also denied where a box shares process numbers and the file tree with the machine."""
 OWN_PID = 0x7FFFFFF1
 """Stands in such a filter for the pid of the box's first process, which alone may be signalled by number."""
 _SIGNALS_TO_OWN = ((62, 129), (234, 131))  # kill, tgkill
@@ -86,7 +86,7 @@ Statement = tuple[int, int, int, int]
 def program(machine: str, *, shared: bool = False) -> bytes:
     """The filter as the bytes of an array of struct sock_filter. Raises KeyError for a machine that is not known.
 
-    `beside`: for a box that shares process numbers and the file tree with the machine; `OWN_PID` is to be replaced.
+    `shared`: for a box that shares process numbers and the file tree with the machine; `OWN_PID` is to be replaced.
     """
     column, arch = _MACHINES[machine]
     made: list[Statement] = [

@@ -2,6 +2,14 @@
 
 from grpo_core.config.presets.preset import Preset
 
+_BATCH_CLIP = {
+    "scale": "batch_std",
+    "loss": "clip",
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "aggregation": "token_mean",
+}
+
 RLOO = Preset(
     name="rloo",
     family="baseline",
@@ -57,11 +65,7 @@ REINFORCE_PP = Preset(
     settings={
         "algorithm": {
             "advantage": "reinforce_pp",
-            "scale": "batch_std",
-            "loss": "clip",
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "aggregation": "token_mean",
+            **_BATCH_CLIP,
             "kl": {"coef": 0.01, "estimator": "k1", "place": "reward"},
         },
         "optim": {"lr": 5e-7},
@@ -82,11 +86,7 @@ REINFORCE_PP_BASELINE = Preset(
         "sampling": {"group_size": 8},
         "algorithm": {
             "advantage": "reinforce_pp_baseline",
-            "scale": "batch_std",
-            "loss": "clip",
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "aggregation": "token_mean",
+            **_BATCH_CLIP,
             "kl": {"coef": 0.001, "estimator": "k2", "place": "loss"},
         },
         "optim": {"lr": 5e-7},
@@ -129,11 +129,7 @@ PPO = Preset(
     settings={
         "algorithm": {
             "advantage": "gae",
-            "scale": "batch_std",
-            "loss": "clip",
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "aggregation": "token_mean",
+            **_BATCH_CLIP,
             "inner_iterations": 4,
             "kl": {
                 "coef": 0.2,

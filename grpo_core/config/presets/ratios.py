@@ -4,6 +4,16 @@ from grpo_core.config.presets.preset import Preset
 
 _GSPO_CITATION = "Zheng et al. 2025, Group Sequence Policy Optimization"
 
+_GSPO_ALGORITHM = {
+    "advantage": "group",
+    "scale": "group_std",
+    "loss": "gspo",
+    "aggregation": "sequence_mean",
+    "clip_low": 3e-4,
+    "clip_high": 4e-4,
+    "kl": {"coef": 0.0},
+    "mini_batches": 4,
+}
 GSPO = Preset(
     name="gspo",
     family="ratio",
@@ -11,16 +21,7 @@ GSPO = Preset(
     paper="GSPO",
     citation=_GSPO_CITATION,
     settings={
-        "algorithm": {
-            "advantage": "group",
-            "scale": "group_std",
-            "loss": "gspo",
-            "aggregation": "sequence_mean",
-            "clip_low": 3e-4,
-            "clip_high": 4e-4,
-            "kl": {"coef": 0.0},
-            "mini_batches": 4,
-        },
+        "algorithm": _GSPO_ALGORITHM,
     },
     notes=(
         "Clip range and mini-batches: section 5.1. The range belongs to a geometric mean over tokens, which moves far "
@@ -35,16 +36,7 @@ GSPO_TOKEN = Preset(
     paper="GSPO-token",
     citation=_GSPO_CITATION,
     settings={
-        "algorithm": {
-            "advantage": "group",
-            "scale": "group_std",
-            "loss": "gspo_token",
-            "aggregation": "sequence_mean",
-            "clip_low": 3e-4,
-            "clip_high": 4e-4,
-            "kl": {"coef": 0.0},
-            "mini_batches": 4,
-        },
+        "algorithm": _GSPO_ALGORITHM | {"loss": "gspo_token"},
     },
     notes="With one advantage for a whole completion its gradient is GSPO's.",
 )

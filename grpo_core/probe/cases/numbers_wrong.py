@@ -78,19 +78,6 @@ def _other(number: Fraction, case: Case) -> str | None:
     return case.others[case.index % len(case.others)] if case.others else None
 
 
-def _words(number: Fraction, case: Case) -> str | None:
-    return in_words(number + 1)
-
-
-def _near(number: Fraction, case: Case) -> Fraction:
-    """Wrong in the third digit behind the point: what a loose tolerance lets through."""
-    return number + Fraction(1, 100)
-
-
-def _hidden(number: Fraction, case: Case) -> str:
-    return f"1{plain(abs(number))}7"
-
-
 WRONG_NUMBERS = (
     _of("plus_one", "one too many", lambda number, case: number + 1),
     _of("minus_one", "one too few", lambda number, case: number - 1),
@@ -108,15 +95,16 @@ WRONG_NUMBERS = (
     _of("squared", "squared", lambda number, case: number**2 if abs(number) < 10**6 else None),
     _of("reciprocal", "one over it", lambda number, case: 1 / number if number else None),
     _of("off_by_half", "off by a half", lambda number, case: number + Fraction(1, 2)),
-    _of("off_by_hundredth", "off by a hundredth", _near),
+    # Wrong in the third digit behind the point: what a loose tolerance lets through.
+    _of("off_by_hundredth", "off by a hundredth", lambda number, case: number + Fraction(1, 100)),
     _of("rounded", "rounded", _rounded),
     _of("zero", "zero", lambda number, case: Fraction(0)),
     _of("first_of_prompt", "the first number of the prompt", _from_prompt(last=False)),
     _of("last_of_prompt", "the last number of the prompt", _from_prompt(last=True)),
     _of("sum_of_prompt", "the sum of all numbers of the prompt", _sum_of_prompt),
     _of("other_answer", "the answer of another problem", _other),
-    _of("wrong_in_words", "a wrong number in words", _words),
-    _of("digits_inside", "the right digits inside a longer number", _hidden),
+    _of("wrong_in_words", "a wrong number in words", lambda number, case: in_words(number + 1)),
+    _of("digits_inside", "the right digits inside a longer number", lambda number, case: f"1{plain(abs(number))}7"),
     _of("not_a_number", "nan or an infinity", lambda number, case: case.turn(("nan", "inf", "-inf", "NaN"))),
     _of("huge", "a huge number", lambda number, case: case.turn(("1e308", "9" * 40, "1e999", "1" + "0" * 80))),
 )

@@ -33,7 +33,7 @@ def _literal(wire: Any, expected: Any) -> bool:
     if isinstance(expected, set | frozenset):
         return tag in ("s", "z") and _same_members(map(decode, items), expected)
     if isinstance(expected, dict):
-        return tag == "d" and _same_items(items, expected, lambda item, other: _literal(item, other), texts=False)
+        return tag == "d" and _same_items(items, expected, _literal, texts=False)
     if tag is not None and tag not in ("i", "f", "c", "b", "a", "D", "F"):
         return False
     value = decode(wire)
@@ -46,7 +46,7 @@ def _json(wire: Any, expected: Any, tolerance: float) -> bool:
         if tag == "r":
             return list(decode(wire)[: len(expected) + 1]) == expected
         if tag in ("s", "z"):
-            return len(items) == len(expected) and sorted(map(_plain, items)) == sorted(map(_plain_json, expected))
+            return len(items) == len(expected) and sorted(map(_plain, items)) == sorted(map(json.dumps, expected))
         if tag not in ("l", "t", "q", "g") or len(items) != len(expected):
             return False
         return all(_json(item, other, tolerance) for item, other in zip(items, expected, strict=True))
@@ -112,10 +112,6 @@ def _same_items(items: list[Any], expected: dict[Any, Any], same: Any, *, texts:
 def _plain(wire: Any) -> str:
     tag, items = _opened(wire)
     return json.dumps(wire) if tag is None else "[" + ", ".join(map(_plain, items)) + "]"
-
-
-def _plain_json(value: Any) -> str:
-    return json.dumps(value)
 
 
 def same_text(given: str, expected: str, *, compare: str, tolerance: float) -> bool:

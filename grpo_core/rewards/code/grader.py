@@ -13,6 +13,7 @@ from grpo_core.rewards.code.box import CodeBox, Ended
 from grpo_core.rewards.code.cases import CallCase, Case, Cases, InputCase, ProgramCase
 from grpo_core.rewards.code.compare import same_text, same_value, short_repr
 from grpo_core.rewards.code.inside_values import LARGEST, by_the_clock, encode, from_text
+from grpo_core.rewards.code.params import CodeParams
 
 _ROOM = 64 * 1024
 _TESTS_SECONDS = 2.0
@@ -20,17 +21,6 @@ _TESTS_SECONDS = 2.0
 
 Open = Callable[[str], CodeBox]
 """Gives a new box for code that imports what the text imports."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a case is judged by, out of the kind's parameters."""
-
-    seconds: float
-    compare: str
-    tolerance: float
-    hidden: bool
-    stop_early: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +34,8 @@ class Verdict:
 class SolutionJudge:
     """One solution, its box, and a second box once a case needs one."""
 
-    def __init__(self, open_box: Open, settings: Settings, cases: Cases, source: str, prelude: str) -> None:
-        self._open_box, self._settings, self._cases = open_box, settings, cases
+    def __init__(self, open_box: Open, params: CodeParams, cases: Cases, source: str, prelude: str) -> None:
+        self._open_box, self._params, self._cases = open_box, params, cases
         self._prelude = prelude
         self._source = f"{prelude}\n{source}" if prelude else source
         self._box_error = ""
@@ -64,7 +54,7 @@ class SolutionJudge:
                 passed += not failure
                 if failure and not first:
                     first = f"case {number} of {total}: {failure}" if total > 1 else failure
-                if failure and self._settings.stop_early:
+                if failure and self._params.pay == "all":
                     break
         return Verdict(passed, total, first)
 
@@ -82,7 +72,7 @@ class SolutionJudge:
         except UnicodeEncodeError:
             raise RewardError("the input of a case cannot be encoded as UTF-8") from None
         keep = 4 * len(case.output) + _ROOM
-        reply = box.order(do="input", source=self._source, seconds=self._settings.seconds, stdin=stdin, keep=keep)
+        reply = box.order(do="input", source=self._source, seconds=self._params.case_seconds, stdin=stdin, keep=keep)
         about = f"input {shown(case.stdin.strip())!r}"
         if ended := self._ended(reply, is_first):
             return f"{about}: {ended}"
@@ -91,7 +81,7 @@ class SolutionJudge:
             text = reply.out.decode()
         except UnicodeDecodeError:
             return f"{about}: printed what is no UTF-8"
-        if same_text(text, case.output, compare=self._settings.compare, tolerance=self._settings.tolerance):
+        if same_text(text, case.output, compare=self._params.compare, tolerance=self._params.tolerance):
             return ""
         return f"{about}: printed {shown(text.strip())!r}" + self._expected(repr(shown(case.output.strip())))
 
@@ -99,7 +89,7 @@ class SolutionJudge:
         reply = box.order(
             do="call",
             source=self._source,
-            seconds=self._settings.seconds,
+            seconds=self._params.case_seconds,
             name=case.name,
             args=case.args,
             kwargs=dict(case.kwargs),
@@ -118,12 +108,12 @@ class SolutionJudge:
             return f"{about}: {shown(str(value))}"
         if what != "ok":
             return f"{about}: gave {shown(str(value))}, which is no plain value"
-        if same_value(value, case.returns, literal=case.literal, tolerance=self._settings.tolerance):
+        if same_value(value, case.returns, literal=case.literal, tolerance=self._params.tolerance):
             return ""
         return f"{about}: gave {short_repr(value)}" + self._expected(shown(repr(case.returns)))
 
     def _program(self, case: ProgramCase, box: CodeBox, tests: CodeBox, *, is_first: bool) -> str:
-        seconds = self._settings.seconds
+        seconds = self._params.case_seconds
         loaded = box.order(do="serve", source=self._source, seconds=seconds)
         if isinstance(loaded, Ended):
             return self._ended(loaded, is_first) or f"the process ended while it was loaded (status {loaded.status})"
@@ -171,7 +161,7 @@ class SolutionJudge:
                 return (
                     where
                     + last_call
-                    + ("" if self._settings.hidden or not source_line else f"; the line is {shown(source_line)}")
+                    + ("" if self._params.hidden or not source_line else f"; the line is {shown(source_line)}")
                 )
         raise SandboxError("the tests' box gave no verdict")
 
@@ -185,10 +175,10 @@ class SolutionJudge:
             self._box_error = f"the solution's box had ended ({reply.error})"
         if reply.how == "exited" and reply.status == 0:
             return ""
-        return _how(reply, self._settings.seconds)
+        return _how(reply, self._params.case_seconds)
 
     def _expected(self, text: str) -> str:
-        return "" if self._settings.hidden else f"; expected {text}"
+        return "" if self._params.hidden else f"; expected {text}"
 
 
 def _how(ended: Ended, seconds: float) -> str:
@@ -210,12 +200,8 @@ def _how(ended: Ended, seconds: float) -> str:
 
 
 def _call_text(case: CallCase) -> str:
-    named = [f"{name}={short_repr(_wire(value))}" for name, value in case.kwargs.items()]
-    return f"{case.name}({', '.join([short_repr(_wire(value)) for value in case.args] + named)})"
-
-
-def _wire(value: Any) -> Any:
-    return encode(value)
+    named = [f"{name}={short_repr(encode(value))}" for name, value in case.kwargs.items()]
+    return f"{case.name}({', '.join([short_repr(encode(value)) for value in case.args] + named)})"
 
 
 def _message(text: bytes) -> list[Any]:

@@ -16,7 +16,7 @@ from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, ScoreRequest
 from grpo_core.rewards.code.box import CodeBox
 from grpo_core.rewards.code.cases import read_cases
-from grpo_core.rewards.code.grader import Settings, SolutionJudge
+from grpo_core.rewards.code.grader import SolutionJudge
 from grpo_core.rewards.code.params import CodeParams, extract_code
 from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.runtime.watchdog import doing
@@ -34,9 +34,6 @@ def open_scorer(params: CodeParams, context: Context) -> "CodeScorer":
 class CodeScorer:
     def __init__(self, params: CodeParams, context: Context, sandbox: Sandbox) -> None:
         self._params, self._context, self._sandbox = params, context, sandbox
-        self._settings = Settings(
-            params.case_seconds, params.compare, params.tolerance, params.hidden, stop_early=params.pay == "all"
-        )
         self._pool = ThreadPoolExecutor(context.limits.workers, thread_name_prefix="code")
         self._open: set[CodeBox] = set()
         self._lock = threading.Lock()
@@ -103,7 +100,7 @@ class CodeScorer:
             missing = {"fenced": "no closed block of Python between ```", "answer_tag": "no <answer>…</answer>"}
             why = missing.get(params.extract, "no text") if code is None else "the program is too long or no UTF-8"
             return ComponentScore(value=0.0, passed=False, detail=why)
-        verdict = SolutionJudge(self._box, self._settings, cases, code, prelude).judge()
+        verdict = SolutionJudge(self._box, params, cases, code, prelude).judge()
         share = verdict.passed / verdict.total
         value = share if params.pay == "share" else float(verdict.passed == verdict.total)
         count = f"{verdict.passed} of {verdict.total} cases passed"

@@ -72,11 +72,6 @@ class CodeParams(Params):
     """The detail beside a sample says which case failed and what the solution gave, not what was expected."""
 
 
-def columns(params: CodeParams) -> frozenset[str]:
-    """Fields that each problem must have beside prompt and answer."""
-    return frozenset({params.tests, params.prelude} - {"", "prompt", "answer"})
-
-
 def faults(params: CodeParams) -> Iterator[tuple[str, str]]:
     """(parameter, what is wrong) beyond what the types say."""
     if params.tests in ("prompt", "answer"):
@@ -96,5 +91,5 @@ SPEC = Kind(
     "sandbox",
     module="grpo_core.rewards.code.kind",
     check=faults,
-    columns=columns,
+    columns=lambda params: frozenset({params.tests, params.prelude} - {"", "prompt", "answer"}),
 )

@@ -5,7 +5,6 @@ sample in a process of its own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -43,10 +42,6 @@ def faults(params: GymParams) -> Iterator[tuple[str, str]]:
             yield "task", str(error)
 
 
-def columns(params: GymParams) -> frozenset[str]:
-    return frozenset({gym.META})
-
-
 def open_scorer(params: GymParams, context: Context) -> "GymScorer":
     return GymScorer(params, context)
 
@@ -57,16 +52,14 @@ class GymScorer:
     def __init__(self, params: GymParams, context: Context) -> None:
         gym.installed()
         self._params = params
-        limits = context.limits
         self._sessions = Sessions(
-            resources.files(__package__).joinpath("gym_inside.py").read_text(encoding="utf-8"),
+            "gym_inside.py",
+            context.limits,
             hello={"tasks": [] if params.task == AUTO else [params.task]},
             packages=(gym.PACKAGE,),
             memory_mb=params.memory_mb,
-            workers=limits.workers,
-            call_seconds=min(params.call_seconds or limits.deadline_seconds, limits.deadline_seconds),
+            call_seconds=params.call_seconds,
         )
-        self._sessions.open()
 
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         scores: list[ComponentScore | None] = [self._at_once(sample) for sample in samples]
@@ -123,5 +116,5 @@ SPEC = Kind(
     "the scorer of the reasoning-gym task that made the problem",
     "sandbox",
     check=faults,
-    columns=columns,
+    columns=lambda params: frozenset({gym.META}),
 )

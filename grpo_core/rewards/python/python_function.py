@@ -6,7 +6,6 @@ must not run what a model wrote (`exec`, `eval`): completions of one run share a
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError
@@ -49,10 +48,6 @@ def faults(params: PythonParams) -> Iterator[tuple[str, str]]:
         yield "columns", f"{name!r} is no further field of a problem: the sample always has it, as sample.{name}"
 
 
-def columns(params: PythonParams) -> frozenset[str]:
-    return frozenset(params.columns)
-
-
 def open_scorer(params: PythonParams, context: Context) -> "PythonScorer":
     return PythonScorer(params, context)
 
@@ -62,17 +57,15 @@ class PythonScorer:
 
     def __init__(self, params: PythonParams, context: Context) -> None:
         self._params = params
-        limits = context.limits
         self._sessions = Sessions(
-            resources.files(__package__).joinpath("python_inside.py").read_text(encoding="utf-8"),
+            "python_inside.py",
+            context.limits,
             hello={"source": params.source},
             packages=params.packages,
             files=[FILE],
             memory_mb=params.memory_mb,
-            workers=limits.workers,
-            call_seconds=min(params.call_seconds or limits.deadline_seconds, limits.deadline_seconds),
+            call_seconds=params.call_seconds,
         )
-        self._sessions.open()
 
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         answers = self._sessions.submit([self._request(sample) for sample in samples], check)
@@ -119,5 +112,5 @@ SPEC = Kind(
     "sandbox",
     steps=True,
     check=faults,
-    columns=columns,
+    columns=lambda params: frozenset(params.columns),
 )

@@ -33,11 +33,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
 from functools import cache
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pydantic import JsonValue
 
+from grpo_core.config.reward import RewardLimits
 from grpo_core.errors import ConfigError, RewardError, SandboxError
 from grpo_core.rewards.python.session_slot import OUTPUT_BYTES, TICK, Answer, Slot, Terms, below
 from grpo_core.runtime.watchdog import doing
@@ -56,39 +58,37 @@ class Sessions:
     def __init__(
         self,
         program: str,
+        reward_limits: RewardLimits,
         *,
         hello: Mapping[str, JsonValue],
-        packages: Sequence[str] = (),
+        packages: Sequence[str],
         files: Sequence[str] = (),
-        memory_mb: int = 512,
-        workers: int = 4,
-        call_seconds: float = 30.0,
-        sandbox: Sandbox | None = None,
+        memory_mb: int,
+        call_seconds: float | None,
     ) -> None:
-        """`files`: names of compiled sources whose lines may stand in a traceback. Raises ConfigError for a package
-        that is not installed, SandboxError where there is no sandbox."""
+        """`program`: name of a source file next to this one. `files`: names of compiled sources whose lines may stand
+        in a traceback. `call_seconds`: at most the limits' deadline, which None stands for. Opens a first box. Raises
+        ConfigError for a package that is not installed, SandboxError where no box can be had, and RewardError where
+        the program cannot be loaded in it."""
         self._packages = {name: _installed(name) for name in packages}
-        first = {"program": program, "hello": dict(hello), "files": list(files)}
+        text = resources.files(__package__).joinpath(program).read_text(encoding="utf-8")
+        first = {"program": text, "hello": dict(hello), "files": list(files)}
         limits = Limits(
             wall_seconds=math.inf,
             cpu_seconds=10**9,  # counted over the whole life of a box; each call has its deadline
             memory_bytes=memory_mb * 2**20,
             output_bytes=OUTPUT_BYTES,
         )
-        self._terms = Terms(
-            sandbox or shared_sandbox(),
-            limits,
-            tuple(packages),
-            json.dumps(first).encode(),
-            call_seconds,
-            threading.Event(),
-        )
-        self._workers = workers
+        deadline = reward_limits.deadline_seconds
+        call_seconds = min(call_seconds or deadline, deadline)
+        message = json.dumps(first).encode()
+        self._terms = Terms(shared_sandbox(), limits, tuple(packages), message, call_seconds, threading.Event())
+        self._workers = reward_limits.workers
         self._slots: list[Slot] = []
+        self._open()
 
-    def open(self) -> None:
-        """Load the program in a first box. Raises RewardError where it cannot be loaded, SandboxError where no box can
-        be had. Whatever ends it, also a wish to stop, leaves no box behind."""
+    def _open(self) -> None:
+        """Load the program in a first box. Whatever ends it, also a request to stop, leaves no box behind."""
         with ExitStack() as unless_loaded:
             unless_loaded.callback(self.close)
             answer = self._slot(0).loaded()

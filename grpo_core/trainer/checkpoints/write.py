@@ -99,13 +99,8 @@ def _write(
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write the checkpoint {folder}: {error}") from error
     finally:
-        _remove_after_failure(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)  # after a failure
     return manifest.model_copy(update={"seconds": time.perf_counter() - began})
-
-
-def _remove_after_failure(temporary: Path) -> None:
-    """Half a checkpoint is of no use, and on a full disk its room is needed."""
-    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _synced(path: Path) -> None:

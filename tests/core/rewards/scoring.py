@@ -109,10 +109,10 @@ def score_of_bad(make: Callable[..., Runner], statement: str, **params: Any) -> 
 
 def patient_with_rules(monkeypatch: pytest.MonkeyPatch, hangs: Callable[[str], bool]) -> None:
     """For rules in processes of their own; `hangs` says whether a completion is one that hangs."""
-    ask = pool._Child.send
+    send = pool._Child.send
 
     def patiently(self: Any, part: Any, samples: Any, deadline: float) -> None:
-        ask(self, part, samples, deadline if hangs(samples[self.place].completion) else PATIENCE)
+        send(self, part, samples, deadline if hangs(samples[self.index].completion) else PATIENCE)
 
     monkeypatch.setattr(pool._Child, "send", patiently)
 

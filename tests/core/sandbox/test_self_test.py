@@ -122,7 +122,7 @@ def answer(code, arch, number, *arguments):
 )
 def test_answers_each_call(machine, arch, beside, number, arguments, expected):
     numbers = [seccomp.OWN_PID if argument == "own" else argument for argument in arguments]
-    code = seccomp.program(machine, beside=bool(beside))
+    code = seccomp.program(machine, shared=bool(beside))
     assert answer(code, arch or ARCH[machine], number, *numbers) == ANSWERS[expected]
 
 
