@@ -5,7 +5,8 @@ platform shows it on the run's page. Anything else that escapes is a defect of o
 Each class carries a stable `code` that outcome records and the worker's retry rules use.
 """
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import ClassVar, Self
 
 
 class GrpoError(Exception):
@@ -24,6 +25,12 @@ class ConfigError(GrpoError):
     def __init__(self, message: str, problems: "tuple[FieldProblem, ...]" = ()) -> None:
         super().__init__(message)
         self.problems = problems
+
+    @classmethod
+    def listing(cls, what: str, problems: "Iterable[FieldProblem]") -> Self:
+        """`what`, and below it a line for each problem."""
+        problems = tuple(problems)
+        return cls("\n".join([f"{what}:", *(f"  {problem}" for problem in problems)]), problems)
 
 
 class FieldProblem:

@@ -119,6 +119,7 @@ def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, str, int | None] | Non
     """The reward, and where the config's problems are; the file may hold a whole config or its reward alone."""
     import yaml
 
+    from grpo_core.config.messages import validated
     from grpo_core.config.reward import RewardConfig
     from grpo_core.config.run import RunConfig
     from grpo_core.config.yaml_text import parse_yaml
@@ -134,22 +135,9 @@ def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, str, int | None] | Non
     if isinstance(content, dict) and content.keys() == {"reward"}:
         content = content["reward"]
     if isinstance(content, dict) and "components" in content:
-        return _checked(RewardConfig, content, path), None
+        return validated(RewardConfig, content, f"{path} is not a valid reward", prefix="reward"), None
     config = RunConfig.from_file(path)
     return config.reward, (path.resolve().parent / config.data.path, config.data.format, config.data.limit)
-
-
-def _checked(of: "type[RewardConfig]", content: dict[str, Any], path: Path) -> "RewardConfig":
-    from pydantic import ValidationError
-
-    from grpo_core.config.messages import field_problems
-
-    try:
-        return of.model_validate(content)
-    except ValidationError as error:
-        problems = tuple(field_problems(error, prefix="reward", model=of))
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(f"{path} is not a valid reward:\n{listed}", problems) from None
 
 
 def _problems(

@@ -2,11 +2,21 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from grpo_core.errors import FieldProblem
+from grpo_core.errors import ConfigError, FieldProblem
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validated(model: type[M], content: Any, what: str, *, prefix: str = "") -> M:
+    """The content as a model. Raises ConfigError that begins with `what` and lists every fault."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError.listing(what, field_problems(error, model=model, prefix=prefix)) from None
 
 
 def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: str = "") -> tuple[FieldProblem, ...]:

@@ -1,4 +1,4 @@
-"""One type for everything a run can be told: `RunConfig`.
+"""One type for everything a run can be given: `RunConfig`.
 
 Form, YAML, JSON, API and command line all meet here, losslessly. Loads no torch, so that the platform may check a
 config without it. A field's docstring stands beneath it and is what the form shows as help.
@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal, Self
 
 import rfc8785
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from grpo_core.config import presets
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.engine import EngineConfig as EngineConfig
 from grpo_core.config.evaluation import EvalConfig
-from grpo_core.config.messages import field_problems, model_at
+from grpo_core.config.messages import model_at, validated
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
 from grpo_core.config.reward import RewardConfig as RewardConfig
@@ -202,21 +202,12 @@ class RunConfig(Part):
             raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
         if isinstance(preset := data.get("preset"), str):
             data = presets.apply(preset, data, cls.default_at)
-        return cls._checked(data, source)
+        return validated(cls, data, f"{source} is not a valid run config")
 
     @classmethod
     def from_whole(cls, data: Any, *, source: str = "config") -> Self:
         """Read what `to_dict` gave, with no preset put under it. Raises ConfigError as `from_dict` does."""
-        return cls._checked(data, source)
-
-    @classmethod
-    def _checked(cls, data: Any, source: str) -> Self:
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            problems = field_problems(error, model=cls)
-            listed = "\n".join(f"  {problem}" for problem in problems)
-            raise ConfigError(f"{source} is not a valid run config:\n{listed}", problems) from None
+        return validated(cls, data, f"{source} is not a valid run config")
 
     @classmethod
     def from_text(cls, text: str, *, source: str = "config") -> Self:

@@ -1,4 +1,4 @@
-"""Files of one JSON object a line, read so that every fault is told with file, line, what was found and what was
+"""Files of one JSON object a line, read so that every fault names file, line, what was found and what was
 expected. Streamed: no line is held beyond its turn, and none is read further than its limit.
 """
 

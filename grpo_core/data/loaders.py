@@ -1,4 +1,4 @@
-"""Problems from files, one a line. A fault is told with file, line, what was found and what was expected.
+"""Problems from files, one a line. A fault names file, line, what was found and what was expected.
 
 Reading is streamed: the platform checks an upload with `scan_problems` without holding it in memory. Nothing is
 repaired or skipped silently; only blank lines are passed over.

@@ -98,7 +98,7 @@ class SuiteItem:
     cluster: str = ""
     """Items of one cluster ask the same thing in several ways; empty: a cluster of its own."""
     slice: str = ""
-    """Part of the suite that is also told apart."""
+    """Part of the suite that is also reported by itself."""
     attack: str = ""
     """Name of the transform that the prompt is dressed up by; empty: none, and nothing is said of attacks."""
     meta: dict[str, Any] = field(default_factory=dict)

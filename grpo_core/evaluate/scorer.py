@@ -86,5 +86,4 @@ def scorer(kind: str, params: Mapping[str, JsonValue]) -> Scorer:
             FieldProblem(problem.path.removeprefix(_COMPONENT), problem.message, problem.code)
             for problem in error.problems
         )
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(f"the settings of the scorer {kind} are not valid:\n{listed}", problems) from None
+        raise ConfigError.listing(f"the settings of the scorer {kind} are not valid", problems) from None

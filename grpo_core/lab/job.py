@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from grpo_core.config.messages import field_problems
+from grpo_core.config.messages import validated
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.yaml_text import parse_yaml
 from grpo_core.errors import ConfigError
@@ -120,12 +120,7 @@ OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions | Estimate
 
 def options_of(kind: LabKind, options: Any) -> Options:
     """The options of a job of this kind. Raises ConfigError with `options.<field>` for each fault."""
-    try:
-        return OPTIONS[kind].model_validate(options)
-    except ValidationError as error:
-        problems = field_problems(error, prefix="options", model=OPTIONS[kind])
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(f"the options of this job are not valid:\n{listed}", tuple(problems)) from None
+    return validated(OPTIONS[kind], options, "the options of this job are not valid", prefix="options")
 
 
 class JobData(Part):
@@ -183,12 +178,7 @@ class Job(Part):
             raise ConfigError(f"cannot read the job {path}: {error.strerror}") from None
         except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"{path} is neither YAML nor JSON: {error}") from None
-        try:
-            job = cls.model_validate(content)
-        except ValidationError as error:
-            problems = field_problems(error, model=cls)
-            listed = "\n".join(f"  {problem}" for problem in problems)
-            raise ConfigError(f"{path} is no valid job:\n{listed}", tuple(problems)) from None
+        job = validated(cls, content, f"{path} is no valid job")
         job.chosen()
         return job
 

@@ -19,11 +19,11 @@ MAX_RESULT_BYTES = 8 * 1024 * 1024
 _BINS = 20
 
 
-class _Told(BaseModel):
+class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
-class LabSample(_Told):
+class LabSample(_Body):
     """One answer and what it earned."""
 
     problem_id: str
@@ -45,7 +45,7 @@ class LabSample(_Told):
     """Prompt, answer, completion and what components said of it are not here, because the result was too large."""
 
 
-class NoSignal(_Told):
+class NoSignal(_Body):
     """Groups whose rewards are all equal, from which GRPO learns nothing."""
 
     groups: int
@@ -59,7 +59,7 @@ class NoSignal(_Told):
     """Groups with fewer than two rewards; not among `of`."""
 
 
-class Summary(_Told):
+class Summary(_Body):
     n: int
     mean: float | None
     std: float | None
@@ -68,20 +68,20 @@ class Summary(_Told):
     max: float | None
 
 
-class Histogram(_Told):
+class Histogram(_Body):
     edges: list[float]
     """One more than counts; the last bin holds its upper edge too."""
     counts: list[int]
 
 
-class Times(_Told):
+class Times(_Body):
     """Seconds of a component over one sample."""
 
     median: float
     p95: float
 
 
-class LabResult(_Told):
+class LabResult(_Body):
     """result.json of a job of the kinds try and sample."""
 
     model_config = ConfigDict(populate_by_name=True)

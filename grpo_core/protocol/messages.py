@@ -47,7 +47,7 @@ class NodeInfo(Message):
 
 class ClaimRequest(Message):
     run_id: int
-    """The run that the message told of: a hint. The platform answers with the run whose turn it is on this node."""
+    """The run that the message names: a hint. The platform answers with the run whose turn it is on this node."""
     claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     """Random, one for each claim: the same one again gets the same attempt, because the first answer was lost."""
     node: NodeInfo
@@ -186,7 +186,7 @@ class Refusal(Message):
 
 class JobClaim(Message):
     job_id: int
-    """The job that the message told of: a hint, as with runs."""
+    """The job that the message names: a hint, as with runs."""
     claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     """Random, one for each claim: the same one again gets the same job, because the first answer was lost."""
     node: NodeInfo

@@ -113,7 +113,7 @@ def _late_share(steps: Steps, name: Name, metric: str, limit: float, words: str)
     """The mean over the last fifth of the steps."""
     values = _series(steps, metric)
     if not values:
-        return _not_computed(name, limit, "no step told it")
+        return _not_computed(name, limit, "no step logged it")
     late = fmean(values[-_share(len(values), 5) :])
     return Flag(name, late > limit, late, limit, f"{format_percent(late)} {words} in the last fifth of the steps")
 
@@ -121,7 +121,7 @@ def _late_share(steps: Steps, name: Name, metric: str, limit: float, words: str)
 def _entropy(steps: Steps) -> Flag:
     values = _series(steps, "entropy")
     if len(values) < 2:
-        return _not_computed("entropy_collapse", MIN_ENTROPY_LEFT, "fewer than two steps told it")
+        return _not_computed("entropy_collapse", MIN_ENTROPY_LEFT, "fewer than two steps logged it")
     part = _share(len(values), 10)
     first, last = fmean(values[:part]), fmean(values[-part:])
     if first <= 0:
@@ -135,7 +135,7 @@ def _spike(steps: Steps, name: Name, metric: str, words: str) -> Flag:
     """The largest distance above the median, in median absolute deviations."""
     points = [(step, metrics[metric]) for step, metrics in steps if metric in metrics]
     if len(points) < _LEAST_FOR_A_SPIKE:
-        return _not_computed(name, MAX_MADS, f"fewer than {_LEAST_FOR_A_SPIKE} steps told it")
+        return _not_computed(name, MAX_MADS, f"fewer than {_LEAST_FOR_A_SPIKE} steps logged it")
     middle = median(value for _, value in points)
     spread = median(abs(value - middle) for _, value in points)
     if spread == 0:

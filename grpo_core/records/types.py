@@ -200,7 +200,7 @@ class EvalItem(Body):
     tokens: int
     detail: str = ""
     slice: str = ""
-    """Part of the suite that is also told apart: a language, a type of prompt, `attack:<name>`."""
+    """Part of the suite that is also reported by itself: a language, a type of prompt, `attack:<name>`."""
     cluster: str = ""
     """Items of one cluster ask the same thing in several ways, and are no independent evidence; empty: of its own."""
 

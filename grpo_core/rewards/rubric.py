@@ -60,8 +60,7 @@ class Rubric:
                 problems += [FieldProblem(f"{path}.{name}", fault) for name, fault in kind.check(part.params)]
             problems += _not_canonical(component.params, path)
         if problems:
-            listed = "\n".join(f"  {problem}" for problem in problems)
-            raise ConfigError(f"the reward's parameters are not valid:\n{listed}", tuple(problems))
+            raise ConfigError.listing("the reward's parameters are not valid", problems)
         self.parts = tuple(parts)
 
     @property

@@ -78,7 +78,7 @@ class Pool:
         free = [child for child in self._children if child.index is None]
         while waiting and (free or len(self._children) < self._workers):
             child = free.pop() if free else self._start()
-            child.take(waiting.popleft())
+            child.index = waiting.popleft()
             if child.ready:
                 child.send(part, samples, self._deadline)
 
@@ -138,9 +138,6 @@ class _Child:
         self.began = time.monotonic()
         self.until = self.began + START_SECONDS
         self._held = bytearray()
-
-    def take(self, index: int) -> None:
-        self.index = index
 
     def send(self, part: RubricPart, samples: Sequence[ScoreRequest], deadline: float) -> None:
         sample = samples[cast("int", self.index)]

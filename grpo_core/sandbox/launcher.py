@@ -1,6 +1,6 @@
 """First Python in a box: it sets the limits where the program cannot raise them, tells the outside that the box
 stands, and runs the program as `__main__`. Before the program starts, whatever goes wrong here is our trouble and is
-told as such over the channel, on which this text comes compiled (see `texts.BOOT`).
+reported as such over the channel, on which this text comes compiled (see `texts.BOOT`).
 
 Talk on the channel after that: "R" ready → length and marshalled setup (then 32 bytes of nonce, if held open) → "S"
 started, or "E" and why not.

@@ -56,7 +56,7 @@ DENIED: dict[str, tuple[int | None, int]] = {
 DENIED_SHARED: dict[str, tuple[int | None, int]] = {
     # the process group that ends a box
     "setpgid": (109, 154), "setsid": (112, 157),
-    # what Landlock does not look at: owners, modes and times of files, and being told of their use
+    # what Landlock does not look at: owners, modes and times of files, and notices of their use
     "chmod": (90, 0xFFFF), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, 0xFFFF),
     "fchown": (93, 55), "lchown": (94, 0xFFFF), "fchownat": (260, 54), "utime": (132, 0xFFFF), "utimes": (235, 0xFFFF),
     "futimesat": (261, 0xFFFF), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),

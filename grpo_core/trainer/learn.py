@@ -14,8 +14,8 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.trainer.groups import StepGroups, advantages_of, train_rows
 from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
-from grpo_core.training.base import Training
 from grpo_core.training.logprob_pass import CachedLogprobs
+from grpo_core.training.single import SingleTraining
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BeforeAdvantages:
 
 
 def learn(
-    kept: Sequence[SampledGroup], config: RunConfig, *, step: int, policy: LoadedModel, training: Training
+    kept: Sequence[SampledGroup], config: RunConfig, *, step: int, policy: LoadedModel, training: SingleTraining
 ) -> Learned:
     """Update the policy from the step's groups. Without a group the optimiser still steps, on a gradient of 0."""
     algorithm, coef = config.algorithm, training.kl_coef

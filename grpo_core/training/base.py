@@ -1,17 +1,12 @@
 """What a training engine takes and gives for one step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch import Tensor
 
 from grpo_core.algo.aggregation import RowFacts
-
-if TYPE_CHECKING:
-    from grpo_core.training.logprob_pass import CachedLogprobs
 
 
 def products(kind: str, device: torch.device) -> AbstractContextManager[object]:
@@ -49,50 +44,6 @@ class UpdateResult:
     """Of the completions that it learned from: those that were left out, or cannot change anything, are not in it."""
     masked: dict[int, str] = field(default_factory=dict)
     """Place of a row that the update left out, and why (a records.MaskCause)."""
-
-
-class Training(Protocol):
-    """Something that improves the policy from one sampled batch."""
-
-    @property
-    def changed_in(self) -> int:
-        """Newest step whose update has moved weights, if only in part."""
-        ...
-
-    @property
-    def kl_coef(self) -> float:
-        """β as it stands now; the adaptive controller moves it."""
-        ...
-
-    def whole(self) -> AbstractContextManager[None]:
-        """Within it the policy's model holds the newest weights whole, on every rank, so that anything may sample from
-        it or save it. Every rank enters and leaves it. Never entered twice, nor around `update`."""
-        ...
-
-    def measure(self, rows: Sequence[TrainRow]) -> "CachedLogprobs":
-        """Old and reference log-probabilities and values of all rows, on every rank; the next update uses them."""
-        ...
-
-    def update(
-        self, rows: Sequence[TrainRow], *, step: int, returns: Sequence[Sequence[float]] | None = None
-    ) -> UpdateResult:
-        """μ × mini-batches optimiser updates on `rows`. `returns`: what the critic should have predicted at each token.
-        Raises TrainingError on a number that is none."""
-        ...
-
-    def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
-        """Let the adaptive controller answer this step's divergence."""
-        ...
-
-    def state(self) -> dict[str, dict[str, Tensor]]:
-        """All tensors that training needs to continue between two steps, by what they belong to, whole. Every rank
-        calls it; the first one's answer is written. To be written before the next step."""
-        ...
-
-    def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
-        """Take over what `state` gave after `step` steps, whichever engine gave it. Raises CheckpointError when it is
-        of another model."""
-        ...
 
 
 # Which rows an update works on, where and in what portions. Depends on rows and config only, so every rank makes the

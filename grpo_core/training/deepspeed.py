@@ -105,7 +105,7 @@ class DeepSpeedWeights:
     def finish(self, max_norm: float) -> float:
         """See `TrainableWeights`. Scaled down is in `step`, to the norm in the config."""
         assert self._left == 0, "an update without its last pass has no gradient yet"
-        assert max_norm == self._max_norm, "DeepSpeed was told another limit"
+        assert max_norm == self._max_norm, "DeepSpeed was given another limit"
         return self._norm()
 
     def step(self) -> None:

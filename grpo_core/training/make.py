@@ -5,7 +5,6 @@ from collections.abc import Callable
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
-from grpo_core.training.base import Training
 from grpo_core.training.critic import Critic
 from grpo_core.training.single import SingleTraining
 from grpo_core.training.trainable import TrainableWeights
@@ -19,7 +18,7 @@ def make_training(
     critic: Critic | None,
     ranks: Ranks,
     check: Callable[[], None],
-) -> Training:
+) -> SingleTraining:
     """What learns, on all ranks together. `check` may raise Interrupted before a micro-batch; it does so only where a
     rank may stop alone. Raises ConfigError."""
     weights: TrainableWeights | None = None

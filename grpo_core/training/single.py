@@ -107,14 +107,15 @@ class SingleTraining:
         return self._kl_coef
 
     def whole(self) -> AbstractContextManager[None]:
-        """See `base.Training`."""
+        """Within it the policy's model holds the newest weights whole, on every rank, so that anything may sample from
+        it or save it. Every rank enters and leaves it. Never entered twice, nor around `update`."""
         return self._trained.whole()
 
     # ------------------------------------------------------------------ into a checkpoint and back
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """All tensors that training needs to continue between two steps, by what they belong to. They are the live
-        ones: to be written before the next step."""
+        """All tensors that training needs to continue between two steps, by what they belong to, whole. Every rank
+        calls it; the first one's answer is written. They are the live ones: to be written before the next step."""
         parts = {"policy": self._trained.exact(), "policy-optimizer": self._trained.moments()}
         if self._critic is not None:
             parts |= {"critic": self._critic.trained.exact(), "critic-optimizer": self._critic.trained.moments()}
@@ -123,7 +124,8 @@ class SingleTraining:
         return parts
 
     def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
-        """Take over what `state` gave after `step` steps. Raises CheckpointError when it is of another model."""
+        """Take over what `state` gave after `step` steps, whichever weights gave it. Raises CheckpointError when it is
+        of another model."""
         needed = ["policy", "policy-optimizer"]
         if self._critic is not None:
             needed += ["critic", "critic-optimizer"]
@@ -164,7 +166,8 @@ class SingleTraining:
     def update(
         self, rows: Sequence[TrainRow], *, step: int, returns: Sequence[Sequence[float]] | None = None
     ) -> UpdateResult:
-        """See `base.Training`. `returns`: what the critic should have predicted at each token, row by row."""
+        """μ × mini-batches optimiser updates on `rows`. `returns`: what the critic should have predicted at each token,
+        row by row. Raises TrainingError on a number that is none."""
         algorithm, ranks = self._config.algorithm, self._ranks
         skip = self._config.engine.skip_zero_advantage and algorithm.zero_advantage_is_inert
         cut = mini_batches(rows, algorithm.mini_batches)

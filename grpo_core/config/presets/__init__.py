@@ -1,6 +1,6 @@
 """Papers' settings by name, and how one is put under the settings that a person gave.
 
-A preset holds only what its paper states and this trainer can be told; what the paper does besides stands in `notes`.
+A preset holds only what its paper states and this trainer can be set to; what the paper does besides stands in `notes`.
 Loads no torch.
 """
 

@@ -22,7 +22,7 @@ Files = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a set's files are read, and what its items are judged by unless told otherwise."""
+    """How a set's files are read, and what its items are judged by unless the caller says otherwise."""
 
     title: str
     help: str

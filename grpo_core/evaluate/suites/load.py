@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from grpo_core.config import builtin_suites
 from grpo_core.config.evaluation import SuiteConfig
-from grpo_core.config.messages import field_problems
+from grpo_core.config.messages import validated
 from grpo_core.data.fingerprint import file_sha256
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.item import SuiteItem
@@ -92,12 +90,7 @@ def described(settings: Any, *, source: str, path: str) -> SuiteConfig:
     """The suite with its items at `path` and these settings, read from `source`. Raises ConfigError."""
     if not isinstance(settings, dict):
         raise ConfigError(f"{source} must hold an object with name, category and scorer")
-    try:
-        return SuiteConfig.model_validate({**settings, "path": path})
-    except ValidationError as error:
-        problems = field_problems(error, model=SuiteConfig)
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ConfigError(f"{source} does not describe a suite:\n{listed}", problems) from None
+    return validated(SuiteConfig, {**settings, "path": path}, f"{source} does not describe a suite")
 
 
 def settings_file(items: Path) -> Path:

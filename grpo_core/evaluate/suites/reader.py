@@ -1,4 +1,4 @@
-"""Reads files of suite items, one JSON object a line, strictly: a fault is told with file, line, what was found and
+"""Reads files of suite items, one JSON object a line, strictly: a fault names file, line, what was found and
 what was expected. Streamed, so that the platform checks an upload without holding it. Loads no torch.
 
 Fields: `id`, `prompt`, `target`, and where they apply `choices`, `functions`, `cluster`, `slice`, `attack`. Any other

@@ -19,7 +19,7 @@ from grpo_core.rewards.base import Kind, Params, ScoreRequest, inside_tag
 from grpo_core.rewards.kinds.language_words import LANGUAGES, WORDS
 
 LEAST_FUNCTION_WORDS = 5
-"""With fewer of them in a text, its language is told by its script alone."""
+"""With fewer of them in a text, only its script decides its language."""
 
 _NAMES = {"CJK": "Han"}  # as people call the script
 _NOT_PROSE = re.compile(

@@ -86,13 +86,7 @@ class Server:
 
     def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
-        words = {
-            "prompts": request.prompts,
-            "seeds": request.seeds,
-            "decoding": asdict(request.decoding),
-            "stop": request.stop,
-        }
-        groups = self._ask("generate", **words)
+        groups = self._ask("generate", **asdict(request))
         return [[(tokens, logprobs) for tokens, logprobs in group] for group in groups]
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -31,7 +31,7 @@ from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.sampled import Position
 from grpo_core.trainer.sampling import GroupSampler
-from grpo_core.training.base import Training
+from grpo_core.training.single import SingleTraining
 
 BEST_OVER = 10
 """Steps whose mean reward decides which checkpoint is the best."""
@@ -55,7 +55,7 @@ class CheckpointManager:
     run_dir: RunDir | None
     """None on every rank but the first."""
     _: KW_ONLY
-    training: Training
+    training: SingleTraining
     group_sampler: GroupSampler
     counts: Counts
     """The trainer's own."""

@@ -59,15 +59,7 @@ def _serialize_group(group: SampledGroup, indices: dict[int, int]) -> PendingGro
         place=indices[id(group.prompted)],
         sampled_at=group.sampled_at,
         completions=tuple(
-            PendingCompletion(
-                tokens=completion.tokens,
-                logprobs=completion.logprobs,
-                finish=completion.finish,
-                entropy=completion.entropy,
-                text=text,
-                reward=score.reward,
-                components=score.components,
-            )
+            PendingCompletion(**vars(completion), text=text, reward=score.reward, components=score.components)
             for completion, text, score in zip(group.completions, group.texts, group.scores, strict=True)
         ),
     )

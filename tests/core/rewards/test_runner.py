@@ -56,7 +56,7 @@ def test_a_failed_component_decides_the_reward_and_keeps_its_reason(monkeypatch,
         return ComponentScore.model_construct(value=given)
 
     monkeypatch.setattr(exact, "score", score)
-    monkeypatch.setitem(KINDS, "exact", replace(KINDS["exact"], params=Params))
+    monkeypatch.setitem(KINDS, "exact", replace(KINDS["exact"], params=Params, module=exact.__name__))
     for on_error, reward in (("mask", None), ("zero", 0)):
         both = Runner(rubric_of({"kind": "exact"}, {"kind": "r1_format"}, on_error=on_error))
         scored = both.score_one(PROBLEM, "<think>a</think><answer>b</answer>")
