@@ -25,7 +25,7 @@ from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import views as review
-from cohort.web.runs import actions, again, list_rows, page, queue, series
+from cohort.web.runs import actions, list_rows, page, queue, retry, series
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
@@ -48,13 +48,19 @@ _nodes = [
     path("<int:node_id>/rotate/", nodes.node_rotate, name="node_rotate"),
     path("<int:node_id>/revoke/", nodes.node_revoke, name="node_revoke"),
 ]
-_audit = [
-    path("", audit.entries, name="audit_list"),
-    path("entries.jsonl", audit.entries_jsonl, name="audit_jsonl"),
-    path("entries.csv", audit.entries_csv, name="audit_csv"),
-    path("<int:entry_id>/entry.json", audit.entry_body, name="audit_entry"),
-    path("<int:entry_id>/proof", audit.entry_proof, name="audit_proof"),
-]
+
+
+def _entries(listed: str, prefix: str) -> list[URLPattern]:
+    """Entries of the log, a project's or the server's own."""
+    return [
+        path("", audit.entries, name=listed),
+        path("entries.jsonl", audit.entries_jsonl, name=f"{prefix}_jsonl"),
+        path("entries.csv", audit.entries_csv, name=f"{prefix}_csv"),
+        path("<int:entry_id>/entry.json", audit.entry_body, name=f"{prefix}_entry"),
+        path("<int:entry_id>/proof", audit.entry_proof, name=f"{prefix}_proof"),
+    ]
+
+
 _runs = [
     path("runs/", list_rows.run_list, name="run_list"),
     path("runs/new/", form.run_new, name="run_new"),
@@ -74,8 +80,8 @@ _runs = [
     path("runs/<int:run_id>/cancel/", actions.run_cancel, name="run_cancel"),
     path("runs/<int:run_id>/pause/", actions.run_pause, name="run_pause"),
     path("runs/<int:run_id>/resume/", actions.run_resume, name="run_resume"),
-    path("runs/<int:run_id>/retry/", again.run_retry, name="run_retry"),
-    path("runs/<int:run_id>/extend/", again.run_extend, name="run_extend"),
+    path("runs/<int:run_id>/retry/", retry.run_retry, name="run_retry"),
+    path("runs/<int:run_id>/extend/", retry.run_extend, name="run_extend"),
     path("runs/<int:run_id>/priority/", actions.run_priority, name="run_priority"),
     path("runs/<int:run_id>/checkpoints/<int:checkpoint_id>/pin/", actions.checkpoint_pin, name="checkpoint_pin"),
     path("queue/", queue.queue, name="queue"),
@@ -137,22 +143,18 @@ _records = [
     path("retention/", traces.retention, name="retention"),
 ]
 # The signed heads of the log are open to anyone; only the server's own entries are not.
-_log = [
+_log: list[URLPattern | URLResolver] = [
     path("", audit.log_page, name="log_page"),
     path("checkpoint", audit.log_checkpoint, name="log_checkpoint"),
     path("checkpoints", audit.log_checkpoints, name="log_checkpoints"),
     path("keys.json", audit.log_keys, name="log_keys"),
-    path("server/", audit.entries, name="log_server"),
-    path("server/entries.jsonl", audit.entries_jsonl, name="log_server_jsonl"),
-    path("server/entries.csv", audit.entries_csv, name="log_server_csv"),
-    path("server/<int:entry_id>/entry.json", audit.entry_body, name="log_server_entry"),
-    path("server/<int:entry_id>/proof", audit.entry_proof, name="log_server_proof"),
+    path("server/", include(_entries("log_server", "log_server"))),
 ]
 
 _project: list[URLPattern | URLResolver] = [
     *_accounts,
     path("nodes/", include(_nodes)),
-    path("audit/", include(_audit)),
+    path("audit/", include(_entries("audit_list", "audit"))),
     *_runs,
     *_catalog,
     *_lab,

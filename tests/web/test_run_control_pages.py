@@ -167,7 +167,7 @@ def test_a_paused_run_goes_on_where_it_was_to(trained: Run, chosen: str, goes_on
     checkpoint = trained.checkpoints.get(step=4) if chosen == "4" else None
     put_in(trained, "paused", resume_from=checkpoint, from_start=chosen == "start")
     header = header_of(trained)
-    assert header.goes_on.startswith(goes_on)
+    assert header.resumes_at.startswith(goes_on)
     assert header.polls, "somebody else may resume it"
 
 
@@ -178,7 +178,7 @@ def test_queued_again_says_why_when_and_from_where(viewer: Client, trained: Run)
     with freeze(due - timedelta(seconds=24)):
         header = header_of(trained)
         page = page_of(viewer, trained)
-    assert (header.again, header.goes_on, header.until_due) == (True, "from step 6", timedelta(seconds=24))
+    assert (header.again, header.resumes_at, header.until_due) == (True, "from step 6", timedelta(seconds=24))
     assert f'datetime="{due.isoformat()[:19]}' in page
     text = words(page)
     for part in ("Queued again, try 2 of 5", "node-a was lost", "24 s", "from step 6"):
@@ -194,7 +194,7 @@ def test_the_header_shows_from_where_moves_and_stalls(viewer: Client, maker: Mak
     Attempt.objects.filter(pk=second.pk).update(resumed_step=4, **beats)
     Node.objects.update(draining="move")
     header, text = header_of(trained), words(page_of(viewer, trained))
-    assert (header.went_on, header.moving_on, header.stalled) == ("from step 4", True, False)
+    assert (header.resumed, header.moving_on, header.stalled) == ("from step 4", True, False)
     assert header.seconds_left == 2.0 * (120 - 4)
     for part in ("attempt 2 on node-a, from step 4", "node-a is being emptied"):
         assert part in text

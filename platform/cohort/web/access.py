@@ -13,8 +13,10 @@ from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve, reverse
+from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRedirect
 
 from cohort.accounts.models import Membership, Project, Role, User, reaches
@@ -35,6 +37,9 @@ MAX_STATEMENT_BYTES = 15 * 1024 * 1024
 """Far more than a statement may hold: a text that is too long comes back in its form, with the reason."""
 OVERHEAD_BYTES = 1024 * 1024
 """What an upload's other fields and separators may take."""
+
+form_page = require_http_methods(["GET", "HEAD", "POST"])
+"""Decorator for a view of a page with a form, which is sent to the same address."""
 
 WORKERS = "/api/worker/"  # has limits of its own, per call
 
@@ -96,13 +101,19 @@ OVERRIDES_FLAGS: Final = Role.OPERATOR
 accepts a risk on behalf of the run, as its operator answers for it. Reviewers record their objections."""
 
 
+def redirect_to(request: HttpRequest, name: str, *args: Any) -> HttpResponse:
+    """To the page with this name, also from a form that htmx sent."""
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponseClientRedirect(reverse(name, args=args))
+    return redirect(name, *args)
+
+
 def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER) -> Project:
     """The project, when the person belongs to it with at least this role."""
     if not request.user.is_authenticated:
         raise Http404
-    membership = Membership.objects.filter(project__slug=slug, user=request.user).select_related("project").first()
-    if membership is None:
-        raise Http404
+    members = Membership.objects.select_related("project")
+    membership = get_object_or_404(members, project__slug=slug, user=request.user)
     if not reaches(membership.role, at_least):
         raise PermissionDenied(
             f"This needs the role {at_least.value}; yours in {membership.project.name} is {membership.role}. "
@@ -121,17 +132,11 @@ def may(request: HttpRequest, project: Project, at_least: Role) -> bool:
 
 def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
     project = project_for(request, slug, at_least=at_least)
-    run = (
-        Run.objects.filter(project=project, pk=run_id)
-        .select_related(
-            *("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"),
-            *("cloned_from", "resume_from"),
-        )
-        .first()
+    runs = Run.objects.select_related(
+        *("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"),
+        *("cloned_from", "resume_from"),
     )
-    if run is None:
-        raise Http404
-    return run
+    return get_object_or_404(runs, project=project, pk=run_id)
 
 
 def keeps_nodes(user: User) -> bool:

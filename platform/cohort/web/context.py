@@ -3,11 +3,11 @@
 Lazy: a partial that shows no frame costs no query. A person who is not a member gets no trace of the project here.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 
 from cohort.accounts.models import Membership, Project, Role, reaches
@@ -15,20 +15,6 @@ from cohort.nodes.services import nodes_here
 from cohort.runs.models import Run, RunState
 
 LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINING, RunState.SEALING)
-
-
-@dataclass(frozen=True)
-class Link:
-    label: str
-    href: str
-    current: bool
-    count_of: str = ""
-
-
-@dataclass(frozen=True)
-class LinkGroup:
-    title: str
-    links: list[Link]
 
 
 _GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
@@ -92,18 +78,15 @@ class Frame:
         return [membership.project for membership in self.memberships if membership.project != self.project]
 
     @cached_property
-    def groups(self) -> list[LinkGroup]:
+    def groups(self) -> list[dict[str, Any]]:
         if self.project is None:
             return []
-        slug, path = self.project.slug, self._request.path
-        groups = []
-        for title, entries in _GROUPS:
-            links = []
-            for label, name, count_of in entries:
-                href = reverse(name, args=[slug])
-                links.append(Link(label, href, path.startswith(href), count_of))
-            groups.append(LinkGroup(title, links))
-        return groups
+        return [{"title": title, "links": [self._link(*entry) for entry in entries]} for title, entries in _GROUPS]
+
+    def _link(self, label: str, name: str, count_of: str) -> dict[str, Any]:
+        assert self.project is not None
+        href = reverse(name, args=[self.project.slug])
+        return {"label": label, "href": href, "current": self._request.path.startswith(href), "count_of": count_of}
 
     @cached_property
     def live_runs(self) -> int:
@@ -118,6 +101,24 @@ class Frame:
     def nodes(self) -> int:
         """Machines that are here."""
         return nodes_here().count()
+
+
+def query_without(request: HttpRequest, *names: str) -> str:
+    """The query of the page's address, without these parameters."""
+    query = request.GET.copy()
+    for name in names:
+        query.pop(name, None)
+    return query.urlencode()
+
+
+def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str, Any]) -> HttpResponse:
+    """The page by the template `whole`. With `v`, the version that the browser shows: 204 when `page` of the context
+    has that version still, else what is polled of it, by the template `part`."""
+    if "v" not in request.GET:
+        return render(request, whole, context)
+    if request.GET["v"] == context["page"].version:
+        return HttpResponse(status=204)
+    return render(request, part, context)
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:

@@ -5,10 +5,10 @@ FieldProblem names the field that it belongs to.
 """
 
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from django import forms
@@ -20,8 +20,10 @@ from pydantic_core import to_jsonable_python
 
 from grpo_core.config.messages import field_problems
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
+from grpo_core.errors import FieldProblem
 from grpo_core.specs.fields import CODE, LONG
 
+T = TypeVar("T")
 Kind = Literal["integer", "number", "text", "long", "code", "switch", "choice", "checks", "lines", "yaml"]
 MAX_CHARS = 200_000
 _ROWS = {"lines": 2, "yaml": 4, "long": 5, "code": 18}
@@ -167,6 +169,38 @@ class ModelField(forms.Field):
         if faults := self.spec.faults(read):
             raise ValidationError(faults)
         return read
+
+
+class ServiceForm(forms.Form):
+    """A form for the arguments of one service; what the service refuses becomes the form's errors."""
+
+    def call(self, service: Callable[..., T], **arguments: Any) -> T | None:
+        """What the service returns; None where it raised ValidationError."""
+        try:
+            return service(**arguments)
+        except ValidationError as error:
+            self.take(error)
+        return None
+
+    def take(self, error: ValidationError) -> None:
+        """Add each error to the field of the same name; else to the whole form."""
+        if not hasattr(error, "error_dict"):
+            self.add_error(None, error)
+            return
+        for name, faults in error.error_dict.items():
+            self.add_error(name if name in self.fields else None, faults)
+
+    def add_problem(self, problem: FieldProblem, path: Sequence[str]) -> None:
+        """Add a problem to the field that its path, below this form, begins with; else to the whole form, in full."""
+        if path and path[0] in self.fields:
+            self.add_error(path[0], ": ".join(filter(None, [".".join(path[1:]), problem.message])))
+        else:
+            self.add_error(None, str(problem))
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the page that shows it."""
+        return 422 if self.errors else 200
 
 
 def leaves(model: type[BaseModel], *, whole: Collection[str] = (), prefix: str = "") -> Iterator[FieldSpec]:

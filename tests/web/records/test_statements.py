@@ -135,7 +135,7 @@ def test_what_is_too_long_comes_back_and_nothing_is_lost(client: Client, place: 
     page = response.content.decode()
     assert response.status_code == 422
     assert long.strip() in page
-    form = next(item.form for item in response.context["items"] if item.state.question.field == "reward.domain")
+    form = next(item["form"] for item in response.context["items"] if item["state"].question.field == "reward.domain")
     assert (form["chosen"].value(), form["audience"].value()) == (["code", "science"], "downstream")
     assert '<details class="statement" id="reward-domain" open>' in page
     assert client.post(place, {**sent, "text": "x" * 17_000_000}).status_code == 413, "so much is not read"

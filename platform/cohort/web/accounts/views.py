@@ -15,12 +15,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse_lazy
 from django.utils.text import slugify
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts import services
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import person_named
-from cohort.web.access import project_for
+from cohort.web.access import form_page, project_for
+from cohort.web.fields import ServiceForm
 
 # Addresses that are words of the URLconf, or would read as if they were.
 RESERVED_SLUGS = {"new", "api", "static", "login", "logout"}
@@ -37,7 +38,7 @@ class LoginForm(AuthenticationForm):
         self.fields["username"].label = "Name"
 
 
-class ProjectForm(forms.Form):
+class ProjectForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What people call the project.")
     slug = forms.SlugField(
         max_length=60,
@@ -61,7 +62,7 @@ class ProjectForm(forms.Form):
         return cleaned
 
 
-class MemberForm(forms.Form):
+class MemberForm(ServiceForm):
     username = forms.CharField(max_length=150, label="Name", help_text="The name they sign in with.")
     role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
 
@@ -74,10 +75,6 @@ class MemberForm(forms.Form):
                 "with `cohort user`."
             )
         return user
-
-
-class RoleForm(forms.Form):
-    role = forms.ChoiceField(choices=Role.choices)
 
 
 def person(request: HttpRequest) -> User:
@@ -99,21 +96,16 @@ def project_list(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/projects.html", {"memberships": services.projects_of(person(request))})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def project_new(request: HttpRequest) -> HttpResponse:
     """Anyone signed in may open a project, and becomes its admin."""
     form = ProjectForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        try:
-            project = services.project_create(
-                slug=form.cleaned_data["slug"], name=form.cleaned_data["name"], owner=person(request)
-            )
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
+        project = form.call(services.project_create, owner=person(request), **form.cleaned_data)
+        if project:
             messages.success(request, f"Project {project.name} made. You are its admin.")
             return redirect("project_home", project.slug)
-    return render(request, "accounts/project_new.html", {"form": form}, status=422 if form.errors else 200)
+    return render(request, "accounts/project_new.html", {"form": form}, status=form.status)
 
 
 @require_safe
@@ -128,47 +120,39 @@ def project_counts(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "partials/_counts.html")
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def member_list(request: HttpRequest, slug: str) -> HttpResponse:
     """Everyone in the project may see its members; an admin adds one."""
-    at_least = Role.ADMIN if request.method == "POST" else Role.VIEWER
-    project = project_for(request, slug, at_least=at_least)
+    project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
     form = MemberForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        user = form.cleaned_data["username"]
-        try:
-            membership = services.membership_add(
-                project=project, actor=person(request), user=user, role=form.cleaned_data["role"]
-            )
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
+        user, role = form.cleaned_data["username"], form.cleaned_data["role"]
+        if membership := form.call(
+            services.membership_add, project=project, actor=person(request), user=user, role=role
+        ):
             messages.success(request, f"{user.username} is {membership.role} in {project.name}.")
             return redirect("member_list", slug)
     context = {"project": project, "members": services.members_of(project), "form": form, "roles": Role.choices}
-    return render(request, "accounts/members.html", context, status=422 if form.errors else 200)
+    return render(request, "accounts/members.html", context, status=form.status)
 
 
 @require_POST
 def member_role(request: HttpRequest, slug: str, membership_id: int) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.ADMIN)
     membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
-    form = RoleForm(request.POST)
-    if not form.is_valid():
-        messages.error(request, f"Nothing was changed: the role must be one of {', '.join(Role.values)}.")
-        return redirect("member_list", slug)
+    role = request.POST.get("role", "")
     try:
-        services.membership_set(
-            project=project, actor=person(request), user=membership.user, role=form.cleaned_data["role"]
-        )
+        if role not in Role.values:
+            raise ValidationError(f"Nothing was changed: the role must be one of {', '.join(Role.values)}.")
+        services.membership_set(project=project, actor=person(request), user=membership.user, role=role)
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
     else:
-        messages.success(request, f"{membership.user.username} is now {form.cleaned_data['role']}.")
+        messages.success(request, f"{membership.user.username} is now {role}.")
     return redirect("member_list", slug)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def member_remove(request: HttpRequest, slug: str, membership_id: int) -> HttpResponse:
     """Asks first; only the answer removes."""
     project = project_for(request, slug, at_least=Role.ADMIN)

@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from cohort.records.after_seal.rules import Decision, SignRole
 from cohort.records.after_seal.services import SEVERITIES, SHORT_CHARS, TEXT_CHARS
 from cohort.records.models import RecordEntry
+from cohort.web.fields import ServiceForm
 
 _MOST = f"At most {TEXT_CHARS:,} characters."
 
@@ -28,7 +29,7 @@ def _line(label: str, help_text: str) -> forms.CharField:
     return forms.CharField(label=label, help_text=f"{help_text} At most {SHORT_CHARS} characters.")
 
 
-class LifeForm(forms.Form):
+class LifeForm(ServiceForm):
     """With a field for the entry of the same kind that it corrects, where there is one to correct."""
 
     def __init__(self, *args: Any, correctable: Sequence[RecordEntry] = (), **kwargs: Any) -> None:

@@ -17,7 +17,6 @@ from cohort.web.after_seal import forms
 
 @dataclass(frozen=True)
 class Action:
-    kind: EntryKind
     title: str
     help: str
     at_least: Role
@@ -30,7 +29,6 @@ class Action:
 
 ACTIONS = {
     "sign_off": Action(
-        kind=EntryKind.SIGN_OFF,
         title="Sign off",
         help="approve or reject, as operator or as independent reviewer",
         at_least=Role.REVIEWER,
@@ -40,7 +38,6 @@ ACTIONS = {
         done="Your sign-off is written down.",
     ),
     "incident": Action(
-        kind=EntryKind.INCIDENT,
         title="Report an incident",
         help="something went wrong with the model",
         at_least=Role.REVIEWER,
@@ -50,7 +47,6 @@ ACTIONS = {
         done="The incident is written down.",
     ),
     "feedback": Action(
-        kind=EntryKind.FEEDBACK,
         title="Add feedback",
         help="what somebody said of the model",
         at_least=Role.REVIEWER,
@@ -60,7 +56,6 @@ ACTIONS = {
         done="The feedback is written down.",
     ),
     "monitoring": Action(
-        kind=EntryKind.MONITORING,
         title="Add a monitoring note",
         help="what watching it in use has shown",
         at_least=Role.OPERATOR,
@@ -70,7 +65,6 @@ ACTIONS = {
         done="The monitoring note is written down.",
     ),
     "override": Action(
-        kind=EntryKind.OVERRIDE,
         title="Override a flag",
         help="why what a monitor raised does not stand",
         at_least=OVERRIDES_FLAGS,
@@ -80,7 +74,6 @@ ACTIONS = {
         done="The override is written down.",
     ),
     "revoke": Action(
-        kind=EntryKind.REVOKED,
         title="Revoke this record",
         help="nobody may rely on it any more; cannot be undone",
         at_least=Role.ADMIN,
@@ -118,9 +111,7 @@ def offers(
     """What `user`, whose role in the project is `role`, may add. `sent`: an action and what was typed for it."""
     offered = []
     for name, action in ACTIONS.items():
-        if not reaches(role, action.at_least):
-            continue
-        if name == "revoke" and standing.revocation is not None:
+        if not reaches(role, action.at_least) or (name == "revoke" and standing.revocation is not None):
             continue
         data = sent[1] if sent is not None and sent[0] == name else None
         given: dict[str, Any] = {"data": data, "auto_id": f"life-{name}-%s"}
@@ -133,7 +124,7 @@ def offers(
             signed = any(entry.by_id == user.pk for entry in standing.signed)
             given |= {"roles": roles, "signed": signed}
         elif name != "revoke":
-            given["correctable"] = _correctable(entries, action.kind)
+            given["correctable"] = _correctable(entries, EntryKind(name))
         flags = _flags(record) if name == "override" else ()
         form = action.form(**given)
         offered.append(Offer(name, action, form, why, open=data is not None, danger=name == "revoke", flags=flags))

@@ -4,25 +4,24 @@ public record itself shows. A wrong token, an ended one and one that cannot be a
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import transaction
-from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
-from django.utils.http import parse_etags
 from django.views.decorators.http import require_safe
 
 from cohort.audit import services as audit
 from cohort.audit.entries import MOST, WITHIN, many
-from cohort.base import artifacts
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import Standing, standing_of
 from cohort.records.after_seal.services import public_record
 from cohort.records.document_view import DocumentView, Row, view_document
 from cohort.records.models import Audience, Card, Record
 from cohort.web.after_seal.timeline import entries_of
+from cohort.web.cards.views import card_response
 
 
 def _open(view: Callable[[HttpRequest, Record], HttpResponseBase]) -> Callable[[HttpRequest, str], HttpResponseBase]:
@@ -52,29 +51,17 @@ def public_card_page(request: HttpRequest, record: Record) -> HttpResponse:
 
 @_open
 def public_card_download(request: HttpRequest, record: Record) -> HttpResponseBase:
-    card = Card.objects.filter(record=record, audience=Audience.PUBLIC).order_by("-issue").first()
+    card = _public_card(record)
     if card is None:
         return HttpResponse(render_to_string("after_seal/public_none.html"), status=404)
-    etag = f'"{card.sha256}"'
-    response: HttpResponseBase
-    if {etag, "*"} & set(parse_etags(request.headers.get("If-None-Match", ""))):
-        response = HttpResponseNotModified()
-    else:
-        name = f"card-{record.seal[:16]}.zip"
-        response = FileResponse(
-            artifacts.open_read(card.artifact), as_attachment=True, filename=name, content_type="application/zip"
-        )
-        response["Content-Length"] = str(card.size)
-        if request.method == "GET":
-            _logged(record, card)
-    response["ETag"] = etag
-    response["Cache-Control"] = "private, no-cache"
-    return response
+    return card_response(request, card, f"card-{record.seal[:16]}.zip", partial(_log, request, record, card))
 
 
 @transaction.atomic
-def _logged(record: Record, card: Card) -> None:
+def _log(request: HttpRequest, record: Record, card: Card) -> None:
     """Who has the address may download without end; the log must not grow with it."""
+    if request.method != "GET":
+        return
     subject = f"record:{record.pk}"
     if many(MOST, kind="card_downloaded", subject=subject, actor="anonymous"):
         if not many(1, kind="card_downloads_flooded", subject=subject):
@@ -113,17 +100,16 @@ class PublicPage:
 def public_page(record: Record) -> PublicPage:
     whole = view_document(redact(json.loads(record.document), Audience.PUBLIC))
     blocks = tuple(replace(block, rows=tuple(row for row in block.rows if not row.withheld)) for block in whole.blocks)
+    newest = Record.objects.filter(run=record.run_id).defer("document").order_by("-end", "-version").first()
     return PublicPage(
         record=record,
         shown=replace(whole, blocks=tuple(block for block in blocks if block.rows)),
         withheld=tuple(row for block in whole.blocks for row in block.rows if row.withheld),
         standing=standing_of(entries_of([record.pk])),
-        later=_later(record),
-        card=Card.objects.filter(record=record, audience=Audience.PUBLIC).order_by("-issue").first(),
+        later=newest if newest is not None and newest.pk != record.pk else None,
+        card=_public_card(record),
     )
 
 
-def _later(record: Record) -> Record | None:
-    of_run = Record.objects.filter(run=record.run_id).defer("document")
-    newest = of_run.order_by("-end", "-version").first()
-    return newest if newest is not None and newest.pk != record.pk else None
+def _public_card(record: Record) -> Card | None:
+    return Card.objects.filter(record=record, audience=Audience.PUBLIC).order_by("-issue").first()

@@ -103,8 +103,8 @@ def _facts(entry: RecordEntry) -> tuple[tuple[str, str], ...]:
 def _issued(record: Record) -> list[Item]:
     """That the record was sealed, and that cards of it were issued again."""
     cards = list(Card.objects.filter(record=record).order_by("issued_at", "pk"))
-    places = {card.log_index for card in cards if card.log_index is not None}
-    logged = dict(AuditLeaf.objects.filter(idx__in=places).values_list("idx", "entry_id"))
+    indices = {card.log_index for card in cards if card.log_index is not None}
+    logged: dict[int | None, int] = dict(AuditLeaf.objects.filter(idx__in=indices).values_list("idx", "entry_id"))
     which = f"version {record.version}" if record.version > 1 else "the record"
     first = next((logged.get(card.log_index) for card in cards if card.issue == 1 and card.log_index is not None), None)
     return [
@@ -116,7 +116,7 @@ def _issued(record: Record) -> list[Item]:
                 "",
                 sign="↻",
                 text=card.reason,
-                log=logged.get(card.log_index) if card.log_index is not None else None,
+                log=logged.get(card.log_index),
             )
             for card in cards
             if card.issue > 1
@@ -137,12 +137,7 @@ def _links(record: Record, logged: dict[str, int]) -> list[Item]:
 def _logged(record: Record) -> dict[str, int]:
     """`public_link_made 3` → the id of that entry of the audit log."""
     rows = AuditEntry.objects.filter(subject=f"record:{record.pk}", kind__in=["public_link_made", "public_link_ended"])
-    return {f"{row.kind} {_data(row)['link']}": row.pk for row in rows}
-
-
-def _data(row: AuditEntry) -> dict[str, object]:
-    data: dict[str, object] = json.loads(bytes(row.body))["data"] or {}
-    return data
+    return {f"{row.kind} {json.loads(bytes(row.body))['data']['link']}": row.pk for row in rows}
 
 
 @dataclass(frozen=True)

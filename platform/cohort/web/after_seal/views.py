@@ -5,19 +5,19 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_POST
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.records.after_seal import services
 from cohort.records.models import Record
-from cohort.web.access import run_for
+from cohort.web.access import form_page, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.offers import ACTIONS, Offer
 from cohort.web.after_seal.timeline import life_of
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
     """A form that is refused comes back here, with all that was typed in it."""
     record = _record(request, slug, run_id, end, at_least=Role.VIEWER)
@@ -66,8 +66,7 @@ def _record(request: HttpRequest, slug: str, run_id: int, end: int, *, at_least:
     run = run_for(request, slug, run_id, at_least=at_least)
     records = Record.objects.filter(run=run, end=end).defer("document").order_by("-version")
     if "version" in request.GET:
-        version = natural(request.GET["version"])
-        records = records.filter(version=version) if version is not None else records.none()
+        records = records.filter(version=natural(request.GET["version"]) or 0)
     record = records.first()
     if record is None:
         raise Http404("there is no such record")
@@ -80,15 +79,7 @@ def _added(request: HttpRequest, record: Record, offer: Offer) -> bool:
     form, action = offer.form, offer.action
     if form is None or not form.is_valid():
         return False
-    try:
-        action.service(record=record, actor=person(request), **form.given())
-    except ValidationError as error:
-        for name, faults in _by_field(error).items():
-            form.add_error(name if name in form.fields else None, faults)
-        return False
-    messages.success(request, action.done)
-    return True
-
-
-def _by_field(error: ValidationError) -> dict[str, list[str]]:
-    return error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+    form.call(action.service, record=record, actor=person(request), **form.given())
+    if not form.errors:
+        messages.success(request, action.done)
+    return not form.errors

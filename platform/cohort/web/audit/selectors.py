@@ -171,8 +171,12 @@ def _csv(cells: tuple[Any, ...]) -> str:
 def _cell(value: Any) -> Any:
     if value is None or isinstance(value, int):
         return "" if value is None else value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return plain_cell(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def plain_cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe before it; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 # ---------------------------------------------------------------------- the log itself

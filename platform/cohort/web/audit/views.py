@@ -21,6 +21,7 @@ from cohort.web.access import project_for
 from cohort.web.accounts.views import person
 from cohort.web.audit import selectors
 from cohort.web.audit.selectors import downloaded
+from cohort.web.context import query_without
 
 FEED = 200
 """Checkpoints on one page of the feed."""
@@ -116,8 +117,6 @@ def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
     scope = _scope(request, slug)
     filters = selectors.Filters(request.GET)
     page = selectors.page(filters.entries(scope.slug), before=natural(request.GET.get("before")))
-    query = request.GET.copy()
-    query.pop("before", None)
     context = {
         "project": scope.project,
         "filters": filters,
@@ -125,7 +124,7 @@ def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
         "kinds": selectors.kinds(scope.slug),
         "pushes": selectors.pushes() if scope.project is None else [],
         "here": scope.url(""),
-        "asked": query.urlencode(),
+        "asked": query_without(request, "before"),
         "exports": {form: scope.url(f"_{form}") for form in ("jsonl", "csv")},
         "rows": [(row, scope.url("_entry", row.entry.pk), scope.url("_proof", row.entry.pk)) for row in page.rows],
     }

@@ -1,14 +1,15 @@
 """Cards to take away, the checker, and asking for a further version of a record. Fetch, authorise, call, render."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseNotModified
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.cache import patch_cache_control
 from django.utils.http import parse_etags
 from django.views.decorators.http import require_POST, require_safe
 
@@ -110,27 +111,30 @@ def card_download(
     if not artifacts.exists(card.artifact):
         context = {"project": run.project, "run": run, "card": card, "newest": card.record.card(card.audience)}
         return render(request, "cards/card_gone.html", context, status=410)
+    log = partial(
+        downloaded,
+        request,
+        kind="card_downloaded",
+        subject=f"record:{card.record_id}",
+        project=run.project,
+        data={"audience": card.audience, "issue": card.issue, "sha256": card.sha256},
+    )
+    return card_response(request, card, _file_name(run, card), log)
+
+
+def card_response(request: HttpRequest, card: Card, filename: str, log: Callable[[], None]) -> HttpResponseBase:
+    """The card as a file, logged by `log`; 304 to who has it already."""
     etag = f'"{card.sha256}"'
     response: HttpResponseBase
     if {etag, "*"} & set(parse_etags(request.headers.get("If-None-Match", ""))):
         response = HttpResponseNotModified()
     else:
-        downloaded(
-            request,
-            kind="card_downloaded",
-            subject=f"record:{card.record_id}",
-            project=run.project,
-            data={"audience": card.audience, "issue": card.issue, "sha256": card.sha256},
-        )
-        response = FileResponse(
-            artifacts.open_read(card.artifact),
-            as_attachment=True,
-            filename=_file_name(run, card),
-            content_type="application/zip",
-        )
+        log()
+        content = artifacts.open_read(card.artifact)
+        response = FileResponse(content, as_attachment=True, filename=filename, content_type="application/zip")
         response["Content-Length"] = str(card.size)
     response["ETag"] = etag
-    patch_cache_control(response, private=True, no_cache=True)
+    response["Cache-Control"] = "private, no-cache"
     return response
 
 

@@ -1,12 +1,10 @@
 """Forms of the catalog: what people type, turned into the arguments of one service each."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 
-from grpo_core.errors import FieldProblem
+from cohort.web.fields import ServiceForm
 
 _FORMATS = [
     ("jsonl", "jsonl: objects with prompt and answer"),
@@ -14,25 +12,7 @@ _FORMATS = [
 ]
 
 
-class CatalogForm(forms.Form):
-    """Takes over a service's validation errors: each at the field of the same name."""
-
-    def take(self, error: ValidationError) -> None:
-        if not hasattr(error, "error_dict"):
-            self.add_error(None, error)
-            return
-        for field, faults in error.error_dict.items():
-            self.add_error(field if field in self.fields else None, faults)
-
-    def add_problem(self, problem: FieldProblem, path: Sequence[str]) -> None:
-        """Add a problem to the field that its path, below this form, begins with; else to the whole form, in full."""
-        if path and path[0] in self.fields:
-            self.add_error(path[0], ": ".join(filter(None, [".".join(path[1:]), problem.message])))
-        else:
-            self.add_error(None, str(problem))
-
-
-class BaseModelForm(CatalogForm):
+class BaseModelForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What the run form lists it as, such as Qwen2.5-0.5B.")
     path = forms.CharField(
         max_length=300,
@@ -48,7 +28,7 @@ class BaseModelForm(CatalogForm):
     )
 
 
-class DatasetForm(CatalogForm):
+class DatasetForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What the run form lists it as.")
     format = forms.ChoiceField(choices=_FORMATS, help_text="How each line is read.")
     file = forms.FileField(
@@ -79,13 +59,14 @@ class DatasetForm(CatalogForm):
             self.add_error("file", "Choose a file or paste lines, one of the two.")
         return cleaned
 
-    def chunks(self) -> Iterator[bytes]:
-        file = self.cleaned_data["file"]
-        if file is None:
-            yield self.cleaned_data["lines"].encode()
-        else:
-            yield from file.chunks()
-
-    def file_name(self) -> str:
-        file = self.cleaned_data["file"]
-        return "The pasted text" if file is None else str(file.name)
+    def arguments(self) -> dict[str, Any]:
+        """Of `catalog.services.dataset_create`, without project and actor."""
+        given = self.cleaned_data
+        file = given["file"]
+        chunks = [given["lines"].encode()] if file is None else file.chunks()
+        file_name = "The pasted text" if file is None else str(file.name)
+        return {
+            **{name: given[name] for name in ("name", "format", "source")},
+            "chunks": chunks,
+            "file_name": file_name,
+        }

@@ -136,7 +136,3 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
 )
-
-
-def example(example_id: str) -> Example | None:
-    return next((entry for entry in EXAMPLES if entry.id == example_id), None)

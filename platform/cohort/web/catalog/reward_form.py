@@ -13,8 +13,7 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from cohort.catalog.services import SpecInvalid
-from cohort.web.catalog.forms import CatalogForm
-from cohort.web.fields import FieldSpec, field_spec
+from cohort.web.fields import FieldSpec, ServiceForm, field_spec
 from grpo_core.config.reward import RewardComponent, RewardLimits
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.python.python_check import SourceFault, check_source
@@ -90,7 +89,7 @@ _ON_ERROR = [
 LIMITS = ("deadline_seconds", "retries", "workers")
 
 
-class VerifierForm(CatalogForm):
+class VerifierForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What the run form lists it as, such as r1-format + numeric.")
     description = forms.CharField(
         required=False, widget=forms.TextInput(), help_text="What it pays for and what it cannot see."
@@ -118,7 +117,7 @@ class VerifierForm(CatalogForm):
         )
 
 
-class ComponentForm(CatalogForm):
+class ComponentForm(ServiceForm):
     kind = forms.ChoiceField(choices=kind_choices)
     name = forms.CharField(max_length=40, help_text="Small letters, digits, _; names a metric.")
     weight = field_spec(RewardComponent, "weight").form_field(required=True, help_text="Factor in the sum.")

@@ -64,30 +64,20 @@ class ParamShown:
     """Of a text of several lines; else empty."""
 
 
-@dataclass(frozen=True)
-class ComponentShown:
-    name: str
-    kind: str
-    weight: float
-    place: str
-    params: tuple[ParamShown, ...]
-    sources: tuple[ParamShown, ...]
-
-
-def components_shown(version: VerifierVersion) -> list[ComponentShown]:
-    """What a version pays for, program text apart from other parameters."""
+def components_shown(version: VerifierVersion) -> list[dict[str, Any]]:
+    """What a version pays for, program text (`sources`) apart from other parameters."""
     components = []
     for component in version.spec["components"]:
         shown = [_shown(component["kind"], name, value) for name, value in component.get("params", {}).items()]
         components.append(
-            ComponentShown(
-                name=component["name"],
-                kind=component["kind"],
-                weight=component.get("weight", 1.0),
-                place=place_of(component["kind"]),
-                params=tuple(param for param in shown if not param.lines),
-                sources=tuple(param for param in shown if param.lines),
-            )
+            {
+                "name": component["name"],
+                "kind": component["kind"],
+                "weight": component.get("weight", 1.0),
+                "place": place_of(component["kind"]),
+                "params": [param for param in shown if not param.lines],
+                "sources": [param for param in shown if param.lines],
+            }
         )
     return components
 
@@ -164,15 +154,15 @@ def source_lines(before: str, after: str) -> Iterator[SourceLine]:
     """The lines that changed with those around them; a stretch that is left out is one line."""
     olds, news = before.splitlines(), after.splitlines()
     groups = difflib.SequenceMatcher(None, olds, news, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)
-    for index, group in enumerate(groups):
-        if index or group[0][1] > 0:
+    for number, group in enumerate(groups):
+        if number or group[0][1] > 0:
             yield SourceLine("…", None, None, "")
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":
                 for step in range(old_to - old_from):
                     yield SourceLine(" ", old_from + step + 1, new_from + step + 1, olds[old_from + step])
                 continue
-            for at in range(old_from, old_to):
-                yield SourceLine("−", at + 1, None, olds[at])
-            for at in range(new_from, new_to):
-                yield SourceLine("+", None, at + 1, news[at])
+            for index in range(old_from, old_to):
+                yield SourceLine("−", index + 1, None, olds[index])
+            for index in range(new_from, new_to):
+                yield SourceLine("+", None, index + 1, news[index])

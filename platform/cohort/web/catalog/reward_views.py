@@ -10,20 +10,18 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
 from cohort.catalog import services
 from cohort.catalog.models import Verifier
-from cohort.web.access import project_for
+from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import reward_versions, selectors
-from cohort.web.catalog.reward_examples import EXAMPLES, example
+from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import ComponentForm, RewardForm
 from cohort.web.lab.selectors_pages import launches_of, newest_probes, probes_of
 from grpo_core.rewards import KINDS
-
-form_page = require_http_methods(["GET", "HEAD", "POST"])
 
 
 @require_safe
@@ -45,7 +43,7 @@ def verifier_new(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
         form = RewardForm(request.POST)
     else:
-        chosen = example(request.GET.get("example", ""))
+        chosen = next((example for example in EXAMPLES if example.id == request.GET.get("example")), None)
         form = RewardForm(initial={"name": chosen.name, "description": chosen.about, **chosen.spec} if chosen else None)
     if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
         name = form.head.cleaned_data["name"]
@@ -87,8 +85,7 @@ def _draft(text: str) -> dict[str, Any]:
 def _save_version(request: HttpRequest, project: Project, form: RewardForm) -> HttpResponse | None:
     """Save and go to the reward's page; None when the form now shows what is wrong."""
     name = form.head.cleaned_data["name"]
-    before = Verifier.objects.filter(project=project, name=name).values_list("versions__number", flat=True)
-    known = set(before)
+    known = set(Verifier.objects.filter(project=project, name=name).values_list("versions__number", flat=True))
     try:
         version = services.verifier_version_create(
             project=project,
@@ -165,15 +162,13 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     every = selectors.versions(verifier)
     requested = request.GET.get("version", "")
     version = next((row for row in every if str(row.number) == requested), every[0])
-    at = every.index(version)
+    index, probed = every.index(version), newest_probes(every)
     context = {
         "project": project,
         "verifier": verifier,
-        "versions": [
-            (row, probe) for row, probe in zip(every, map(newest_probes(every).get, _keys(every)), strict=True)
-        ],
+        "versions": [(row, probed.get(row.pk)) for row in every],
         "version": version,
-        "older": every[at + 1] if at + 1 < len(every) else None,
+        "older": every[index + 1] if index + 1 < len(every) else None,
         "components": reward_versions.components_shown(version),
         "limits": version.spec.get("limits"),
         "kinds": KINDS,
@@ -183,10 +178,6 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         "used_by_all": selectors.runs_with(verifier_version__verifier=verifier),
     }
     return render(request, "catalog/verifier.html", context)
-
-
-def _keys(rows: list[Any]) -> list[int]:
-    return [row.pk for row in rows]
 
 
 @require_safe

@@ -1,20 +1,17 @@
 """Reads of the catalog. Every one starts from a project, so that no row of another can come along."""
 
-import json
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import Count, Model, Prefetch, Q, QuerySet
-from django.http import Http404
+from django.db.models import Count, Prefetch, Q, QuerySet
+from django.shortcuts import get_object_or_404
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
 from cohort.runs.models import Attempt, Run
 from grpo_core.evaluate.suites import Starter, starters
-from grpo_core.rewards import KINDS
 
 RUNS_SHOWN = 50
-Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ def base_models(project: Project) -> QuerySet[BaseModel]:
 
 
 def base_model(project: Project, pk: int) -> BaseModel:
-    return _get_or_404(BaseModel.objects.filter(project=project).select_related("created_by"), pk)
+    return get_object_or_404(BaseModel.objects.select_related("created_by"), project=project, pk=pk)
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,10 @@ def read_by_run(model: BaseModel) -> ReadByRun | None:
     a wrong type; such a one is left out."""
     if not model.revision:
         return None
-    attempt = (
-        Attempt.objects.filter(
-            run__base_model=model, manifest__model__source=model.path, manifest__model__revision=model.revision
-        )
-        .select_related("run")
-        .order_by("pk")
-        .first()
+    attempts = Attempt.objects.select_related("run").filter(
+        run__base_model=model, manifest__model__source=model.path, manifest__model__revision=model.revision
     )
+    attempt = attempts.order_by("pk").first()
     if attempt is None or attempt.manifest is None:
         return None
     facts = attempt.manifest["model"]
@@ -76,7 +69,7 @@ def datasets(project: Project) -> QuerySet[PromptDataset]:
 
 
 def dataset(project: Project, pk: int) -> PromptDataset:
-    return _get_or_404(PromptDataset.objects.filter(project=project).select_related("created_by"), pk)
+    return get_object_or_404(PromptDataset.objects.select_related("created_by"), project=project, pk=pk)
 
 
 def verifiers(project: Project) -> QuerySet[Verifier]:
@@ -89,30 +82,12 @@ def verifiers(project: Project) -> QuerySet[Verifier]:
 
 
 def verifier(project: Project, pk: int) -> Verifier:
-    return _get_or_404(Verifier.objects.filter(project=project), pk)
+    return get_object_or_404(Verifier, project=project, pk=pk)
 
 
 def versions(of: Verifier) -> list[VerifierVersion]:
     """Newest first, each with how many runs used it."""
     return list(of.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
-
-
-@dataclass(frozen=True)
-class Parameter:
-    name: str
-    default: str
-    help: str
-
-
-def reward_kinds() -> dict[str, list[Parameter]]:
-    """Each kind's parameters, as the kind itself declares them."""
-    return {
-        name: [
-            Parameter(parameter, json.dumps(field.default), field.description or "")
-            for parameter, field in kind.params.model_fields.items()
-        ]
-        for name, kind in KINDS.items()
-    }
 
 
 def suites(project: Project) -> QuerySet[EvalSuite]:
@@ -125,7 +100,7 @@ def suites(project: Project) -> QuerySet[EvalSuite]:
 
 
 def suite(project: Project, pk: int) -> EvalSuite:
-    return _get_or_404(EvalSuite.objects.filter(project=project), pk)
+    return get_object_or_404(EvalSuite, project=project, pk=pk)
 
 
 def suite_versions(of: EvalSuite) -> list[EvalSuiteVersion]:
@@ -140,18 +115,7 @@ def starters_missing(project: Project) -> list[Starter]:
     return [starter for starter in starters() if (starter.name, starter.sha256) not in present]
 
 
-def runs_with(**used: Any) -> UsedBy:
-    runs = Run.objects.filter(**used).order_by("-id")
+def runs_with(*either: Q, **used: Any) -> UsedBy:
+    """Runs that a condition or `used` holds for, as for a filter of Django."""
+    runs = Run.objects.filter(*either, **used).order_by("-id")
     return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
-
-
-def runs_with_dataset(row: PromptDataset) -> UsedBy:
-    runs = Run.objects.filter(Q(dataset=row) | Q(eval_dataset=row), project=row.project).order_by("-id")
-    return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
-
-
-def _get_or_404(rows: QuerySet[Row], pk: int) -> Row:
-    row = rows.filter(pk=pk).first()
-    if row is None:
-        raise Http404
-    return row

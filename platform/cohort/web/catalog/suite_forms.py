@@ -9,8 +9,7 @@ from django.core.files.uploadedfile import UploadedFile
 
 from cohort.catalog.models import EvalSuiteVersion
 from cohort.catalog.suites import CATEGORIES, DEFAULT_MARGIN, SCORERS, GivenFile, Spec
-from cohort.web.catalog.forms import CatalogForm
-from cohort.web.fields import field_spec
+from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
 from grpo_core.evaluate.item import ATTACKS
 from grpo_core.evaluate.suites import FORMATS
@@ -43,7 +42,7 @@ class FilesField(forms.FileField):
         return [clean_file(file, initial) for file in given]
 
 
-class SuiteForm(CatalogForm):
+class SuiteForm(ServiceForm):
     name = forms.CharField(
         max_length=60,
         help_text="What configs and cards call it: small letters, digits, - and _.",
@@ -123,8 +122,11 @@ class SuiteForm(CatalogForm):
                     self.add_error(name, f"The format {OWN} does not say. Choose one.")
         return cleaned
 
-    def given_files(self) -> list[GivenFile]:
-        return [GivenFile(_plain(upload.name), upload.read()) for upload in self.cleaned_data["upload"]]
+    def arguments(self) -> dict[str, Any]:
+        """Of `catalog.suites.suite_version_create`, without project and actor."""
+        given = {name: self.cleaned_data[name] for name in ("name", "format", "limit", "attacks")}
+        files = [GivenFile(plain(upload.name), upload.read()) for upload in self.cleaned_data["upload"]]
+        return {**given, "spec": self.spec(), "files": files}
 
     def spec(self) -> Spec:
         cleaned = self.cleaned_data
@@ -133,18 +135,13 @@ class SuiteForm(CatalogForm):
         if known.scorer is not None and cleaned["scorer"] in ("", known.scorer.kind):
             scorer = {"kind": known.scorer.kind, "params": cleaned["params"] or known.scorer.params}
         return Spec(
-            title=cleaned["title"],
-            category=cleaned["category"] or known.category,
             scorer=scorer,
-            higher_is=cleaned["higher_is"] or known.higher_is,
             sensitive=cleaned["sensitive"] == "yes" if cleaned["sensitive"] else known.sensitive,
-            margin=cleaned["margin"],
-            limits=cleaned["limits"],
-            source=cleaned["source"],
-            licence=cleaned["licence"] or known.licence,
+            **{name: cleaned[name] for name in ("title", "margin", "limits", "source")},
+            **{name: cleaned[name] or getattr(known, name) for name in ("category", "higher_is", "licence")},
         )
 
 
-def _plain(name: str | None) -> str:
-    """A file's name as messages may hold it."""
-    return re.sub(r"[^\w.() -]+", "_", name or "file")[-120:]
+def plain(name: str | None, most: int = 120) -> str:
+    """A file's name as messages and rows may hold it; of a long one the last `most` characters."""
+    return re.sub(r"[^\w.() -]+", "_", name or "file")[-most:]

@@ -7,19 +7,17 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
 from cohort.catalog import suites
 from cohort.catalog.models import EvalSuite
 from cohort.catalog.suites import CATEGORIES, HARM, SAFETY, SCORERS
-from cohort.web.access import may, project_for
+from cohort.web.access import form_page, may, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
 from cohort.web.catalog.suite_forms import SuiteForm
 from grpo_core.evaluate.suites import FORMATS
-
-form_page = require_http_methods(["GET", "HEAD", "POST"])
 
 
 @require_safe
@@ -104,7 +102,7 @@ def _new(request: HttpRequest, project: Project, suite: EvalSuite | None) -> Htt
     else:
         form = SuiteForm.of(selectors.suite_versions(suite)[0]) if suite is not None else SuiteForm()
     context: dict[str, Any] = {"project": project, "form": form, "suite": suite, "formats": FORMATS, "scorers": SCORERS}
-    return render(request, "catalog/suite_new.html", context, status=422 if form.errors else 200)
+    return render(request, "catalog/suite_new.html", context, status=form.status)
 
 
 def _saved(request: HttpRequest, project: Project, suite: EvalSuite | None, form: SuiteForm) -> HttpResponse | None:
@@ -114,19 +112,8 @@ def _saved(request: HttpRequest, project: Project, suite: EvalSuite | None, form
     if suite is None and before is not None:
         form.add_error("name", f"The project has a suite named {name} already. Open it to add a version.")
         return None
-    try:
-        version = suites.suite_version_create(
-            project=project,
-            actor=person(request),
-            name=name,
-            spec=form.spec(),
-            format=form.cleaned_data["format"],
-            files=form.given_files(),
-            limit=form.cleaned_data["limit"],
-            attacks=form.cleaned_data["attacks"],
-        )
-    except ValidationError as error:
-        form.take(error)
+    version = form.call(suites.suite_version_create, project=project, actor=person(request), **form.arguments())
+    if version is None:
         return None
     if before is not None and version.pk == before.pk:
         messages.info(request, f"Nothing changed: version {version.number} is exactly this already.")

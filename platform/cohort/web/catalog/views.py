@@ -4,25 +4,26 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ValidationError
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
 from cohort.base.environment import environment
 from cohort.catalog import services, tasks
 from cohort.catalog.model_folder import folders_with_models
 from cohort.contamination.selectors import of_dataset
-from cohort.web.access import project_for
+from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
-from cohort.web.catalog.forms import BaseModelForm, CatalogForm, DatasetForm
+from cohort.web.catalog.forms import BaseModelForm, DatasetForm
+from cohort.web.fields import ServiceForm
 from grpo_core.data import gym
 
 
-class TaskForm(CatalogForm):
+class TaskForm(ServiceForm):
     task = forms.ChoiceField(
         choices=[("", "choose"), *((field, [(name, name) for name in names]) for field, names in gym.TASKS.items())],
         help_text="Each has a scorer of its own: the reward kind reasoning_gym.",
@@ -41,23 +42,14 @@ def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
     form = TaskForm(request.POST)
     if form.is_valid():
-        try:
-            dataset = tasks.dataset_from_task(project=project, actor=person(request), **form.cleaned_data)
-        except ValidationError as error:
-            form.take(error)
-        else:
+        actor = person(request)
+        if dataset := form.call(tasks.dataset_from_task, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{dataset.name}: made and stored.")
             return redirect("dataset_detail", project.slug, dataset.pk)
     return render(request, "catalog/dataset_new.html", dataset_page(project, task_form=form), status=422)
 
 
 FOLDERS_SHOWN = 200
-
-form_page = require_http_methods(["GET", "HEAD", "POST"])
-
-
-def _status(form: Any) -> int:
-    return 422 if form.errors else 200
 
 
 # ---------------------------------------------------------------- base models
@@ -74,11 +66,8 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
     form = BaseModelForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        try:
-            model = services.base_model_register(project=project, actor=person(request), **form.cleaned_data)
-        except ValidationError as error:
-            form.take(error)
-        else:
+        actor = person(request)
+        if model := form.call(services.base_model_register, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{model.name} is registered.")
             return redirect("base_model_detail", slug, model.pk)
     models_folder = environment().models_folder
@@ -90,7 +79,7 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
         "folders_found": len(folders),
         "models_folder": models_folder,
     }
-    return render(request, "catalog/base_model_new.html", context, status=_status(form))
+    return render(request, "catalog/base_model_new.html", context, status=form.status)
 
 
 @require_safe
@@ -126,28 +115,20 @@ def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
 def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
     form = DatasetForm(request.POST or None, request.FILES or None)
     if request.method == "POST" and form.is_valid():
-        try:
-            dataset = services.dataset_create(
-                project=project,
-                actor=person(request),
-                name=form.cleaned_data["name"],
-                format=form.cleaned_data["format"],
-                source=form.cleaned_data["source"],
-                chunks=form.chunks(),
-                file_name=form.file_name(),
-            )
-        except ValidationError as error:
-            form.take(error)
-        else:
+        dataset = form.call(services.dataset_create, project=project, actor=person(request), **form.arguments())
+        if dataset:
             messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every line read.")
             return redirect("dataset_detail", project.slug, dataset.pk)
-    return render(request, "catalog/dataset_new.html", dataset_page(project, form=form), status=_status(form))
+    return render(request, "catalog/dataset_new.html", dataset_page(project, form=form), status=form.status)
 
 
 @require_safe
 def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     dataset = selectors.dataset(project, pk)
-    used, overlaps = selectors.runs_with_dataset(dataset), of_dataset(dataset)
+    used, overlaps = (
+        selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project),
+        of_dataset(dataset),
+    )
     context = {"project": project, "dataset": dataset, "used": used, "overlaps": overlaps}
     return render(request, "catalog/dataset.html", context)

@@ -21,12 +21,13 @@ def to_json(diff: Diff) -> str:
         "identical": diff.identical,
         "head": [_change(change) for change in diff.head],
         "sections": {section.name: _section(section) for section in diff.sections},
-        "files": [
-            {"path": file.path, "kind": file.kind, "before": file.before, "after": file.after}
-            for file in diff.differing_files
-        ],
+        "files": [_values(file, "path", "kind", "before", "after") for file in diff.differing_files],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _values(row: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
 
 
 def _which(diff: Diff, side: str) -> dict[str, Any]:
@@ -41,12 +42,8 @@ def _section(section: SectionDiff) -> dict[str, Any]:
         "fields": {field.name: _field(field) for field in section.differing},
         "suites": [
             {
-                "suite": suite.suite,
-                "kind": suite.kind,
-                "cells": {
-                    cell.name: {"before": cell.before, "after": cell.after, "difference": cell.difference}
-                    for cell in suite.cells
-                },
+                **_values(suite, "suite", "kind"),
+                "cells": {cell.name: _values(cell, "before", "after", "difference") for cell in suite.cells},
                 "others": [_change(change) for change in suite.others],
             }
             for suite in section.suites
@@ -56,10 +53,7 @@ def _section(section: SectionDiff) -> dict[str, Any]:
 
 def _field(field: FieldDiff) -> dict[str, Any]:
     return {
-        "label": field.label,
-        "kind": field.kind,
-        "before": field.before,
-        "after": field.after,
+        **_values(field, "label", "kind", "before", "after"),
         "withheld": field.withheld or None,
         "values": [_change(change) for change in field.values],
         "marks": [_change(change) for change in field.marks],
@@ -67,8 +61,8 @@ def _field(field: FieldDiff) -> dict[str, Any]:
 
 
 def _change(change: Change) -> dict[str, Any]:
-    entry = {"path": change.path, "kind": change.kind, "before": change.before, "after": change.after}
-    return {**entry, "difference": change.difference} if change.difference is not None else entry
+    names = ["path", "kind", "before", "after", *(["difference"] if change.difference is not None else [])]
+    return _values(change, *names)
 
 
 # ---------------------------------------------------------------------- Markdown
@@ -143,10 +137,16 @@ def _table(changes: Any) -> list[str]:
     return rows
 
 
-def _suite_row(cell: Cell) -> str:
-    before, after, change = figure(cell.before, cell.unit), figure(cell.after, cell.unit), ""
+def cell_texts(cell: Cell) -> tuple[str, str, str]:
+    """(before, after, difference); the last is empty where they are equal or it is not known."""
+    change = ""
     if not cell.equal and cell.difference is not None:
         change = signed(cell.difference) if cell.unit == "count" else figure(cell.difference, "points")
+    return figure(cell.before, cell.unit), figure(cell.after, cell.unit), change
+
+
+def _suite_row(cell: Cell) -> str:
+    before, after, change = cell_texts(cell)
     return f"| {cell.name} | {_cell(before)} | {_cell(after)} | {change} |"
 
 

@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any
 
-from cohort.records.diff.compare import Cell, Diff, FieldDiff, FileDiff, SectionDiff, SuiteDiff
-from cohort.records.diff.values import Change, Kind, figure, one_line, signed
-from cohort.web.diff.export import SIGNS
+from cohort.records.diff.compare import Diff, FieldDiff, SectionDiff, SuiteDiff
+from cohort.records.diff.values import Change, Kind, one_line, signed
+from cohort.web.diff.export import SIGNS, cell_texts
 
 MOST_WORDS = 3_000
 """Of both together, with the spaces between; beyond it the texts are shown side by side unmarked."""
@@ -68,137 +69,64 @@ class Mark:
         return {Kind.ADDED: "only in the second", Kind.REMOVED: "only in the first"}.get(self.kind, self.kind.value)
 
 
-@dataclass(frozen=True)
-class ChangeRow:
-    path: str
-    mark: Mark
-    before: str | None
-    after: str | None
-    difference: str
-
-
-@dataclass(frozen=True)
-class FieldRow:
-    field: FieldDiff
-    mark: Mark
-    before: list[Piece] | None
-    after: list[Piece] | None
-    rows: list[ChangeRow]
-    more: int
-    """Differing places that the page leaves out."""
-
-    @property
-    def same_words(self) -> bool:
-        return self.field.before is not None and not self.field.words_differ
-
-    @property
-    def withheld_before(self) -> bool:
-        return self.field.withheld in ("before", "both")
-
-    @property
-    def withheld_after(self) -> bool:
-        return self.field.withheld in ("after", "both")
-
-
-@dataclass(frozen=True)
-class CellRow:
-    name: str
-    before: str
-    after: str
-    difference: str
-    equal: bool
-
-
-@dataclass(frozen=True)
-class SuiteRow:
-    suite: SuiteDiff
-    mark: Mark
-    cells: list[CellRow]
-    rows: list[ChangeRow]
-    more: int
-
-
-@dataclass(frozen=True)
-class SectionRow:
-    section: SectionDiff
-    fields: list[FieldRow]
-    suites: list[SuiteRow]
-
-    @property
-    def differs(self) -> bool:
-        return bool(self.fields)
-
-
-@dataclass(frozen=True)
-class FileRow:
-    file: FileDiff
-    mark: Mark
-
-
-@dataclass(frozen=True)
-class Shown:
-    diff: Diff
-    head: list[ChangeRow]
-    sections: list[SectionRow]
-    files: list[FileRow]
-    counts: list[tuple[Mark, int]]
-    """Fields that differ, by what became of them; only what there is."""
-    equal: int
-
-
-def shown(diff: Diff) -> Shown:
+def shown(diff: Diff) -> dict[str, Any]:
+    """For the template. `counts`: the fields that differ, by what became of them; only what there is."""
     counts = diff.counts
-    return Shown(
-        diff,
-        head=_rows(diff.head)[0],
-        sections=[_section(section) for section in diff.sections],
-        files=[FileRow(file, Mark(file.kind)) for file in diff.differing_files],
-        counts=[(Mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
-        equal=counts[Kind.EQUAL],
-    )
+    return {
+        "diff": diff,
+        "head": _rows(diff.head)["rows"],
+        "sections": [_section(section) for section in diff.sections],
+        "files": [{"file": file, "mark": Mark(file.kind)} for file in diff.differing_files],
+        "counts": [(Mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
+        "equal": counts[Kind.EQUAL],
+    }
 
 
-def _section(section: SectionDiff) -> SectionRow:
-    suites = [suite for suite in section.suites if suite.kind != Kind.EQUAL]
-    return SectionRow(section, [_field(field) for field in section.differing], [_suite(suite) for suite in suites])
+def _section(section: SectionDiff) -> dict[str, Any]:
+    fields = [_field(field) for field in section.differing]
+    suites = [_suite(suite) for suite in section.suites if suite.kind != Kind.EQUAL]
+    return {"section": section, "differs": bool(fields), "fields": fields, "suites": suites}
 
 
-def _field(field: FieldDiff) -> FieldRow:
+def _field(field: FieldDiff) -> dict[str, Any]:
     before = [Piece(field.before, False)] if field.before is not None else None
     after = [Piece(field.after, False)] if field.after is not None else None
     if field.before is not None and field.after is not None and field.words_differ:
         before, after = marked(field.before, field.after)
-    rows, more = _rows([*field.values, *field.marks], worth=_worth(field))
-    return FieldRow(field, Mark(field.kind), before, after, rows, more)
+    # A single value without a path adds nothing to the words.
+    worth = not (len(field.values) == 1 and not field.values[0].path and field.values[0].difference is None)
+    return {
+        "field": field,
+        "mark": Mark(field.kind),
+        "before": before,
+        "after": after,
+        "same_words": field.before is not None and not field.words_differ,
+        "withheld_before": field.withheld in ("before", "both"),
+        "withheld_after": field.withheld in ("after", "both"),
+        **_rows([*field.values, *field.marks], worth=worth),
+    }
 
 
-def _worth(field: FieldDiff) -> bool:
-    """Whether the differing values add to the words: a single value without a path does not."""
-    return not (len(field.values) == 1 and not field.values[0].path and field.values[0].difference is None)
-
-
-def _rows(changes: Sequence[Change], *, worth: bool = True) -> tuple[list[ChangeRow], int]:
+def _rows(changes: Sequence[Change], *, worth: bool = True) -> dict[str, Any]:
+    """`rows` of the page, and how many `more` it leaves out."""
     kept = [change for change in changes if worth or change.path]
     rows = [
-        ChangeRow(
-            change.path or "value",
-            Mark(change.kind),
-            None if change.kind == Kind.ADDED else one_line(change.before),
-            None if change.kind == Kind.REMOVED else one_line(change.after),
-            signed(change.difference),
-        )
+        {
+            "path": change.path or "value",
+            "mark": Mark(change.kind),
+            "before": None if change.kind == Kind.ADDED else one_line(change.before),
+            "after": None if change.kind == Kind.REMOVED else one_line(change.after),
+            "difference": signed(change.difference),
+        }
         for change in kept[:ROWS]
     ]
-    return rows, max(0, len(kept) - ROWS)
+    return {"rows": rows, "more": max(0, len(kept) - ROWS)}
 
 
-def _suite(suite: SuiteDiff) -> SuiteRow:
-    rows, more = _rows(suite.others)
-    return SuiteRow(suite, Mark(suite.kind), [_cell(cell) for cell in suite.cells], rows, more)
-
-
-def _cell(cell: Cell) -> CellRow:
-    change = ""
-    if not cell.equal and cell.difference is not None:
-        change = signed(cell.difference) if cell.unit == "count" else figure(cell.difference, "points")
-    return CellRow(cell.name, figure(cell.before, cell.unit), figure(cell.after, cell.unit), change, cell.equal)
+def _suite(suite: SuiteDiff) -> dict[str, Any]:
+    names = ("before", "after", "difference")
+    cells = [
+        {"name": cell.name, "equal": cell.equal, **dict(zip(names, cell_texts(cell), strict=True))}
+        for cell in suite.cells
+    ]
+    return {"suite": suite, "mark": Mark(suite.kind), "cells": cells, **_rows(suite.others)}

@@ -1,7 +1,6 @@
 """Two records of a project side by side: a page, and the same as a file."""
 
 import json
-from dataclasses import dataclass
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -22,16 +21,10 @@ CHOICES = 200
 _FILES = {"json": ("application/json", to_json), "md": ("text/markdown; charset=utf-8", to_markdown)}
 
 
-@dataclass(frozen=True)
-class Choice:
-    record: Record
-
-    @property
-    def words(self) -> str:
-        record = self.record
-        end = f", end {record.end}" if record.end > 1 else ""
-        version = f", version {record.version}" if record.version > 1 else ""
-        return f"{record.run.name}{end}{version} · {record.sealed_at:%Y-%m-%d %H:%M} · {record.short_digest[:9]}"
+def _words(record: Record) -> str:
+    end = f", end {record.end}" if record.end > 1 else ""
+    version = f", version {record.version}" if record.version > 1 else ""
+    return f"{record.run.name}{end}{version} · {record.sealed_at:%Y-%m-%d %H:%M} · {record.short_digest[:9]}"
 
 
 @require_safe
@@ -60,7 +53,7 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "project": project,
         "with_configs": with_configs,
-        "choices": [Choice(record) for record in choices],
+        "choices": [{"record": record, "words": _words(record)} for record in choices],
         "total": _records(project).count(),
         "chosen": chosen,
         "first": chosen[0] if chosen else None,

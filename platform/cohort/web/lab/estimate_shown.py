@@ -66,14 +66,6 @@ PARTS = {
 
 
 @dataclass(frozen=True)
-class PartShown:
-    name: str
-    seconds: str
-    share: float
-    """Of the step, in percent."""
-
-
-@dataclass(frozen=True)
 class EstimateShown:
     """A measurement: under way, done, or ended otherwise."""
 
@@ -115,12 +107,13 @@ class EstimateShown:
         return _range(self.measured, MEMORY, lambda size: str(bytes_(size)))
 
     @property
-    def parts(self) -> list[PartShown]:
+    def parts(self) -> list[dict[str, Any]]:
+        """Phases of a step; `share`: of the step, in percent."""
         if self.measured is None or self.measured.seconds_per_step <= 0:
             return []
         whole = self.measured.seconds_per_step
         return [
-            PartShown(PARTS.get(name, name), seconds_in_words(seconds), 100 * seconds / whole)
+            {"name": PARTS.get(name, name), "seconds": seconds_in_words(seconds), "share": 100 * seconds / whole}
             for name, seconds in self.measured.parts.items()
         ]
 
@@ -172,40 +165,25 @@ def _too_small(job: LabJob, estimate: Estimate) -> tuple[str, ...]:
 # ---------------------------------------------------------------------- what the run then took
 
 
-@dataclass(frozen=True)
-class Row:
-    what: str
-    estimate: str
-    actual: str
-    error: str
-    """Of the estimate: (estimate - actual) / actual, with its sign."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    rows: tuple[Row, ...]
-    job: LabJob
-
-
-def estimate_compared(run: Run) -> Compared | None:
-    """The estimate at the run's launch against what its steps took so far; None when nothing was estimated."""
-    noted = launch_estimate(run)
-    if noted is None:
+def estimate_compared(run: Run) -> dict[str, Any] | None:
+    """The estimate at the run's launch against what its steps took so far; None when nothing was estimated. `error` is
+    that of the estimate: (estimate - actual) / actual, with its sign."""
+    launch = launch_estimate(run)
+    if launch is None:
         return None
-    estimate = estimate_of(noted.estimate)
+    estimate = estimate_of(launch.estimate)
     seconds, memory = step_figures(run)
     event = compared(estimate, seconds=seconds, memory=memory)
     actual: dict[str, float] = event.data["actual"] if event else {}
     error: dict[str, float] = event.data["error"] if event else {}
     words = {SECONDS: ("Time per step", seconds_in_words), MEMORY: ("Peak memory", lambda size: str(bytes_(size)))}
-    rows = []
-    for name, (what, as_text) in words.items():
-        rows.append(
-            Row(
-                what,
-                as_text(float(getattr(estimate, name))),
-                as_text(actual[name]) if name in actual else "–",
-                signed_percent(error[name]) if name in error else "",
-            )
-        )
-    return Compared(tuple(rows), noted.job)
+    rows = [
+        {
+            "what": what,
+            "estimate": as_text(float(getattr(estimate, name))),
+            "actual": as_text(actual[name]) if name in actual else "–",
+            "error": signed_percent(error[name]) if name in error else "",
+        }
+        for name, (what, as_text) in words.items()
+    ]
+    return {"rows": rows, "job": launch.job}

@@ -5,18 +5,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from pydantic import BaseModel
 
 from cohort.accounts.models import Project
-from cohort.catalog.models import BaseModel, PromptDataset
-from cohort.web.catalog.forms import CatalogForm
-from cohort.web.fields import field_spec
+from cohort.catalog.models import BaseModel as CatalogModel
+from cohort.catalog.models import PromptDataset
+from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import GivenText, LabKind, ProbeOptions, SampleOptions, TryOptions
 
 ROWS = 20
 
 
-class TryForm(CatalogForm):
+class TryForm(ServiceForm):
     """One pasted answer."""
 
     kind: LabKind = "try"
@@ -35,20 +36,23 @@ class TryForm(CatalogForm):
         return {"options": {"texts": [self.text()]}}
 
 
-class _Job(CatalogForm):
+class _Job(ServiceForm):
     """A job over a dataset of the project."""
 
     kind: LabKind
+    kind_name = ""
+    model: type[BaseModel]
+    options: tuple[str, ...]
+    """Fields of `model` that the form has."""
     dataset = forms.ModelChoiceField(PromptDataset.objects.none(), empty_label="choose")
 
     def __init__(self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, prefix=self.kind_name, initial=dict(initial or {}))
-        chosen: Any = self.fields["dataset"]
-        chosen.queryset = PromptDataset.objects.filter(project=project).order_by("-id")
-        chosen.label_from_instance = _named
-
-    kind_name = ""
-    options: tuple[str, ...] = ()
+        datasets: Any = self.fields["dataset"]
+        datasets.queryset = PromptDataset.objects.filter(project=project).order_by("-id")
+        datasets.label_from_instance = lambda row: f"{row.name} · {row.problems:,} problems"
+        for name in self.options:
+            self.fields.setdefault(name, field_spec(self.model, name).form_field(required=True))
 
     def job_arguments(self) -> dict[str, Any]:
         given = {name: self.cleaned_data[name] for name in self.options}
@@ -61,13 +65,10 @@ class _Job(CatalogForm):
             self.add_error(None, str(error))
 
 
-def _named(row: PromptDataset) -> str:
-    return f"{row.name} · {row.problems:,} problems"
-
-
 class RowsForm(_Job):
     kind: LabKind = "try"
     kind_name = "rows"
+    model = TryOptions
     options = ("rows",)
     rows = field_spec(TryOptions, "rows").form_field(
         required=True, initial=ROWS, help_text="The first so many problems of the file."
@@ -77,20 +78,14 @@ class RowsForm(_Job):
 class SampleForm(_Job):
     kind: LabKind = "sample"
     kind_name = "sample"
+    model = SampleOptions
     options = ("problems", "group_size", "temperature", "top_p", "max_completion_tokens", "template", "seed")
-    base_model = forms.ModelChoiceField(BaseModel.objects.none(), empty_label="choose")
-    problems = field_spec(SampleOptions, "problems").form_field(required=True)
-    group_size = field_spec(SampleOptions, "group_size").form_field(required=True)
-    temperature = field_spec(SampleOptions, "temperature").form_field(required=True)
-    top_p = field_spec(SampleOptions, "top_p").form_field(required=True)
-    max_completion_tokens = field_spec(SampleOptions, "max_completion_tokens").form_field(required=True)
-    template = field_spec(SampleOptions, "template").form_field(required=True)
-    seed = field_spec(SampleOptions, "seed").form_field(required=True)
+    base_model = forms.ModelChoiceField(CatalogModel.objects.none(), empty_label="choose")
 
     def __init__(self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None) -> None:
         super().__init__(project, data, initial=initial)
         models: Any = self.fields["base_model"]
-        models.queryset = BaseModel.objects.filter(project=project).order_by("-id")
+        models.queryset = CatalogModel.objects.filter(project=project).order_by("-id")
 
     @property
     def advanced(self) -> list[forms.BoundField]:
@@ -107,12 +102,11 @@ class SampleForm(_Job):
 class ProbeForm(_Job):
     kind: LabKind = "probe"
     kind_name = "probe"
+    model = ProbeOptions
     options = ("problems", "seed")
     dataset = forms.ModelChoiceField(
         PromptDataset.objects.none(), required=False, empty_label="the probe’s own problems"
     )
-    problems = field_spec(ProbeOptions, "problems").form_field(required=True)
-    seed = field_spec(ProbeOptions, "seed").form_field(required=True)
 
 
 FORMS: dict[str, type[_Job]] = {"rows": RowsForm, "sample": SampleForm, "probe": ProbeForm}

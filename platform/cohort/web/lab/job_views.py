@@ -20,7 +20,7 @@ from cohort.web.accounts.views import person
 from cohort.web.lab.estimate_shown import shown, why_waits
 from cohort.web.lab.probe_shown import probe_shown
 from cohort.web.lab.results import GROUPS_A_PAGE, Results, results_of
-from cohort.web.lab.selectors_pages import job_light, job_of, probes_of
+from cohort.web.lab.selectors_pages import job_of, probes_of
 
 STOP_POLLING = 286
 
@@ -49,7 +49,7 @@ def lab_job_live(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     """The head of a job that is not done: 204 while nothing changed since `v`. Once it has ended, the page reloads
     with its result."""
     project = project_for(request, slug)
-    job = job_light(project, job_id)
+    job = job_of(project, job_id, light=True)
     if job.state not in OPEN:
         return HttpResponse(status=STOP_POLLING, headers={"HX-Refresh": "true"})
     context = _frame(project, job)
@@ -61,7 +61,7 @@ def lab_job_live(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
 @require_POST
 def lab_job_cancel(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
-    job = job_light(project, job_id)
+    job = job_of(project, job_id, light=True)
     try:
         services.job_cancel(job=job, actor=person(request))
     except services.JobOver:
@@ -91,17 +91,17 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
     if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
         raise Http404
     results: Results = results_of(job)
-    places = [group.index for group in results.groups]
-    if at not in places:
+    numbers = [group.index for group in results.groups]
+    if at not in numbers:
         raise Http404
-    index = places.index(at)
+    index = numbers.index(at)
     context = _frame(project, job) | {
         "results": results,
         "group": results.groups[index],
         "place": index + 1,
-        "of": len(places),
-        "earlier": places[index - 1] if index else None,
-        "later": places[index + 1] if index + 1 < len(places) else None,
+        "of": len(numbers),
+        "earlier": numbers[index - 1] if index else None,
+        "later": numbers[index + 1] if index + 1 < len(numbers) else None,
     }
     return render(request, "lab/group.html", context)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from cohort.lab.models import LabJob
 from cohort.web.lab.charts import HistogramDrawn, histogram_drawn
@@ -31,7 +32,7 @@ ERRORS = {
 class Row:
     """One component's score of one sample."""
 
-    component: dict[str, object]
+    component: dict[str, Any]
     score: ComponentScore
 
 
@@ -87,42 +88,6 @@ class GroupShown:
 
 
 @dataclass(frozen=True)
-class ComponentShown:
-    name: str
-    kind: str
-    weight: float
-    mean: float | None
-    share: float | None
-    passed: float | None
-    median: float | None
-    p95: float | None
-    errors: int
-
-
-@dataclass(frozen=True)
-class ErrorShown:
-    name: str
-    words: str
-    count: int
-    component: str
-    problem: str
-    group: int
-    score: ComponentScore
-    """Of the first one."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One piece of the bar of groups."""
-
-    name: str
-    words: str
-    count: int
-    x: float
-    width: float
-
-
-@dataclass(frozen=True)
 class Page:
     groups: Sequence[GroupShown]
     number: int
@@ -132,20 +97,16 @@ class Page:
 @dataclass(frozen=True)
 class Results:
     lab_result: LabResult
-    spec_components: list[dict[str, object]]
+    spec_components: list[dict[str, Any]]
 
     @cached_property
     def groups(self) -> list[GroupShown]:
-        weights = {
-            str(component["name"]): abs(float(str(component.get("weight", 1.0)))) for component in self.spec_components
-        }
-        heaviest = sorted(weights, key=lambda name: -weights[name])
+        components = self.spec_components
+        heaviest = sorted(components, key=lambda component: -abs(float(component.get("weight", 1.0))))
         members: dict[int, list[SampleShown]] = {}
         for sample in self.lab_result.samples:
-            rows = tuple(
-                Row(component, sample.components[str(component["name"])]) for component in self.spec_components
-            )
-            verdicts = [sample.components[name].passed for name in heaviest]
+            rows = tuple(Row(component, sample.components[component["name"]]) for component in components)
+            verdicts = [sample.components[component["name"]].passed for component in heaviest]
             verdict = next((passed for passed in verdicts if passed is not None), None)
             members.setdefault(sample.group, []).append(SampleShown(sample, rows, verdict))
         return [GroupShown(index, tuple(members[index])) for index in sorted(members)]
@@ -170,8 +131,8 @@ class Results:
         return none.of - none.groups if none else 0
 
     @property
-    def split(self) -> list[Part]:
-        """The groups as one bar of 600."""
+    def split(self) -> list[dict[str, Any]]:
+        """The groups as one bar of 600, in its pieces."""
         none = self.lab_result.no_signal
         if none is None or not none.of:
             return []
@@ -185,7 +146,9 @@ class Results:
         for name, words, count in pieces:
             width = 600 * count / none.of
             if count:
-                parts.append(Part(name, words, count, round(at, 2), round(width, 2)))
+                parts.append(
+                    {"name": name, "words": words, "count": count, "x": round(at, 2), "width": round(width, 2)}
+                )
             at += width
         return parts
 
@@ -205,39 +168,45 @@ class Results:
         return sum(timing.median for timing in timings.values()) if timings else None
 
     @property
-    def components(self) -> list[ComponentShown]:
+    def components(self) -> list[dict[str, Any]]:
+        """Each component of the reward with what it gave."""
         lab_result, rows = self.lab_result, []
         for component in self.spec_components:
-            name = str(component["name"])
+            name = component["name"]
             times = lab_result.seconds_per_call.get(name)
             rows.append(
-                ComponentShown(
-                    name=name,
-                    kind=str(component["kind"]),
-                    weight=float(str(component.get("weight", 1.0))),
-                    mean=lab_result.component_means.get(name),
-                    share=lab_result.component_shares.get(name),
-                    passed=lab_result.passed.get(name),
-                    median=times.median if times else None,
-                    p95=times.p95 if times else None,
-                    errors=lab_result.errors_by_component.get(name, 0),
-                )
+                {
+                    "name": name,
+                    "kind": component["kind"],
+                    "weight": float(component.get("weight", 1.0)),
+                    "mean": lab_result.component_means.get(name),
+                    "share": lab_result.component_shares.get(name),
+                    "passed": lab_result.passed.get(name),
+                    "median": times.median if times else None,
+                    "p95": times.p95 if times else None,
+                    "errors": lab_result.errors_by_component.get(name, 0),
+                }
             )
         return rows
 
     @property
-    def errors(self) -> list[ErrorShown]:
+    def errors(self) -> list[dict[str, Any]]:
         """By class, most frequent first, each with the first that happened."""
-        by_class: dict[str, ErrorShown] = {}
+        by_class: dict[str, dict[str, Any]] = {}
         for sample in self.lab_result.samples:
             for name, score in sample.components.items():
                 kind = score.error_class or "verifier"
                 if score.error is not None and kind not in by_class:
-                    count = self.lab_result.errors.get(kind, 0)
-                    by_class[kind] = ErrorShown(
-                        kind, ERRORS.get(kind, kind), count, name, sample.problem_id, sample.group, score
-                    )
-        return sorted(by_class.values(), key=lambda error: -error.count)
+                    by_class[kind] = {
+                        "name": kind,
+                        "words": ERRORS.get(kind, kind),
+                        "count": self.lab_result.errors.get(kind, 0),
+                        "component": name,
+                        "problem": sample.problem_id,
+                        "group": sample.group,
+                        "score": score,
+                    }
+        return sorted(by_class.values(), key=lambda error: -error["count"])
 
 
 def results_of(job: LabJob) -> Results:

@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.http import Http404
+from django.shortcuts import get_object_or_404
 
 from cohort.accounts.models import Project
-from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.catalog.models import VerifierVersion
 from cohort.lab.models import LabJob, LaunchProbe, VerifierProbe
 
 JOBS_SHOWN = 25
 PROBES_SHOWN = 25
 LAUNCHES_SHOWN = 10
+_SHOWN = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe")
 
 
 @dataclass(frozen=True)
@@ -26,34 +27,14 @@ def jobs_of(project: Project, version: VerifierVersion | None = None) -> Jobs:
     rows = LabJob.objects.filter(project=project)
     if version is not None:
         rows = rows.filter(version=version)
-    light = rows.defer("result", "options", "log_tail").select_related(
-        "version__verifier", "dataset", "base_model", "created_by", "node", "probe"
-    )
+    light = rows.defer("result", "options", "log_tail").select_related(*_SHOWN)
     return Jobs(list(light.order_by("-id")[:JOBS_SHOWN]), rows.count())
 
 
-def job_of(project: Project, pk: int) -> LabJob:
-    job = (
-        LabJob.objects.filter(project=project, pk=pk)
-        .select_related("project", "version__verifier", "dataset", "base_model", "created_by", "node", "probe")
-        .first()
-    )
-    if job is None:
-        raise Http404
-    return job
-
-
-def job_light(project: Project, pk: int) -> LabJob:
-    """Without its result, for what is polled."""
-    job = (
-        LabJob.objects.filter(project=project, pk=pk)
-        .defer("result", "options")
-        .select_related("project", "version__verifier", "dataset", "base_model", "created_by", "node")
-        .first()
-    )
-    if job is None:
-        raise Http404
-    return job
+def job_of(project: Project, pk: int, *, light: bool = False) -> LabJob:
+    """`light`: without its result, for what is polled."""
+    jobs = LabJob.objects.select_related("project", *_SHOWN)
+    return get_object_or_404(jobs.defer("result", "options") if light else jobs, project=project, pk=pk)
 
 
 def probes_of(version: VerifierVersion) -> list[VerifierProbe]:
@@ -85,11 +66,4 @@ def versions_to_choose(project: Project) -> list[VerifierVersion]:
 
 
 def version_of(project: Project, pk: int) -> VerifierVersion:
-    version = VerifierVersion.objects.filter(verifier__project=project, pk=pk).select_related("verifier").first()
-    if version is None:
-        raise Http404
-    return version
-
-
-def datasets_of(project: Project) -> list[PromptDataset]:
-    return list(PromptDataset.objects.filter(project=project).order_by("-id"))
+    return get_object_or_404(VerifierVersion.objects.select_related("verifier"), verifier__project=project, pk=pk)

@@ -8,19 +8,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
-from django_htmx.http import HttpResponseClientRedirect
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
 from cohort.base.formatting import natural
 from cohort.catalog.models import VerifierVersion
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab import services
-from cohort.lab.models import LabJob
-from cohort.web.access import project_for
+from cohort.web.access import form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors as catalog
 from cohort.web.catalog.reward_examples import EXAMPLES
@@ -65,10 +63,6 @@ def of_version(version: VerifierVersion) -> Subject:
     return Subject(checked_rubric(version.spec), version)
 
 
-def of_job(job: LabJob) -> Subject:
-    return Subject(checked_rubric(job.spec), job.version)
-
-
 def posted(request: HttpRequest, project: Project) -> Subject:
     """What a form of the lab sent: the id of a version of this project, or a whole spec. 404 for anything else: no
     page of ours sends it."""
@@ -105,7 +99,7 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     return _lab(request, project, of_version(version), versions=every)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
     """Of a draft: the fields of the reward's form, or a whole `spec`."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
@@ -122,15 +116,8 @@ def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
         except SpecInvalid as error:
             form.take(error)
     form.show_kinds()
-    number = natural(request.POST.get("verifier", "")) or 0
-    verifier = catalog.verifiers(project).filter(pk=number).first()
-    context = {
-        "project": project,
-        "form": form,
-        "verifier": verifier,
-        "blank": RewardForm.blank(),
-        "examples": EXAMPLES,
-    }
+    verifier = catalog.verifiers(project).filter(pk=natural(request.POST.get("verifier", "")) or 0).first()
+    context = {"project": project, "form": form, "verifier": verifier, "blank": form.blank(), "examples": EXAMPLES}
     return render(request, "catalog/verifier_new.html", context, status=422)
 
 
@@ -196,9 +183,7 @@ def _submit_job(request: HttpRequest, project: Project, chosen: Subject, what: s
             return _tried(request, project, chosen, form, None)
         form.take_config(error)
         return _lab(request, project, chosen, status=422, faulty=(what, form))
-    if request.htmx:  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(reverse("lab_job", args=[project.slug, job.pk]))
-    return redirect("lab_job", project.slug, job.pk)
+    return redirect_to(request, "lab_job", project.slug, job.pk)
 
 
 def _lab(
@@ -216,8 +201,7 @@ def _lab(
     version = chosen.version
     if version is not None and not versions:
         versions = catalog.versions(version.verifier)
-    dataset = natural(request.GET.get("dataset", "")) or _newest_dataset(project)
-    begun = {"dataset": dataset}
+    begun = {"dataset": natural(request.GET.get("dataset", "")) or _newest(catalog.datasets(project))}
     context = {
         "project": project,
         "subject": chosen,
@@ -227,16 +211,12 @@ def _lab(
         "scored": scored,
         "try_form": try_form or TryForm(),
         "rows_form": RowsForm(project, initial=begun),
-        "sample_form": SampleForm(project, initial={**begun, "base_model": _newest_model(project)}),
+        "sample_form": SampleForm(project, initial={**begun, "base_model": _newest(catalog.base_models(project))}),
         "probe_form": ProbeForm(project, initial=begun),
         **({f"{faulty[0]}_form": faulty[1]} if faulty else {}),
     }
     return render(request, "lab/lab.html", context, status=status)
 
 
-def _newest_dataset(project: Project) -> int | None:
-    return catalog.datasets(project).order_by("-id").values_list("pk", flat=True).first()
-
-
-def _newest_model(project: Project) -> int | None:
-    return catalog.base_models(project).order_by("-id").values_list("pk", flat=True).first()
+def _newest(rows: QuerySet[Any]) -> int | None:
+    return rows.order_by("-id").values_list("pk", flat=True).first()

@@ -1,20 +1,18 @@
 """The run form: new, from a preset, from another run, from YAML; launch or save."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
-from cohort.catalog.run_inputs import OWN, input_path
+from cohort.catalog.run_inputs import input_path
 from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
@@ -24,70 +22,36 @@ from cohort.lab.gate import FIELD
 from cohort.lab.models import JobKind, LabJob
 from cohort.launch.creation import run_create, run_launch
 from cohort.runs.models import Run
-from cohort.web.access import project_for
+from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab.estimate_shown import shown
 from cohort.web.launch.outlook import outlook, overlaps_of
-from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, Row, RunForm
+from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
 from cohort.web.launch.shown import FieldShown, choices_shown, fields_shown, groups_shown, placing_shown
 from cohort.web.launch.suites import SPECS, field, offered
-from grpo_core.config import builtin_suites as starter
+from grpo_core.config import builtin_suites
 from grpo_core.config.evaluation import EvalConfig
 from grpo_core.config.run import DataConfig, RewardConfig, RunConfig
 from grpo_core.data import gym
 from grpo_core.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class SuiteShown:
-    version: EvalSuiteVersion
-    category: str
-    switch: FieldShown
-    margin: FieldShown
-    more: tuple[FieldShown, ...]
-
-    @property
-    def more_open(self) -> bool:
-        """Whether one of the folded inputs has a text or an error."""
-        return any(shown.text or shown.errors for shown in self.more)
-
-
-@dataclass(frozen=True)
-class SuitesShown:
-    rows: tuple[SuiteShown, ...]
-    starters_missing: int
-    """Starter suites that the project has not."""
-
-    @property
-    def fields(self) -> list[FieldShown]:
-        return [shown for row in self.rows for shown in (row.switch, row.margin, *row.more)]
-
-
-def suites_shown(form: RunForm) -> SuitesShown:
-    versions = form.choices.suite_versions
-    present = {version.suite.name for version in versions}
-    rows = tuple(_row(form, version) for version in offered(form.texts, versions))
-    return SuitesShown(rows, len(set(starter.names()) - present))
-
-
-def _row(form: RunForm, version: EvalSuiteVersion) -> SuiteShown:
-    inputs = {part: _input(form, version, part) for part in OWN}
-    return SuiteShown(
-        version=version,
-        category=CATEGORIES.get(version.category, version.category),
-        switch=_input(form, version, ""),
-        margin=inputs.pop("margin"),
-        more=tuple(inputs.values()),
+def _suite_row(form: RunForm, version: EvalSuiteVersion) -> dict[str, Any]:
+    """One suite on the form: its switch, its margin (whose help the list of suites has), and the folded inputs, open
+    where one has a text or an error."""
+    margin, *more = (
+        FieldShown.of(form, field(version, part), spec.label, spec.kind, help="" if part == "margin" else spec.help)
+        for part, spec in SPECS.items()
     )
-
-
-def _input(form: RunForm, version: EvalSuiteVersion, part: str) -> FieldShown:
-    """The switch, or the input of one of `OWN`; that of the margin has no help, the list of suites has it."""
-    name, spec = field(version, part), SPECS.get(part)
-    if spec is None:
-        return FieldShown.of(form, name, version.title, "switch")
-    return FieldShown.of(form, name, spec.label, spec.kind, help="" if part == "margin" else spec.help)
+    return {
+        "version": version,
+        "category": CATEGORIES.get(version.category, version.category),
+        "switch": FieldShown.of(form, field(version), version.title, "switch"),
+        "margin": margin,
+        "more": more,
+        "more_open": any(shown.text or shown.errors for shown in more),
+    }
 
 
 _UPLOAD = "(inputs/<sha256>.jsonl). Upload it under Datasets"
@@ -104,15 +68,14 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     form = RunForm(project, choices, {**EXTRA_FIELDS, **texts_of(whole)})
     missing = form.fill_suites(whole["eval"]["suites"])
     model, reward = (config.model.path, config.model.revision), config.reward
+    versions = choices.verifier_versions
     matches = {
-        "base_model": _first(row for row in choices.base_models if (row.path, row.revision or None) == model),
-        "dataset": _first(row for row in choices.datasets if _is_file(row, config.data)),
-        "eval_dataset": _first(row for row in choices.datasets if _is_file(row, config.eval)),
-        "verifier_version": _first(
-            row for row in choices.verifier_versions if RewardConfig.model_validate(row.spec) == reward
-        ),
+        "base_model": (row.pk for row in choices.base_models if (row.path, row.revision or None) == model),
+        "dataset": (row.pk for row in choices.datasets if _is_file(row, config.data)),
+        "eval_dataset": (row.pk for row in choices.datasets if _is_file(row, config.eval)),
+        "verifier_version": (row.pk for row in versions if RewardConfig.model_validate(row.spec) == reward),
     }
-    rows = {name: str(row.pk) if row else "" for name, row in matches.items()}
+    rows = {name: str(next(pks, "")) for name, pks in matches.items()}
     form.texts |= {"name": config.name, "preset": config.preset or "", **rows}
     form.check()
     form.general += [f"{problem}." for problem in missing]
@@ -127,13 +90,9 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
         "Make it under Rewards",
     }
     for name, words in absent.items():
-        if matches[name] is None and (name != "eval_dataset" or config.eval.path is not None):
+        if not rows[name] and (name != "eval_dataset" or config.eval.path is not None):
             form.problems[name] = [f"{words}, or choose another."]
     return form
-
-
-def _first(rows: Iterator[Row]) -> Row | None:
-    return next(rows, None)
 
 
 def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
@@ -144,7 +103,7 @@ ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", 
 STOP_POLLING = 286
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     """One address for every button of the form; `action` names the button."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
@@ -158,7 +117,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         overlaps.request_comparisons(form.dataset, form.eval_dataset, [suite.version for suite in form.suites])
     match action:
         case "check":
-            return _partial(request, form) if request.htmx else _page(request, form)  # type: ignore[attr-defined]
+            form.check()
+            return _checked(request, form)
         case "estimate":
             return _estimate(request, form)
         case "preset":
@@ -214,10 +174,7 @@ def _choose_task(form: RunForm, actor: User) -> None:
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
     """Empty, a preset (`?preset=`), a run of this project (`?clone=`); `?task=` fills in that task's panel."""
     if clone := request.GET.get("clone"):
-        run = Run.objects.filter(project=project, pk=natural(clone) or 0).first()
-        if run is None:
-            raise Http404
-        return RunForm.clone(run)
+        return RunForm.clone(get_object_or_404(Run, project=project, pk=natural(clone) or 0))
     form = RunForm.new(project, preset=request.GET.get("preset", ""))
     form.texts["task"] = request.GET.get("task", "")
     return form
@@ -238,18 +195,14 @@ def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
             form.texts["estimate"] = str(job.pk)
         except ConfigError as error:
             form.take(error)
-    if request.htmx:  # type: ignore[attr-defined]
-        return render(request, "launch/_checked.html", _context(form))
-    return _page(request, form, status=200 if form.texts["estimate"] else 422, checked=True)
+    return _checked(request, form, status=200 if form.texts["estimate"] else 422)
 
 
 @require_safe
 def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     """The panel of one measurement; `digest` is of the form's config. 286 once it has ended."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
-    job = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, pk=job_id).select_related("node").first()
-    if job is None:
-        raise Http404
+    job = get_object_or_404(LabJob.objects.select_related("node"), project=project, kind=JobKind.ESTIMATE, pk=job_id)
     estimate = shown(job, request.GET.get("digest", ""))
     context = {"project": project, "estimate": estimate, "asks": True}
     return render(request, "launch/_estimate.html", context, status=200 if estimate.live else STOP_POLLING)
@@ -266,14 +219,8 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     reason = form.texts[FIELD]
     make = partial(run_launch, overlap_seen=seen, probe_override=reason) if launch else run_create
     try:
-        run = make(
-            project=form.project,
-            actor=person(request),
-            name=form.texts["name"].strip(),
-            settings=config,
-            **form.rows,
-            **form.placing,
-        )
+        given = {"name": form.texts["name"].strip(), "settings": config, **form.rows, **form.placing}
+        run = make(project=form.project, actor=person(request), **given)
     except ConfigError as error:
         form.take(error)
         return _page(request, form, status=422, checked=True)
@@ -324,10 +271,12 @@ def _page(
     return render(request, template, context | (more or {}), status=status)
 
 
-def _partial(request: HttpRequest, form: RunForm) -> HttpResponse:
-    """The running summary, and with it the notes beneath each field, swapped in out of band."""
-    form.check()
-    return render(request, "launch/_checked.html", _context(form))
+def _checked(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpResponse:
+    """The running summary, and with it the notes beneath each field, swapped in out of band; without htmx the page.
+    Of a form that has been checked."""
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "launch/_checked.html", _context(form))
+    return _page(request, form, status=status, checked=True)
 
 
 def _context(form: RunForm) -> dict[str, Any]:
@@ -335,10 +284,13 @@ def _context(form: RunForm) -> dict[str, Any]:
 
 
 def _fields(form: RunForm) -> dict[str, Any]:
-    shown, placing, suites = fields_shown(form), placing_shown(form), suites_shown(form)
+    shown, placing, versions = fields_shown(form), placing_shown(form), form.choices.suite_versions
+    suites = [_suite_row(form, version) for version in offered(form.texts, versions)]
+    inputs = [shown for row in suites for shown in (row["switch"], row["margin"], *row["more"])]
+    missing = set(builtin_suites.names()) - {version.suite.name for version in versions}
     return {
-        "every_field": [*shown.values(), *placing.fields, *suites.fields],
-        "suites": suites,
+        "every_field": [*shown.values(), *placing.fields, *inputs],
+        "suites": {"rows": suites, "starters_missing": len(missing)},
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
         "groups": [*groups_shown(form, shown), placing],

@@ -89,16 +89,17 @@ def outlook(form: RunForm) -> Outlook:
         epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
         models=_models(form),
         time=_time(form, completions) if completions else None,
-        checks=(*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *map(_overlap, overlaps)),
-        estimate=_estimate(form),
+        checks=(
+            *_choices_made(form),
+            _valid(form),
+            *_probed(form),
+            _node_seen(form),
+            *(Check(pair.state == "none", False, pair.text) for pair in overlaps),
+        ),
+        estimate=estimate_shown(form.project, form.texts["estimate"], digest_of(form.config) if form.config else ""),
         overlaps=overlaps,
         overlap_token=token(overlaps),
     )
-
-
-def _estimate(form: RunForm) -> EstimateShown | None:
-    digest = digest_of(form.config) if form.config else ""
-    return estimate_shown(form.project, form.texts["estimate"], digest)
 
 
 def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
@@ -113,10 +114,6 @@ def _probed(form: RunForm) -> tuple[Check, ...]:
         return ()
     reasoned = len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
     return (Check(form.gate.state == "clean", form.gate.held and not reasoned, form.gate.text),)
-
-
-def _overlap(pair: Pair) -> Check:
-    return Check(pair.state == "none", False, pair.text)
 
 
 def _at_most(form: RunForm, completions: int | None) -> int | None:
@@ -149,15 +146,15 @@ def _count(form: RunForm, path: str) -> int | None:
 
 def _choices_made(form: RunForm) -> tuple[Check, ...]:
     required = (
-        (form.base_model, "a base model", bool(form.choices.base_models), "register one under Base models"),
-        (form.dataset, "a dataset", bool(form.choices.datasets), "upload one under Datasets"),
-        (form.verifier_version, "a reward source", bool(form.choices.verifier_versions), "make one under Rewards"),
+        (form.base_model, "a base model", form.choices.base_models, "register one under Base models"),
+        (form.dataset, "a dataset", form.choices.datasets, "upload one under Datasets"),
+        (form.verifier_version, "a reward source", form.choices.verifier_versions, "make one under Rewards"),
     )
     return tuple(
-        Check(
-            row is not None, True, f"{what} is chosen" if row else f"{what} is missing" + ("" if any_ else f": {how}")
-        )
-        for row, what, any_, how in required
+        Check(True, True, f"{what} is chosen")
+        if row
+        else Check(False, True, f"{what} is missing" + ("" if offered else f": {how}"))
+        for row, what, offered, how in required
     )
 
 

@@ -12,7 +12,17 @@ from cohort.base.formatting import natural, num
 from cohort.runs.models import Priority
 from cohort.web.fields import FieldSpec
 from cohort.web.launch.run_form import RunForm
-from cohort.web.launch.schema import CHOICES, FIRST, GROUPS, SUBJECTS, fields, group_of, lookup, preset_source
+from cohort.web.launch.schema import (
+    CHOICES,
+    FIRST,
+    FROM_VARIANT,
+    GROUPS,
+    SUBJECTS,
+    fields,
+    group_of,
+    lookup,
+    preset_source,
+)
 from cohort.web.launch.variants import ALL, DEFAULT, offered
 from grpo_core.config.presets import FAMILIES, PRESETS, Preset
 from grpo_core.config.relevance import idle
@@ -117,15 +127,12 @@ def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupS
     for group in GROUPS:
         held = tuple(field for path, field in shown.items() if group_of(path) == group.id)
         used = [(shown[path], phrase) for path, phrase in group.headline if not shown[path].needs]
-        headline = [phrase.format(_headline(field)) for field, phrase in used if field.text != ""]
+        headline = [phrase.format(_written(field.kind, field.text)) for field, phrase in used if field.text != ""]
         differing = [_difference(field) for field in held if field.differs]
-        yield GroupShown(
-            id=group.id,
-            title=group.title,
-            values=" · ".join(headline),
-            differences=_in_short(differing),
-            fields=held,
-        )
+        differences = ", ".join(differing)
+        if len(differing) > 2:
+            differences = f"{differing[0]}, and {len(differing) - 1} more differ from the preset"
+        yield GroupShown(group.id, group.title, " · ".join(headline), held, differences)
 
 
 def placing_shown(form: RunForm) -> GroupShown:
@@ -137,14 +144,9 @@ def placing_shown(form: RunForm) -> GroupShown:
     known = f"Here now: {', '.join(labels)}." if labels else "No node that is here has one."
     about = f"Only a node with this label takes the run; empty: any. {known} A label takes {LABEL_RULE}."
     label = _choice(form, "node_label", "text", about, ())
-    fields = (priority, replace(label, suggestions=tuple(labels)))
     chosen = next((name for _, value, name in priorities if value == priority.text), priority.text)
-    return GroupShown(
-        id="placing",
-        title="Queue",
-        values=f"priority {chosen} · {f'nodes with the label {label.text}' if label.text else 'any node'}",
-        fields=fields,
-    )
+    values = f"priority {chosen} · {f'nodes with the label {label.text}' if label.text else 'any node'}"
+    return GroupShown("placing", "Queue", values, (priority, replace(label, suggestions=tuple(labels))))
 
 
 def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[FieldShown]:
@@ -167,7 +169,8 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
     rewards = [("", str(v.pk), f"{v.verifier.name} · version {v.number}") for v in rows.verifier_versions]
     yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
     variants = [(heading, variant.value, variant.label) for heading, variant in offered(form.texts["variant"])]
-    yield _choice(form, "variant", "choice", _about_variant(form), variants)
+    variant = ALL.get(form.texts["variant"])
+    yield _choice(form, "variant", "choice", variant.help if variant else "", variants)
 
 
 def preset_note(form: RunForm, shown: dict[str, FieldShown]) -> str:
@@ -187,26 +190,19 @@ def _variant_difference(form: RunForm, preset: Preset) -> list[str]:
     """The normalization's difference from the preset, only in what the preset sets of it."""
     preset_values = dict(preset.leaves())
     here = form.texts["variant"].split("/")
-    paths = ("algorithm.advantage", "algorithm.scale", "algorithm.std_ddof")
-    theirs = [str(preset_values.get(path, part)) for path, part in zip(paths, here, strict=False)]
+    theirs = [str(preset_values.get(path, part)) for path, part in zip(FROM_VARIANT, here, strict=False)]
     if theirs == here or form.texts["variant"] not in ALL:
         return []
-    whole = [str(preset_values.get(path, part)) for path, part in zip(paths, DEFAULT.split("/"), strict=True)]
+    whole = [str(preset_values.get(path, part)) for path, part in zip(FROM_VARIANT, DEFAULT.split("/"), strict=True)]
     value = next(value for value in ("/".join(theirs), "/".join(whole)) if value in ALL)
     return [f"normalization {ALL[form.texts['variant']].label} instead of {ALL[value].label}"]
 
 
 def _difference(field: FieldShown) -> str:
     """ "G 8 instead of 16"."""
-    name = SUBJECTS.get(field.name) or _uncapitalised(field.label)
-    return (
-        f"{name} {_headline(field) if field.text != '' else 'empty'} instead of {_written(field.kind, field.differs)}"
-    )
-
-
-def _uncapitalised(label: str) -> str:
-    """Inside a sentence; a word of capitals stays as it is."""
-    return label if label[:2].isupper() else label[:1].lower() + label[1:]
+    label = field.label if field.label[:2].isupper() else field.label[:1].lower() + field.label[1:]
+    text = _written(field.kind, field.text) if field.text != "" else "empty"
+    return f"{SUBJECTS.get(field.name) or label} {text} instead of {_written(field.kind, field.differs)}"
 
 
 def _choice(form: RunForm, name: str, kind: str, help: str, options: Sequence[tuple[str, str, str]]) -> FieldShown:
@@ -214,15 +210,10 @@ def _choice(form: RunForm, name: str, kind: str, help: str, options: Sequence[tu
     choices = list(options)
     if kind == "choice" and text not in [value for _, value, _ in choices]:
         choices.insert(0, ("", text, "choose" if text == "" else f"{text} (not in this project)"))
-    return FieldShown.of(form, name, CHOICES[name], kind, help=help, options=_grouped(choices))
-
-
-def _grouped(choices: Sequence[tuple[str, str, str]]) -> Options:
-    """Choices (heading, value, label) with those of one heading together, in order."""
     by_heading: Options = {}
     for heading, value, label in choices:
         by_heading.setdefault(heading, []).append((value, label))
-    return by_heading
+    return FieldShown.of(form, name, CHOICES[name], kind, help=help, options=by_heading)
 
 
 def _about_model(form: RunForm) -> str:
@@ -240,9 +231,8 @@ def _about_dataset(form: RunForm) -> str:
     if dataset is None:
         return "Problems to train on."
     longest = dataset.prompt_chars.get("max")
-    return f"{dataset.format}, sha256 {dataset.sha256[:8]}…" + (
-        f", longest prompt {longest:,} characters" if longest else ""
-    )
+    length = f", longest prompt {longest:,} characters" if longest else ""
+    return f"{dataset.format}, sha256 {dataset.sha256[:8]}…{length}"
 
 
 def _about_reward(form: RunForm) -> str:
@@ -267,11 +257,6 @@ def _about_probe(form: RunForm) -> str:
     )
 
 
-def _about_variant(form: RunForm) -> str:
-    variant = ALL.get(form.texts["variant"])
-    return variant.help if variant else ""
-
-
 def _options(form: RunForm, spec: FieldSpec) -> Options:
     text = form.texts[spec.path]
     if spec.path == "eval.success_component":
@@ -289,19 +274,9 @@ def _other(spec: FieldSpec, text: str, paper: str) -> bool:
     return bool(spec.from_text(text) != spec.from_text(paper))
 
 
-def _headline(field: FieldShown) -> str:
-    return _written(field.kind, field.text)
-
-
 def _written(kind: str, text: str) -> str:
     """A whole number with thousands separators, a word of the config with spaces, a switch as on or off."""
     if kind == "switch":
         return {"true": "on", "false": "off"}.get(text, text)
     whole = natural(text)
     return text.replace("_", " ") if whole is None else f"{whole:,}"
-
-
-def _in_short(differing: list[str]) -> str:
-    if len(differing) > 2:
-        return f"{differing[0]}, and {len(differing) - 1} more differ from the preset"
-    return ", ".join(differing)

@@ -16,7 +16,7 @@ from grpo_core.errors import FieldProblem
 
 PREFIX = "suite."
 SPECS = {part: field_spec(SuiteConfig, part) for part in OWN}
-_PARTS_MATCHED = ("name", "sha256", "category", "scorer", "higher_is", "sensitive")
+_PARTS_MATCHED = ("name", "sha256", "category", "higher_is", "sensitive")
 
 
 def field(version: EvalSuiteVersion, part: str = "") -> str:
@@ -40,23 +40,17 @@ def texts_of_suites(
     """(what the inputs show for a config's `eval.suites`, what of it the project does not have)."""
     texts: dict[str, str] = {}
     missing = []
-    for at, suite in enumerate(suites):
+    for index, suite in enumerate(suites):
         version = _version_of(suite, versions)
-        if version is None:
-            how = (
-                "Add the starter suites under Suites"
-                if str(suite["path"]).startswith("builtin:")
-                else "Upload it under Suites"
-            )
-            what = f"{suite['name']} (sha256 {str(suite['sha256'] or 'not given')[:8]}…)"
-            missing.append(
-                FieldProblem(
-                    f"eval.suites.{at}", f"no suite of this project is {what} with this scorer and category. {how}"
-                )
-            )
+        if version is not None:
+            texts[field(version)] = "true"
+            texts |= {field(version, part): spec.to_text(suite.get(part)) for part, spec in SPECS.items()}
             continue
-        texts[field(version)] = "true"
-        texts |= {field(version, part): spec.to_text(suite.get(part)) for part, spec in SPECS.items()}
+        builtin = str(suite["path"]).startswith("builtin:")
+        advice = "Add the starter suites under Suites" if builtin else "Upload it under Suites"
+        what = f"{suite['name']} (sha256 {str(suite['sha256'] or 'not given')[:8]}…)"
+        message = f"no suite of this project is {what} with this scorer and category. {advice}"
+        missing.append(FieldProblem(f"eval.suites.{index}", message))
     return texts, missing
 
 
@@ -67,14 +61,14 @@ def _version_of(suite: Mapping[str, Any], versions: Sequence[EvalSuiteVersion]) 
     fitting = [
         version
         for version in versions
-        if all(getattr(config, part) == getattr(version, part) for part in _PARTS_MATCHED if part != "scorer")
+        if all(getattr(config, part) == getattr(version, part) for part in _PARTS_MATCHED)
         and config.scorer.model_dump(mode="json") == version.scorer
     ]
-    fitting.sort(
+    return max(
+        fitting,
         key=lambda version: (version.number == config.version, version.title == config.title, version.number),
-        reverse=True,
+        default=None,
     )
-    return fitting[0] if fitting else None
 
 
 def chosen(texts: Mapping[str, str], versions: Iterable[EvalSuiteVersion]) -> list[ChosenSuite]:

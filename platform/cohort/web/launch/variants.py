@@ -52,16 +52,12 @@ class Variant:
         return "sample" if self.ddof else "population"
 
 
-def _variants() -> list[Variant]:
-    return [
-        Variant(estimator, scale, ddof)
-        for estimator in ESTIMATORS.values()
-        for scale in estimator.scales
-        for ddof in (0, 1)
-    ]
-
-
-ALL = {variant.value: variant for variant in _variants()}
+ALL = {
+    variant.value: variant
+    for estimator in ESTIMATORS.values()
+    for scale in estimator.scales
+    for variant in (Variant(estimator, scale, 0), Variant(estimator, scale, 1))
+}
 USUAL = [
     variant
     for compared_with in _HEADINGS

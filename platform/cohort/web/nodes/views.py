@@ -7,19 +7,18 @@ node is busy is shown. Everyone in a project may look; `access.keeps_nodes` deci
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models import DurationField, ExpressionWrapper, F
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
-from django_htmx.http import HttpResponseClientRedirect
+from django.views.decorators.http import require_POST, require_safe
 
 from cohort import __version__
 from cohort.accounts.models import Project
@@ -31,8 +30,9 @@ from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import Attempt
 from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
 from cohort.runs.schedule import SEARCHED
-from cohort.web.access import keeps_nodes, project_for
+from cohort.web.access import form_page, keeps_nodes, project_for, redirect_to
 from cohort.web.accounts.views import person
+from cohort.web.fields import ServiceForm
 
 ATTEMPTS_SHOWN = 10
 
@@ -49,7 +49,7 @@ class NodeRow:
         return len(self.has.attempts) - len(self.attempts)
 
 
-class NodeForm(forms.Form):
+class NodeForm(ServiceForm):
     name = forms.CharField(
         max_length=nodes.NAME_CHARS,
         help_text="What people call the machine, such as its host name. It stays taken, because records name it.",
@@ -74,60 +74,44 @@ def node_list(request: HttpRequest, slug: str) -> HttpResponse:
 def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     project = project_for(request, slug)
     node = get_object_or_404(Node, pk=node_id)
-    attempts = _newest(node)
+    took = ExpressionWrapper(F("ended_at") - F("claimed_at"), output_field=DurationField())
+    attempts = node.attempts.select_related("run").defer("manifest", "outcome", "run__config").annotate(took=took)
     context = {
         "project": project,
         "row": _row(project, node_status(node)),
         "may_keep": keeps_nodes(person(request)),
         "platform_version": __version__,
-        "attempts": attempts[:ATTEMPTS_SHOWN],
+        "attempts": attempts.order_by("-claimed_at")[:ATTEMPTS_SHOWN],
         "attempts_made": attempts.count(),
     }
     return render(request, "nodes/node.html", context)
 
 
 @never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def node_new(request: HttpRequest, slug: str) -> HttpResponse:
     """The answer to a name that is free is the page with the token; nothing of it is kept to be shown again."""
     project = project_for(request, slug)
     _keeper(request)
     form = NodeForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        try:
-            node, token = nodes.node_create(name=form.cleaned_data["name"], actor=person(request))
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
-            return _token_page(request, project, node, token, made=True)
-    return render(
-        request, "nodes/node_new.html", {"project": project, "form": form}, status=422 if form.errors else 200
-    )
+        created = form.call(nodes.node_create, name=form.cleaned_data["name"], actor=person(request))
+        if created:
+            return _token_page(request, project, *created, made=True)
+    return render(request, "nodes/node_new.html", {"project": project, "form": form}, status=form.status)
 
 
 @require_POST
 def node_drain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     node = _to_change(request, slug, node_id)
     how = Draining.MOVE if request.POST.get("how") == Draining.MOVE else Draining.FINISH
-    return _do(
-        request,
-        slug,
-        node,
-        lambda: nodes.node_drain(node=node, actor=person(request), how=how),
-        f"{node.name} is draining. {how.label}.",
-    )
+    return _do(request, slug, node, partial(nodes.node_drain, how=how), f"{node.name} is draining. {how.label}.")
 
 
 @require_POST
 def node_undrain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     node = _to_change(request, slug, node_id)
-    return _do(
-        request,
-        slug,
-        node,
-        lambda: nodes.node_undrain(node=node, actor=person(request)),
-        f"{node.name} takes runs again.",
-    )
+    return _do(request, slug, node, nodes.node_undrain, f"{node.name} takes runs again.")
 
 
 @never_cache
@@ -145,7 +129,7 @@ def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
         request,
         slug,
         node,
-        lambda: revoke.node_revoke(node=node, actor=person(request)),
+        revoke.node_revoke,
         f"{node.name} is revoked: its token is refused from now on, and what ran there has been put back into the "
         "queue. It resumes on a node that can have one of its checkpoints. A run whose checkpoints are on this machine "
         f"alone waits {SEARCHED.total_seconds() / 60:.0f} minutes for it to be let in again by a new token, and then "
@@ -171,28 +155,20 @@ def _to_change(request: HttpRequest, slug: str, node_id: int) -> Node:
     return node
 
 
-def _do(request: HttpRequest, slug: str, node: Node, act: Callable[[], None], done: str) -> HttpResponse:
-    """Run the action, report the outcome, go back to the page of the button."""
+def _do(request: HttpRequest, slug: str, node: Node, service: Callable[..., None], done: str) -> HttpResponse:
+    """Call the service, report the outcome, go back to the page of the button."""
     try:
-        act()
+        service(node=node, actor=person(request))
     except ValidationError as error:
         messages.error(request, f"Nothing was done: {' '.join(error.messages)}")
     else:
         messages.success(request, done)
-    back = reverse("node_list", args=[slug]) if "list" in request.POST else reverse("node_detail", args=[slug, node.pk])
-    if request.htmx:  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(back)
-    return redirect(back)
+    back = ("node_list", slug) if "list" in request.POST else ("node_detail", slug, node.pk)
+    return redirect_to(request, *back)
 
 
 def _row(project: Project, has: NodeStatus) -> NodeRow:
     return NodeRow(has, [attempt for attempt in has.attempts if attempt.run.project_id == project.pk])
-
-
-def _newest(node: Node) -> QuerySet[Attempt]:
-    took = ExpressionWrapper(F("ended_at") - F("claimed_at"), output_field=DurationField())
-    attempts = node.attempts.select_related("run").defer("manifest", "outcome", "run__config")
-    return attempts.annotate(took=took).order_by("-claimed_at")
 
 
 def _token_page(request: HttpRequest, project: Project, node: Node, token: str, *, made: bool) -> HttpResponse:

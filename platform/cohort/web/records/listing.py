@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.db.models import QuerySet, TextField
 from django.db.models.expressions import RawSQL
 
 from cohort.accounts.models import Project
-from cohort.base.formatting import minus
+from cohort.base.formatting import minus, natural
 from cohort.base.storable import storable
 from cohort.records.after_seal.rules import Standing, State
 from cohort.records.models import EntryKind, Record, RecordEntry
@@ -68,7 +69,10 @@ class RecordRow:
     @property
     def verdict(self) -> tuple[str, str] | None:
         """(words, class of the badge) of the first suite."""
-        return (self.first["verdict"], _tone(self.first["verdict"])) if self.first else None
+        if self.first is None:
+            return None
+        kind = _kind(self.first["verdict"])
+        return self.first["verdict"], VERDICTS[kind][1] if kind else ""
 
     @property
     def others(self) -> list[tuple[str, str]]:
@@ -102,16 +106,13 @@ class RecordPage:
     """`before` of the next page; None at the end."""
 
 
-def record_page(
-    project: Project, *, before: int | None = None, text: str = "", state: str = "", verdict: str = "", signed: str = ""
-) -> RecordPage:
-    """Newest first, ending before the record with the id `before`. A choice that is none counts as not made."""
-    criteria = Filter(
-        storable(text.strip()),
-        state if state in STATES else "",
-        verdict if verdict in VERDICTS else "",
-        signed if signed in State.values else "",
-    )
+def record_page(project: Project, params: Mapping[str, str]) -> RecordPage:
+    """Newest first, ending before the record with the id `before`. `params` are those of the page's address; a choice
+    that is none counts as not made."""
+    before = natural(params.get("before"))
+    known: dict[str, Collection[str]] = {"state": STATES, "verdict": VERDICTS, "signed": State.values}
+    choices = {name: params[name] for name, values in known.items() if params.get(name) in values}
+    criteria = Filter(storable(params.get("q", "").strip()), **choices)
     every = Record.objects.filter(run__project=project)
     total = every.count()
     selected, matching = every, total
@@ -133,15 +134,12 @@ def record_page(
         .order_by("-pk")
     )
     shown = records[:PAGE]
-    stand = standings([record.pk for record in shown])
-    newest = _newest([record.run_id for record in shown])
+    status = standings([record.pk for record in shown])
+    runs = Record.objects.filter(run__in=[record.run_id for record in shown])
+    newest = set(runs.order_by("run_id", "-end", "-version").distinct("run_id").values_list("pk", flat=True))
     rows = [
         RecordRow(
-            record,
-            record.sealed_state,
-            stand[record.pk],
-            json.loads(record.suites or "[]"),
-            newest[record.run_id] == record.pk,
+            record, record.sealed_state, status[record.pk], json.loads(record.suites or "[]"), record.pk in newest
         )
         for record in shown
     ]
@@ -160,36 +158,18 @@ def _filtered(records: QuerySet[Record], project: Project, criteria: Filter) -> 
     elif criteria.verdict:
         records = records.extra(where=[_WITH_VERDICT], params=[criteria.verdict])
     if criteria.signed:
-        states = _states(project)
-        if criteria.signed == State.NONE:
-            records = records.exclude(pk__in=[pk for pk, record_state in states.items() if record_state != State.NONE])
-        else:
-            records = records.filter(
-                pk__in=[pk for pk, record_state in states.items() if record_state == criteria.signed]
-            )
+        entries = RecordEntry.objects.filter(
+            record__run__project=project, kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]
+        )
+        states = standings(entries.values_list("record_id", flat=True).distinct())
+        without = criteria.signed == State.NONE  # the records that nobody has signed have no entries
+        pks = [pk for pk, standing in states.items() if (standing.state != criteria.signed) == without]
+        records = records.exclude(pk__in=pks) if without else records.filter(pk__in=pks)
     return records
-
-
-def _states(project: Project) -> dict[int, State]:
-    """Of every record of the project that was signed or revoked."""
-    record_ids = RecordEntry.objects.filter(
-        record__run__project=project, kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]
-    ).values_list("record_id", flat=True)
-    return {pk: standing.state for pk, standing in standings(record_ids.distinct()).items()}
-
-
-def _newest(run_ids: list[int]) -> dict[int, int]:
-    """Run → the record of its last end in its last version."""
-    of_runs = Record.objects.filter(run__in=run_ids).order_by("run_id", "-end", "-version").distinct("run_id")
-    return dict(of_runs.values_list("run_id", "pk"))
 
 
 def _kind(verdict: str) -> str:
     return next((kind for kind in VERDICTS if verdict.startswith(kind)), "")
-
-
-def _tone(verdict: str) -> str:
-    return VERDICTS[kind][1] if (kind := _kind(verdict)) else ""
 
 
 def _percent(share: float | None) -> str:

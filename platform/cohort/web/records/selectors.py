@@ -36,7 +36,8 @@ def record_of(run: Run) -> Record | None:
 
 def records_of(run: Run) -> list[RecordRow]:
     """Every record of the run, newest first."""
-    return _rows(list(Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")))
+    records = Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")
+    return [_row(record, newest=index == 0) for index, record in enumerate(records)]
 
 
 def opened(record: Record) -> DocumentView:
@@ -44,17 +45,7 @@ def opened(record: Record) -> DocumentView:
     return view_document(Document.model_validate_json(record.document))
 
 
-def _rows(records: list[Record]) -> list[RecordRow]:
-    newest: dict[int, tuple[int, int]] = {}
-    places = Record.objects.filter(run__in={record.run_id for record in records}).values_list(
-        "run_id", "end", "version"
-    )
-    for run_id, end, version in places:
-        newest[run_id] = max(newest.get(run_id, (0, 0)), (end, version))
-    return [_row(record, (record.end, record.version) == newest[record.run_id]) for record in records]
-
-
-def _row(record: Record, newest: bool) -> RecordRow:
+def _row(record: Record, *, newest: bool) -> RecordRow:
     document: dict[str, Any] = json.loads(record.document)
     suites = document["sections"]["behaviour"]["performance"]["value"] or []
     first = compared(Comparison.model_validate(suites[0])) if suites else None

@@ -39,17 +39,25 @@ _BOUNDED = (
 )
 
 
+class CardField(forms.FileField):
+    """A zip of at most `MAX_CARD_BYTES`."""
+
+    def clean(self, data: Any, initial: Any = None) -> "UploadedFile[Any] | None":
+        file: UploadedFile[Any] | None = super().clean(data, initial)
+        if file and (file.size or 0) > MAX_CARD_BYTES:
+            raise forms.ValidationError(f"Larger than the {MAX_CARD_BYTES // 1024**2} MiB of this page. {_BY_COMMAND}")
+        return file
+
+    def widget_attrs(self, widget: forms.Widget) -> dict[str, Any]:
+        return {**super().widget_attrs(widget), "accept": ".zip"}
+
+
 class CardForm(forms.Form):
-    card = forms.FileField(
-        label="Card",
-        help_text="The zip as it was downloaded, up to 64 MiB.",
-        widget=forms.ClearableFileInput(attrs={"accept": ".zip"}),
-    )
-    older = forms.FileField(
+    card = CardField(label="Card", help_text="The zip as it was downloaded, up to 64 MiB.")
+    older = CardField(
         required=False,
         label="Older card",
         help_text="Of the same platform: was its log only added to between the two?",
-        widget=forms.ClearableFileInput(attrs={"accept": ".zip"}),
     )
     key = forms.CharField(
         required=False,
@@ -60,24 +68,12 @@ class CardForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
-    def clean_card(self) -> "UploadedFile[Any]":
-        return self._bounded("card")
-
-    def clean_older(self) -> "UploadedFile[Any] | None":
-        return self._bounded("older") if self.cleaned_data.get("older") else None
-
     def clean_key(self) -> str:
         """As a key and nothing else: the command would take a name of a file too, and this is a server."""
         try:
             return parse_vkey(text).vkey if (text := str(self.cleaned_data["key"]).strip()) else ""
         except KeyFault as fault:
             raise forms.ValidationError(f"{fault}.") from None
-
-    def _bounded(self, name: str) -> "UploadedFile[Any]":
-        file: UploadedFile[Any] = self.cleaned_data[name]
-        if (file.size or 0) > MAX_CARD_BYTES:
-            raise forms.ValidationError(f"Larger than the {MAX_CARD_BYTES // 1024**2} MiB of this page. {_BY_COMMAND}")
-        return file
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from cohort.web.access import project_for, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import life_of
 from cohort.web.cards.views import downloads, role_in
+from cohort.web.context import query_without
 from cohort.web.records import selectors
 from cohort.web.records.listing import STATES, VERDICTS, record_page
 from cohort.web.records.selectors import RecordRow
@@ -56,21 +57,10 @@ def _chosen_row(rows: list[RecordRow], end: int | None, version: int | None) -> 
 @require_safe
 def record_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
-    params = request.GET
-    page = record_page(
-        project,
-        before=natural(params.get("before")),
-        text=params.get("q", ""),
-        state=params.get("state", ""),
-        verdict=params.get("verdict", ""),
-        signed=params.get("signed", ""),
-    )
-    query = params.copy()
-    query.pop("before", None)
     context = {
         "project": project,
-        "page": page,
-        "query": query.urlencode(),
+        "page": record_page(project, request.GET),
+        "query": query_without(request, "before"),
         "states": STATES,
         "verdicts": {kind: words for kind, (words, _) in VERDICTS.items()},
         "signed": State.choices,

@@ -5,7 +5,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cohort.base import formatting as figures
+from cohort.base import formatting
 from cohort.web.launch.variants import USUAL, Variant, variant_of
 from grpo_core.advantages.base import Statistics
 from grpo_core.config.algorithm import AlgorithmConfig
@@ -117,4 +117,4 @@ def _note(silent: str, unscored: int) -> str:
 
 def number(value: float) -> str:
     """Four significant digits at most, so that a calculation can be followed."""
-    return figures.number(value, 4)
+    return formatting.number(value, 4)

@@ -139,11 +139,6 @@ class Place:
     later: int | None
 
 
-def group_of(run: Run, group_id: int) -> Group | None:
-    """Any group of the run, a superseded one too: its address stays good."""
-    return Group.objects.filter(run=run, pk=group_id).select_related("attempt").prefetch_related("samples").first()
-
-
 def place_of(group: Group) -> Place:
     group_ids = list(
         Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)

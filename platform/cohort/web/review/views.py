@@ -3,8 +3,8 @@
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
@@ -17,14 +17,7 @@ from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
-from cohort.web.review.arithmetic import (
-    Derivation,
-    derive,
-    number,
-    stored_only,
-    uses_step,
-    variants_for,
-)
+from cohort.web.review.arithmetic import Derivation, derive, number, stored_only, uses_step, variants_for
 from cohort.web.runs.header import run_header
 from cohort.web.runs.tries import successor
 from grpo_core.config.run import RunConfig
@@ -41,16 +34,9 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         start=natural(request.GET.get("from")) or 0,
     )
     dynamic = header.config.algorithm.dynamic_sampling.enabled
-    context = {
-        "project": header.run.project,
-        "run": header.run,
-        "header": header,
-        "tab": "groups",
-        "page": page,
-        "shows": selectors.SHOWS | (selectors.DISCARDED if dynamic else {}),
-        "dynamic": dynamic,
-        "wanted": header.config.sampling.prompts_per_step,
-    }
+    shows = selectors.SHOWS | (selectors.DISCARDED if dynamic else {})
+    wanted = header.config.sampling.prompts_per_step
+    context = header.context("groups", page=page, shows=shows, dynamic=dynamic, wanted=wanted)
     return render(request, "review/groups.html", context)
 
 
@@ -58,9 +44,9 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
     """`?sample=2` marks the second completion; `?variant=` shows another variant's arithmetic."""
     run = run_for(request, slug, run_id)
-    group = selectors.group_of(run, group_id)
-    if group is None:
-        raise Http404
+    # Any group of the run, a superseded one too: its address stays good.
+    groups = Group.objects.select_related("attempt").prefetch_related("samples")
+    group = get_object_or_404(groups, run=run, pk=group_id)
     config = run_header(run).config
     own, variants = variant_of(config.algorithm), variants_for(config.algorithm)
     chosen = next((variant for variant in variants if variant.value == request.GET.get("variant")), own)
@@ -112,10 +98,8 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
 def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """Store whether a sample is right, whatever its score. Answers a part of the page to htmx, else redirects."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
-    samples = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run__project")
-    sample = samples.first()
-    if sample is None:
-        raise Http404
+    samples = Sample.objects.select_related("group__run__project")
+    sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
     actor, fault = person(request), None
     verdict, note = request.POST.get("verdict", ""), request.POST.get("note", "")
     try:
@@ -155,16 +139,12 @@ def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
     """Each component's score, in the order of the run's reward."""
     order = [component.name for component in config.reward.components]
     names = sorted(sample.components, key=lambda name: order.index(name) if name in order else len(order))
-    rows = []
-    for name in names:
-        score = sample.components[name]
-        value = score.get("value")
-        rows.append(
-            {
-                "name": name,
-                "value": "–" if value is None else number(value),
-                "detail": score.get("detail") or "",
-                "error": score.get("error") or "",
-            }
-        )
-    return rows
+    return [
+        {
+            "name": name,
+            "value": "–" if (value := sample.components[name].get("value")) is None else number(value),
+            "detail": sample.components[name].get("detail") or "",
+            "error": sample.components[name].get("error") or "",
+        }
+        for name in names
+    ]

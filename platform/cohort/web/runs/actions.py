@@ -1,17 +1,15 @@
 """What a person does to a run with one press: launch, pause, resume, cancel; its priority, a checkpoint's pin."""
 
-import re
 from collections.abc import Callable
+from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
-from django.views.decorators.http import require_http_methods, require_POST
-from django_htmx.http import HttpResponseClientRedirect
+from django.views.decorators.http import require_POST
 
 from cohort.accounts.models import Role
 from cohort.base.storable import storable
@@ -23,15 +21,15 @@ from cohort.launch import creation
 from cohort.runs import services
 from cohort.runs.models import Checkpoint, ImportedResult, Priority, Run, RunState
 from cohort.runs.transitions import ENDED, IllegalTransition
-from cohort.web.access import run_for
+from cohort.web.access import form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
-from cohort.web.catalog.forms import CatalogForm
-from cohort.web.catalog.suite_forms import FilesField
+from cohort.web.catalog.suite_forms import FilesField, plain
+from cohort.web.fields import ServiceForm
 from cohort.web.runs.header import run_header
 from grpo_core.errors import ConfigError
 
 
-class ImportForm(CatalogForm):
+class ImportForm(ServiceForm):
     phase = forms.ChoiceField(
         choices=[("", "choose"), *ImportedResult.Phase.choices],
         label="Weights that were measured",
@@ -46,7 +44,7 @@ class ImportForm(CatalogForm):
 
 
 @csrf_exempt
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def run_import(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """The check for a forged form comes after that of the role, because it reads the upload."""
     return _import(request, run_for(request, slug, run_id, at_least=Role.OPERATOR))
@@ -56,22 +54,14 @@ def run_import(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def _import(request: HttpRequest, run: Run) -> HttpResponse:
     form = ImportForm(request.POST, request.FILES) if request.method == "POST" else ImportForm()
     if request.method == "POST" and form.is_valid():
-        given = [Upload(_plain(upload.name), upload.read()) for upload in form.cleaned_data["upload"]]
-        try:
-            rows = results_import(run=run, actor=person(request), phase=form.cleaned_data["phase"], uploads=given)
-        except ValidationError as error:
-            form.take(error)
-        else:
+        uploads = [Upload(plain(upload.name, 200), upload.read()) for upload in form.cleaned_data["upload"]]
+        phase = form.cleaned_data["phase"]
+        rows = form.call(results_import, run=run, actor=person(request), phase=phase, uploads=uploads)
+        if rows is not None:
             count = f"{len(rows):,} result{'s are' if len(rows) != 1 else ' is'}"
             messages.success(request, f"{count} imported, as stated.")
             return redirect("run_evaluations", run.project.slug, run.pk)
-    context = {"project": run.project, "run": run, "header": run_header(run), "tab": "evaluations", "form": form}
-    return render(request, "runs/import.html", context, status=422 if form.errors else 200)
-
-
-def _plain(name: str | None) -> str:
-    """A file's name as messages and rows may hold it."""
-    return re.sub(r"[^\w.() -]+", "_", name or "file")[-200:]
+    return render(request, "runs/import.html", run_header(run).context("evaluations", form=form), status=form.status)
 
 
 CHECKPOINTS = "#checkpoints"
@@ -116,53 +106,45 @@ def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse
 
 @require_POST
 def run_cancel(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    refused = attempted(
-        request, run, lambda: services.run_cancel(run=run, actor=person(request), reason=reason_of(request))
+    return _act(request, slug, run_id, services.run_cancel, _cancelled, reason=reason_of(request))
+
+
+def _cancelled(run: Run) -> str:
+    if run.state == RunState.CANCELLED:
+        return "is cancelled. " + ("No worker has it now." if run.fence else "It had not started.")
+    if run.state == RunState.FAILED:
+        return "has ended without a record. Its weights and checkpoints stay."
+    return (
+        "is being cancelled: the worker stops the trainer at its next sign of life, within seconds. What has been "
+        "recorded stays."
     )
-    if not refused and run.state == RunState.CANCELLED:
-        had = "No worker has it now." if run.fence else "It had not started."
-        messages.success(request, f"{run.name} is cancelled. {had}")
-    elif not refused and run.state == RunState.FAILED:
-        messages.success(request, f"{run.name} has ended without a record. Its weights and checkpoints stay.")
-    elif not refused:
-        messages.success(
-            request,
-            f"{run.name} is being cancelled: the worker stops the trainer at its next sign of life, within seconds. "
-            "What has been recorded stays.",
-        )
-    return back(request, run)
 
 
 @require_POST
 def run_pause(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    refused = attempted(
-        request, run, lambda: services.run_pause(run=run, actor=person(request), reason=reason_of(request))
+    return _act(request, slug, run_id, services.run_pause, _paused, reason=reason_of(request))
+
+
+def _paused(run: Run) -> str:
+    if run.state == RunState.PAUSED:
+        return "is paused: it is out of the queue until somebody resumes it."
+    return (
+        "is being paused: the worker has the trainer write a checkpoint and stop. It resumes from there when somebody "
+        "resumes it."
     )
-    if not refused and run.state == RunState.PAUSED:
-        messages.success(request, f"{run.name} is paused: it is out of the queue until somebody resumes it.")
-    elif not refused:
-        messages.success(
-            request,
-            f"{run.name} is being paused: the worker has the trainer write a checkpoint and stop. It resumes from "
-            "there when somebody resumes it.",
-        )
-    return back(request, run)
 
 
 @require_POST
 def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Of a paused run; or withdraws a pause that its worker has not come to."""
-    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    refused = attempted(request, run, lambda: services.run_resume(run=run, actor=person(request)))
-    if not refused and run.state == RunState.QUEUED:
-        header = run_header(run)
-        where = f" and continues {header.goes_on}" if header.again else ""
-        messages.success(request, f"{run.name} is in the queue again{where}.")
-    elif not refused:
-        messages.success(request, f"{run.name} continues: the pause was withdrawn before the worker came to it.")
-    return back(request, run)
+    return _act(request, slug, run_id, services.run_resume, _resumed)
+
+
+def _resumed(run: Run) -> str:
+    if run.state != RunState.QUEUED:
+        return "continues: the pause was withdrawn before the worker came to it."
+    header = run_header(run)
+    return "is in the queue again" + (f" and continues {header.resumes_at}." if header.again else ".")
 
 
 @require_POST
@@ -174,27 +156,44 @@ def run_priority(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     if chosen is None:
         words = ", ".join(f"{priority.value} ({priority.label.lower()})" for priority in Priority)
         messages.error(request, f"Nothing was done: a priority is one of {words}.")
-    elif not attempted(
-        request, run, lambda: services.run_prioritise(run=run, actor=person(request), priority=chosen.value)
-    ):
-        messages.success(request, f"{run.name} has {chosen.label.lower()} priority among the runs of this project.")
+    else:
+        refused = refusal(run, services.run_prioritise, run=run, actor=person(request), priority=chosen.value)
+        words = f"{run.name} has {chosen.label.lower()} priority among the runs of this project."
+        _report(request, refused, words)
     return redirect("queue", slug)
 
 
 @require_POST
 def checkpoint_pin(request: HttpRequest, slug: str, run_id: int, checkpoint_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    checkpoint = Checkpoint.objects.filter(run=run, pk=checkpoint_id).select_related("run").first()
-    if checkpoint is None:
-        raise Http404
+    checkpoint = get_object_or_404(Checkpoint.objects.select_related("run"), run=run, pk=checkpoint_id)
     pinned = request.POST.get("pinned") == "true"
-    refused = attempted(
-        request, run, lambda: services.checkpoint_pin(checkpoint=checkpoint, actor=person(request), pinned=pinned)
-    )
-    if not refused:
-        outcome = "is pinned: it stays" if pinned else "is no longer pinned: it goes when newer ones need its room"
-        messages.success(request, f"The checkpoint at step {checkpoint.step:,} {outcome}.")
+    refused = refusal(run, services.checkpoint_pin, checkpoint=checkpoint, actor=person(request), pinned=pinned)
+    outcome = "is pinned: it stays" if pinned else "is no longer pinned: it goes when newer ones need its room"
+    _report(request, refused, f"The checkpoint at step {checkpoint.step:,} {outcome}.")
     return redirect(reverse("run_attempts", args=[slug, run.pk]) + CHECKPOINTS)
+
+
+def _act(
+    request: HttpRequest,
+    slug: str,
+    run_id: int,
+    service: Callable[..., None],
+    outcome: Callable[[Run], str],
+    **arguments: Any,
+) -> HttpResponse:
+    """Call a service with the run and go back to its page, with what became of the run."""
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    refused = refusal(run, service, run=run, actor=person(request), **arguments)
+    _report(request, refused, f"{run.name} {outcome(run)}")
+    return redirect_to(request, "run_detail", slug, run_id)
+
+
+def _report(request: HttpRequest, refused: str, done: str) -> None:
+    if refused:
+        messages.error(request, refused)
+    else:
+        messages.success(request, done)
 
 
 # ---------------------------------------------------------------- shared with retry and extend
@@ -204,38 +203,28 @@ def reason_of(request: HttpRequest) -> str:
     return storable(request.POST.get("reason", "").strip())
 
 
-def attempted(request: HttpRequest, run: Run, do: Callable[[], None]) -> str:
-    """Call the service and reload the run. A refusal is shown as a message and returned; empty when there was none."""
-    refused = ""
+def refusal(run: Run, service: Callable[..., None], /, **arguments: Any) -> str:
+    """Call the service and reload the run. Returns why it was refused; empty when it was not."""
+    reason = ""
     try:
-        do()
+        service(**arguments)
     except IllegalTransition as error:
-        refused = f"{run.name} is {error.state.label.lower()}. {why_not(error.state)}"
+        reason = f"{run.name} is {error.state.label.lower()}. {_why_not(error.state)}"
     except services.NotPossible as error:
-        refused = f"{error}."
-    if refused:
-        messages.error(request, f"Nothing was done: {refused}")
+        reason = f"{error}."
+    except ConfigError as error:
+        reason = "; ".join(str(problem) for problem in error.problems or [error]) + "."
     run.refresh_from_db(fields=["state", "desired", "fence"])
-    return refused
+    return f"Nothing was done: {reason}" if reason else ""
 
 
-def back(request: HttpRequest, run: Run) -> HttpResponse:
-    """To the run's page, also for htmx."""
-    if request.htmx:  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(reverse("run_detail", args=[run.project.slug, run.pk]))
-    return redirect("run_detail", run.project.slug, run.pk)
-
-
-def why_not(state: RunState) -> str:
+def _why_not(state: RunState) -> str:
     """What a person can do instead, or what it waits for."""
-    if state == RunState.SEALING:
-        return "It has been trained and only waits for its record."
     if state in ENDED:
         return "It has already ended."
-    if state == RunState.DRAFT:
-        return "It has not been launched."
-    if state == RunState.PAUSED:
-        return "Resume it, or cancel it."
-    if state == RunState.QUEUED:
-        return "It is waiting for a worker already."
-    return "A worker has it: pause or cancel it first."
+    return {
+        RunState.SEALING: "It has been trained and only waits for its record.",
+        RunState.DRAFT: "It has not been launched.",
+        RunState.PAUSED: "Resume it, or cancel it.",
+        RunState.QUEUED: "It is waiting for a worker already.",
+    }.get(state, "A worker has it: pause or cancel it first.")

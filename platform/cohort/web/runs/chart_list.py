@@ -16,14 +16,12 @@ class Chart:
     """What is drawn, in the chart's corner."""
     unit: str
     """Label of the vertical axis."""
-    columns: tuple[str, ...]
-    """Metric names; the first decides which points of a long series stay."""
-    names: tuple[str, ...]
-    """What people call the columns."""
-    colours: tuple[str, ...]
+    labels: Mapping[str, str]
+    """Metric names → what people call them; the first metric decides which points of a long series stay."""
+    colours: tuple[str, ...] = ("--accent",)
     """Names of CSS custom properties."""
     wide: bool = False
-    floor: float | None = None
+    floor: float | None = 0.0
     """Lowest value of the axis, where the quantity has one."""
     ceiling: float | None = None
     scale: float = 1.0
@@ -34,27 +32,29 @@ class Chart:
     """Width in sixtieths of the page on a wide screen; given by `charts_of`."""
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.labels.values())
+
+    @property
     def legend(self) -> list[tuple[str, str]]:
         """(name, colour) of each line in the chart's legend; empty for one line."""
         single = self.kind == "band" or len(self.columns) == 1
         return [] if single else list(zip(self.names, self.colours, strict=True))
 
 
-_PHASES = {
-    "sample": "sample",
-    "reward": "reward",
-    "logprobs": "log-probs",
-    "update": "update",
-    "checkpoint": "checkpoint",
-    "waiting": "waiting",
-    "other": "other",
-}
+_PHASES = ("sample", "reward", "log-probs", "update", "checkpoint", "waiting", "other")
 _PHASES_OVERLAPPED = (
     "But for the first step's, sample and reward ran beside the step before and take none of this step's time; the "
     "other parts add up to it. Waiting: for the next step's completions, or for the run's other processes."
 )
 """Help of the chart of phases with engine.one_step_off."""
 
+_TWO = ("--accent", "--muted")
+_THREE = ("--right", "--accent", "--wrong")
 CHARTS = (
     Chart(
         "reward",
@@ -62,10 +62,10 @@ CHARTS = (
         "Reward",
         "mean of the step, and spread inside groups",
         "reward",
-        ("reward", "reward_group_std"),
-        ("mean", "spread"),
+        {"reward": "mean", "reward_group_std": "spread"},
         ("--accent", "--band"),
         wide=True,
+        floor=None,
     ),
     Chart(
         "signal",
@@ -73,66 +73,31 @@ CHARTS = (
         "Learning signal",
         "groups by how many samples are right",
         "share of groups",
-        ("groups/all_right", "groups/mixed", "groups/all_wrong"),
-        ("all right", "mixed", "all wrong"),
-        ("--right", "--accent", "--wrong"),
-        floor=0.0,
+        {"groups/all_right": "all right", "groups/mixed": "mixed", "groups/all_wrong": "all wrong"},
+        _THREE,
         ceiling=1.0,
     ),
-    Chart(
-        "kl",
-        "line",
-        "KL to reference",
-        "mean per token",
-        "nats",
-        ("kl",),
-        ("KL",),
-        ("--accent",),
-    ),
-    Chart(
-        "kl_coef",
-        "line",
-        "KL weight β",
-        "moved towards its target",
-        "β",
-        ("kl_coef",),
-        ("β",),
-        ("--accent",),
-        floor=0.0,
-    ),
-    Chart("entropy", "line", "Entropy", "mean per token", "nats", ("entropy",), ("entropy",), ("--accent",), floor=0.0),
+    Chart("kl", "line", "KL to reference", "mean per token", "nats", {"kl": "KL"}, floor=None),
+    Chart("kl_coef", "line", "KL weight β", "moved towards its target", "β", {"kl_coef": "β"}),
+    Chart("entropy", "line", "Entropy", "mean per token", "nats", {"entropy": "entropy"}),
     Chart(
         "clip",
         "line",
         "Clipped tokens",
         "of all updates",
         "share of tokens",
-        ("clip_ratio/low_mean", "clip_ratio/high_mean"),
-        ("below", "above"),
+        {"clip_ratio/low_mean": "below", "clip_ratio/high_mean": "above"},
         ("--muted", "--accent"),
-        floor=0.0,
     ),
-    Chart(
-        "length",
-        "line",
-        "Completion length",
-        "mean of the step",
-        "tokens",
-        ("completions/mean_length",),
-        ("length",),
-        ("--accent",),
-        floor=0.0,
-    ),
+    Chart("length", "line", "Completion length", "mean of the step", "tokens", {"completions/mean_length": "length"}),
     Chart(
         "zero_std",
         "stack",
         "Groups without variance",
         "equal rewards, by how many samples are right",
         "share of groups",
-        ("frac_reward_zero_std/all_right", "frac_reward_zero_std/other", "frac_reward_zero_std/all_wrong"),
-        ("all right", "other", "all wrong"),
-        ("--right", "--accent", "--wrong"),
-        floor=0.0,
+        {f"frac_reward_zero_std/{name.replace(' ', '_')}": name for name in ("all right", "other", "all wrong")},
+        _THREE,
         ceiling=1.0,
     ),
     Chart(
@@ -141,10 +106,8 @@ CHARTS = (
         "Dynamic sampling",
         "groups",
         "groups",
-        ("dynamic_sampling/discarded_groups", "dynamic_sampling/surplus_groups"),
-        ("discarded", "left over"),
-        ("--accent", "--muted"),
-        floor=0.0,
+        {"dynamic_sampling/discarded_groups": "discarded", "dynamic_sampling/surplus_groups": "left over"},
+        _TWO,
     ),
     Chart(
         "overlong",
@@ -152,9 +115,8 @@ CHARTS = (
         "Overlong punishment",
         "mean of the step, before its weight",
         "reward",
-        ("rewards/overlong/mean",),
-        ("punishment",),
-        ("--accent",),
+        {"rewards/overlong/mean": "punishment"},
+        floor=None,
     ),
     Chart(
         "masked",
@@ -162,10 +124,8 @@ CHARTS = (
         "Left out of the update",
         "completions",
         "completions",
-        ("masked/truncated", "masked/importance"),
-        ("cut off", "mismatch"),
-        ("--accent", "--muted"),
-        floor=0.0,
+        {"masked/truncated": "cut off", "masked/importance": "mismatch"},
+        _TWO,
     ),
     Chart(
         "mismatch",
@@ -173,31 +133,17 @@ CHARTS = (
         "Sampler against trainer",
         "mean |log ratio| per token",
         "nats",
-        ("sampling/logp_difference/mean",),
-        ("difference",),
-        ("--accent",),
-        floor=0.0,
+        {"sampling/logp_difference/mean": "difference"},
     ),
-    Chart(
-        "value_loss",
-        "line",
-        "Value loss",
-        "of the critic",
-        "loss",
-        ("value_loss",),
-        ("loss",),
-        ("--accent",),
-        floor=0.0,
-    ),
+    Chart("value_loss", "line", "Value loss", "of the critic", "loss", {"value_loss": "loss"}),
     Chart(
         "explained",
         "line",
         "Explained variance",
         "of the returns, by the critic; 1 is all",
         "share",
-        ("explained_variance",),
-        ("share",),
-        ("--accent",),
+        {"explained_variance": "share"},
+        floor=None,
     ),
     Chart(
         "phases",
@@ -205,10 +151,8 @@ CHARTS = (
         "Time of a step",
         "seconds by phase",
         "seconds",
-        tuple(f"seconds/{name}" for name in _PHASES),
-        tuple(_PHASES.values()),
+        {f"seconds/{name.replace('-', '')}": name for name in _PHASES},
         tuple(f"--phase-{number}" for number in range(1, len(_PHASES) + 1)),
-        floor=0.0,
         help="The parts add up to the step. Waiting: for the run's other processes.",
     ),
     Chart(
@@ -217,10 +161,8 @@ CHARTS = (
         "Completion tokens per second",
         "while sampling, while learning",
         "tokens/s",
-        ("tokens_per_second/sample", "tokens_per_second/update"),
-        ("sampled", "learned from"),
-        ("--accent", "--muted"),
-        floor=0.0,
+        {"tokens_per_second/sample": "sampled", "tokens_per_second/update": "learned from"},
+        _TWO,
         help="Over the time of their own phases. Where learning is slow, larger micro-batches or the shared layout may "
         "help; where sampling is, more completions side by side.",
     ),
@@ -230,10 +172,7 @@ CHARTS = (
         "Peak memory",
         "within each step",
         "GB",
-        ("memory/peak_bytes",),
-        ("peak",),
-        ("--accent",),
-        floor=0.0,
+        {"memory/peak_bytes": "peak"},
         scale=1e-9,
         help="On a CPU the resident memory of the trainer, on a GPU what PyTorch had allocated of the device; of "
         "several processes the largest. Fewer tokens in a micro-batch, or gradient checkpointing, make it less.",
@@ -244,10 +183,7 @@ CHARTS = (
         "Device in use",
         "mean of the step, by NVML",
         "share of time",
-        ("device_utilisation",),
-        ("in use",),
-        ("--accent",),
-        floor=0.0,
+        {"device_utilisation": "in use"},
         ceiling=1.0,
         help="Part of the step in which the GPU computed at all. Low: it waits for rewards, for the CPU, or samples "
         "too few completions side by side.",

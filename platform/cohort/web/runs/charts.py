@@ -49,7 +49,10 @@ def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, dic
             points = [point for stretch in _stretches(present, width) for point in _points(chart, stretch)]
         drawn[chart.id] = {
             "step": [step for step, _ in points],
-            **{column: [_scaled(values[at], chart) for _, values in points] for at, column in enumerate(chart.columns)},
+            **{
+                column: [_scaled(values[index], chart) for _, values in points]
+                for index, column in enumerate(chart.columns)
+            },
         }
     return drawn
 
@@ -75,18 +78,21 @@ def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]
     first, last, numbers = stretch.first, stretch.last, stretch.metrics
     flat = all(numbers[column][_LOW] == numbers[column][_HIGH] for column in chart.columns if column in numbers)
     if chart.kind == "stack" or flat:
-        places = [(last, _LAST)]
+        extremes = [(last, _LAST)]
     elif last - first < 2:
-        places = [(first, _LOW), (last, _HIGH)]
+        extremes = [(first, _LOW), (last, _HIGH)]
     else:
-        places = [(first, _LOW), ((first + last) // 2, _HIGH), (last, _LAST)]
-    points = []
-    for step, which in places:
-        own = [_LAST if chart.kind == "band" and at else which for at in range(len(chart.columns))]
-        points.append(
-            (step, [_value(numbers, column, statistic) for column, statistic in zip(chart.columns, own, strict=True)])
+        extremes = [(first, _LOW), ((first + last) // 2, _HIGH), (last, _LAST)]
+    return [
+        (
+            step,
+            [
+                _value(numbers, column, _LAST if chart.kind == "band" and index else which)
+                for index, column in enumerate(chart.columns)
+            ],
         )
-    return points
+        for step, which in extremes
+    ]
 
 
 def _value(numbers: Numbers, column: str, which: int) -> float | None:
@@ -106,6 +112,6 @@ def thin(values: Sequence[float], limit: int) -> list[int]:
     kept = {0}
     for bucket in range(buckets):
         start, end = bucket * len(values) // buckets, (bucket + 1) * len(values) // buckets
-        places = range(start, end)
-        kept |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__), end - 1}
+        indices = range(start, end)
+        kept |= {min(indices, key=values.__getitem__), max(indices, key=values.__getitem__), end - 1}
     return sorted(kept)

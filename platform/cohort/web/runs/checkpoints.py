@@ -31,13 +31,12 @@ class CheckpointRow:
     @property
     def where(self) -> str:
         """ "on node-a and stored on the platform"."""
-        checkpoint = self.checkpoint
-        places = []
+        checkpoint, copies = self.checkpoint, []
         if checkpoint.removed_at is None:
-            places.append(f"on {checkpoint.attempt.node.name}" + ("" if self.here else ", which is not here now"))
+            copies.append(f"on {checkpoint.attempt.node.name}" + ("" if self.here else ", which is not here now"))
         if checkpoint.stored_at is not None:
-            places.append("stored on the platform")
-        return " and ".join(places)
+            copies.append("stored on the platform")
+        return " and ".join(copies)
 
     @property
     def reachable(self) -> bool:

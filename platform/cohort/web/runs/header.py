@@ -43,7 +43,7 @@ class Header:
     config: RunConfig
     attempt: Attempt | None
     waits: WaitingRow | None
-    """Place in the queue and what it waits for; None unless it waits."""
+    """Place in the queue and what it waits for; None unless it waits still."""
     newest: Checkpoint | None
     """What it would resume from; looked up only while no worker has it and it is to continue."""
     moved: RunEvent | None
@@ -204,7 +204,7 @@ class Header:
         return self.run.cloned_from
 
     @property
-    def goes_on(self) -> str:
+    def resumes_at(self) -> str:
         """Where the next attempt resumes from: "from step 40"."""
         if self.newest is None or self.run.from_start:
             return "at its first step"
@@ -218,28 +218,28 @@ class Header:
         return f"{self.attempt.fence}:{self.attempt.resumed_step}" if self.attempt else ""
 
     @property
-    def went_on(self) -> str:
+    def resumed(self) -> str:
         """Where this attempt resumed from; empty for one that began at the beginning."""
         step = self.attempt.resumed_step if self.attempt else None
         return "" if step is None else f"from step {step:,}" if step else "from before step 1"
 
     @property
-    def heard_at(self) -> datetime | None:
+    def heartbeat_at(self) -> datetime | None:
         return (self.attempt.heartbeat_at or self.attempt.claimed_at) if self.attempt else None
 
     @property
     def _heartbeat_bucket(self) -> int | None:
         """Changes now and then while heartbeats arrive; with every one, each poll would redraw the page."""
-        return int(self.heard_at.timestamp() // HEARTBEAT_REFRESH) if self.heard_at else None
+        return int(self.heartbeat_at.timestamp() // HEARTBEAT_REFRESH) if self.heartbeat_at else None
 
     @property
     def silent(self) -> bool:
         """A worker should be beating and has not for a while."""
-        return self.on_worker and self.heard_at is not None and self.now - self.heard_at > QUIET_AFTER
+        return self.on_worker and self.heartbeat_at is not None and self.now - self.heartbeat_at > QUIET_AFTER
 
     @property
     def silence(self) -> timedelta | None:
-        return self.now - self.heard_at if self.heard_at else None
+        return self.now - self.heartbeat_at if self.heartbeat_at else None
 
     @property
     def moved_at(self) -> datetime | None:
@@ -282,9 +282,9 @@ class Header:
             return None
         return (self.run.ended_at or self.now) - self.run.started_at
 
-    @property
-    def margin_points(self) -> float:
-        return 100 * self.config.eval.margin
+    def context(self, tab: str, **more: Any) -> dict[str, Any]:
+        """What the template of a page of the run needs: the run, which of its tabs this is, and `more`."""
+        return {"project": self.run.project, "run": self.run, "header": self, "tab": tab, **more}
 
 
 def run_header(run: Run) -> Header:
@@ -297,7 +297,7 @@ def run_header(run: Run) -> Header:
         run=run,
         config=config,
         attempt=attempt,
-        waits=_waits(run) if run.state == RunState.QUEUED else None,
+        waits=next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None,
         newest=(run.resume_from or resumable(run).first()) if resumes else None,
         moved=_paused(run) if run.state == RunState.PAUSED else None,
         preset=PRESETS.get(run.preset),
@@ -307,11 +307,6 @@ def run_header(run: Run) -> Header:
         standing=standings([record.pk])[record.pk] if record is not None else None,
         now=timezone.now(),
     )
-
-
-def _waits(run: Run) -> WaitingRow | None:
-    """None when a worker has taken it since it was read."""
-    return next(iter(waiting_rows(only=run)), None)
 
 
 def _paused(run: Run) -> RunEvent | None:

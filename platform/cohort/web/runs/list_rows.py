@@ -1,11 +1,11 @@
 """The list of runs: newest first, in pages that stay where they are while new runs arrive."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project
@@ -14,7 +14,7 @@ from cohort.base.storable import storable
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import ON_A_WORKER
 from cohort.web.access import project_for
-from cohort.web.context import LIVE
+from cohort.web.context import LIVE, query_without, render_polled
 from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
 from grpo_core.config.presets import PRESETS
@@ -74,16 +74,17 @@ class RunPage:
         return hashlib.sha256(repr((parts, self.matching)).encode()).hexdigest()[:16]
 
 
-def run_page(
-    *, project: Project, state: str = "", text: str = "", before: int | None = None, after: int | None = None
-) -> RunPage:
-    """One page of runs with a smaller id than `before` (or a larger one than `after`), newest first."""
+def run_page(project: Project, params: Mapping[str, str]) -> RunPage:
+    """One page of runs with a smaller id than `before` (or a larger one than `after`), newest first. `params` are those
+    of the page's address."""
+    before, after = natural(params.get("before")), natural(params.get("after"))
     runs: QuerySet[Run] = Run.objects.filter(project=project)
     total = runs.count()
-    chosen = state if state in STATES else ""
-    if chosen:
-        runs = runs.filter(STATES[chosen][1])
-    if text := storable(text.strip()):
+    state, text = params.get("state", ""), storable(params.get("q", "").strip())
+    state = state if state in STATES else ""
+    if state:
+        runs = runs.filter(STATES[state][1])
+    if text:
         runs = runs.filter(
             Q(name__icontains=text)
             | Q(preset__icontains=text)
@@ -91,7 +92,7 @@ def run_page(
             | Q(dataset__name__icontains=text)
             | Q(created_by__username__icontains=text)
         )
-    matching = runs.count() if chosen or text else total
+    matching = runs.count() if state or text else total
     query = runs.select_related("base_model", "dataset", "created_by").defer("log_tail")
     if after is not None:
         fetched = list(query.filter(pk__gt=after).order_by("pk")[: PAGE + 1])
@@ -107,7 +108,7 @@ def run_page(
         rows=tuple(_row(run) for run in shown),
         matching=matching,
         total=total,
-        state=chosen,
+        state=state,
         text=text,
         older=shown[-1].pk if has_older and shown else None,
         newer=shown[0].pk if has_newer and shown else None,
@@ -129,23 +130,13 @@ def _row(run: Run) -> RunRow:
 
 @require_safe
 def run_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """With `v`, the version that the page shows, it answers a poll: 204 when nothing changed, else the rows."""
+    """With `v` the rows alone, for a poll."""
     project = project_for(request, slug)
-    page = run_page(
-        project=project,
-        state=request.GET.get("state", ""),
-        text=request.GET.get("q", ""),
-        before=natural(request.GET.get("before")),
-        after=natural(request.GET.get("after")),
-    )
-    query = request.GET.copy()
-    for name in ("before", "after", "v"):
-        query.pop(name, None)
-    here = request.GET.copy()
-    here.pop("v", None)
-    context = {"project": project, "page": page, "states": STATES, "query": query.urlencode(), "here": here.urlencode()}
-    if "v" in request.GET:
-        if request.GET["v"] == page.version:
-            return HttpResponse(status=204)
-        return render(request, "runs/_rows.html", context)
-    return render(request, "runs/list.html", context)
+    context = {
+        "project": project,
+        "page": run_page(project, request.GET),
+        "states": STATES,
+        "query": query_without(request, "before", "after", "v"),
+        "here": query_without(request, "v"),
+    }
+    return render_polled(request, "runs/list.html", "runs/_rows.html", context)

@@ -16,7 +16,7 @@ from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.evaluations.selectors import CHANGES, by_category, changed_items, evaluations_known, suites_cached
 from cohort.lab.gate import launch_of, listed, titles_of
-from cohort.runs.models import Run, RunEvent
+from cohort.runs.models import RunEvent
 from cohort.web.access import may, run_for
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
@@ -73,18 +73,16 @@ EVENTS = 200
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
     header = run_header(run)
-    context = (
-        _overview(header) | {"tab": "overview", "charts": charts_of(header.config, run.latest_metrics)} | _launch(run)
-    )
-    context["estimated"] = estimate_compared(run)
+    launch = launch_of(run)
+    titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
+    context = {
+        **_overview(header),
+        "charts": charts_of(header.config, run.latest_metrics),
+        "launch": launch,
+        "launch_words": listed(titles, shown=6),
+        "estimated": estimate_compared(run),
+    }
     return render(request, "runs/overview.html", context)
-
-
-def _launch(run: Run) -> dict[str, Any]:
-    """What was known of the reward when the run was launched."""
-    noted = launch_of(run)
-    titles = titles_of(noted.probe, tuple(noted.pays_wrong)) if noted and noted.probe else []
-    return {"launch": noted, "launch_words": listed(titles, shown=6)}
 
 
 @require_safe
@@ -100,10 +98,9 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     elif tab == "attempts":
         context = _attempts(header, every=bool(request.GET.get("all")))
     else:
-        context = _frame(header)
-    return render(
-        request, "runs/_live.html", context | {"tab": tab, "oob": True}, status=200 if header.polls else STOP_POLLING
-    )
+        context = header.context(tab)
+    status = 200 if header.polls else STOP_POLLING
+    return render(request, "runs/_live.html", context | {"oob": True}, status=status)
 
 
 @require_safe
@@ -141,20 +138,20 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
         changed_items(opened, show=show, limit=None if request.GET.get("all") else ITEMS) if opened else ([], 0)
     )
     may_read = opened is not None and (not opened.sensitive or may(request, run.project, Role.REVIEWER))
-    context = _frame(header) | {
-        "tab": "evaluations",
-        "categories": by_category(suites),
-        "suites": suites,
-        "suite": opened,
-        "items": items,
-        "count": count,
-        "show": show,
-        "changes": CHANGES,
-        "may_read": may_read,
-        "texts": opened is not None and may_read and (not opened.sensitive or bool(request.GET.get("texts"))),
-        "imported": list(run.imported_results.select_related("by").order_by("pk")),
-        "superseded": superseded_evaluations(run),
-    }
+    context = header.context(
+        "evaluations",
+        categories=by_category(suites),
+        suites=suites,
+        suite=opened,
+        items=items,
+        count=count,
+        show=show,
+        changes=CHANGES,
+        may_read=may_read,
+        texts=opened is not None and may_read and (not opened.sensitive or bool(request.GET.get("texts"))),
+        imported=list(run.imported_results.select_related("by").order_by("pk")),
+        superseded=superseded_evaluations(run),
+    )
     return render(request, "runs/evaluations.html", context)
 
 
@@ -162,53 +159,36 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
 def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Attempts, and the checkpoints that they cut."""
     header = run_header(run_for(request, slug, run_id))
-    context = _attempts(header, every=bool(request.GET.get("all")))
-    return render(request, "runs/attempts.html", context | {"tab": "attempts"})
+    return render(request, "runs/attempts.html", _attempts(header, every=bool(request.GET.get("all"))))
 
 
 @require_safe
 def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = run_header(run_for(request, slug, run_id))
-    return render(request, "runs/logs.html", _frame(header) | {"tab": "logs"})
+    return render(request, "runs/logs.html", header.context("logs"))
 
 
 @require_safe
 def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = run_header(run_for(request, slug, run_id))
-    return render(request, "runs/config.html", _frame(header) | {"tab": "config", "yaml": header.config.to_yaml()})
+    return render(request, "runs/config.html", header.context("config", yaml=header.config.to_yaml()))
 
 
 @require_safe
 def run_events(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = run_header(run_for(request, slug, run_id))
     events = RunEvent.objects.filter(run=header.run).select_related("attempt").order_by("-id")
-    total = events.count()
     shown = list(events if request.GET.get("all") else events[:EVENTS])
-    context = _frame(header) | {"tab": "events", "events": shown, "total": total, "data": _with_data(shown)}
+    data = [yaml.safe_dump(row.data, allow_unicode=True, sort_keys=True) if row.data else "" for row in shown]
+    rows = list(zip(shown, data, strict=True))  # each with what else it holds, as text
+    context = header.context("events", events=shown, total=events.count(), data=rows)
     return render(request, "runs/events.html", context)
-
-
-def _with_data(events: list[RunEvent]) -> list[tuple[RunEvent, str]]:
-    """Each event with what else it holds, as text."""
-    return [
-        (event, yaml.safe_dump(event.data, allow_unicode=True, sort_keys=True) if event.data else "")
-        for event in events
-    ]
-
-
-def _frame(header: Header) -> dict[str, Any]:
-    run: Run = header.run
-    return {"project": run.project, "run": run, "header": header}
 
 
 def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
     """`every`: all of them, and so again at each poll."""
-    run = header.run
-    return _frame(header) | {
-        "tried": attempt_page(run, every=every),
-        "checkpoints": checkpoint_page(run, every=every),
-        "show_all": every,
-    }
+    tried, checkpoints = attempt_page(header.run, every=every), checkpoint_page(header.run, every=every)
+    return header.context("attempts", tried=tried, checkpoints=checkpoints, show_all=every)
 
 
 def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
@@ -216,12 +196,13 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
     to do again at each step, and are left out while they are still current."""
     evaluated = evaluations_known(header.run)
     same = bool(drawn) and drawn == evaluated
-    return _frame(header) | {
-        "awaits": awaits(header),
-        "last_lines": "\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
-        "tiles": tiles(header),
-        "newest": step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
-        "evaluated": evaluated,
-        "evals_stand": same,
-        "suites": [] if same else suites_cached(header.run, header.config),
-    }
+    return header.context(
+        "overview",
+        awaits=awaits(header),
+        last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
+        tiles=tiles(header),
+        newest=step_groups(header.run, success=header.config.success_component, limit=NEWEST_GROUPS),
+        evaluated=evaluated,
+        evals_stand=same,
+        suites=[] if same else suites_cached(header.run, header.config),
+    )

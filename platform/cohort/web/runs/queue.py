@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 from django import forms
 from django.contrib import messages
+from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role
 from cohort.runs.limits import WINDOW, Use, hours_free_at, project_limits_set, project_use
 from cohort.runs.models import Attempt, AttemptState, Priority
 from cohort.runs.waiting import WaitingRow, waiting_rows
-from cohort.web.access import project_for
+from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
-from grpo_core.errors import ConfigError
+from cohort.web.context import render_polled
 
 
 class LimitsForm(forms.Form):
@@ -59,17 +60,14 @@ class QueuePage:
                 (attempt.pk, attempt.run.state, attempt.run.step, attempt.run.desired, attempt.run.stalled_at)
                 for attempt in self.running
             ),
-            self.use.running,
-            round(self.use.gpu_hours, 1),
-            self.use.max_running,
-            self.use.gpu_hours_limit,
+            *(self.use.running, round(self.use.gpu_hours, 1), self.use.max_running, self.use.gpu_hours_limit),
         ]
         return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
 
 @require_safe
 def queue(request: HttpRequest, slug: str) -> HttpResponse:
-    """With `v`, the version that the page shows, it answers a poll: 204 when nothing changed, else the tables."""
+    """With `v` the tables alone, for a poll."""
     project = project_for(request, slug)
     running = Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run", "node").order_by("claimed_at")
     page = QueuePage(
@@ -79,35 +77,19 @@ def queue(request: HttpRequest, slug: str) -> HttpResponse:
         use=project_use(project),
     )
     context = {"project": project, "page": page, "priorities": Priority, "window": WINDOW.days}
-    if "v" in request.GET:
-        if request.GET["v"] == page.version:
-            return HttpResponse(status=204)
-        return render(request, "runs/_queue.html", context)
-    return render(request, "runs/queue.html", context)
+    return render_polled(request, "runs/queue.html", "runs/_queue.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def limits(request: HttpRequest, slug: str) -> HttpResponse:
     """Every member sees what the project may use; an admin sets it."""
     project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
-    form = LimitsForm(
-        request.POST or None,
-        initial={"max_running": project.max_running, "gpu_hours_limit": project.gpu_hours_limit},
-    )
+    form = LimitsForm(request.POST or None, initial=model_to_dict(project, fields=LimitsForm.base_fields))
     if request.method == "POST" and form.is_valid():
-        try:
-            project_limits_set(
-                project=project,
-                actor=person(request),
-                max_running=form.cleaned_data["max_running"],
-                gpu_hours=form.cleaned_data["gpu_hours_limit"],
-            )
-        except ConfigError as error:
-            for problem in error.problems:
-                form.add_error(problem.path, f"It {problem.message}.")
-        else:
-            messages.success(request, f"The limits of {project.name} are set. What runs now continues.")
-            return redirect("queue", slug)
+        most, hours = form.cleaned_data["max_running"], form.cleaned_data["gpu_hours_limit"]
+        project_limits_set(project=project, actor=person(request), max_running=most, gpu_hours=hours)
+        messages.success(request, f"The limits of {project.name} are set. What runs now continues.")
+        return redirect("queue", slug)
     use = project_use(project)
     free_at = hours_free_at(project, now=timezone.now()) if use.no_hours else None
     context = {"project": project, "form": form, "use": use, "free_at": free_at, "window": WINDOW.days}

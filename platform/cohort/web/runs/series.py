@@ -20,7 +20,7 @@ from cohort.ingest.buckets import FACTOR, WIDTHS, first_of, numbers, point
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
 from cohort.runs.transitions import standing
 from cohort.web.access import run_for
-from cohort.web.audit.selectors import downloaded
+from cohort.web.audit.selectors import downloaded, plain_cell
 from cohort.web.runs.charts import Piece
 
 MOST_ROWS = 2000
@@ -138,9 +138,6 @@ def _keys(run: Run, column: str) -> list[str]:
         return sorted(name for (name,) in cursor.fetchall())
 
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
 @require_safe
 def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """The config as the trainer got it: `grpo train` takes it."""
@@ -157,16 +154,9 @@ def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     for row in metric_table(run, everything=bool(request.GET.get("all"))):
-        writer.writerow([_cell(value) for value in row])
+        writer.writerow(map(plain_cell, row))
     downloaded(request, kind="run_metrics_downloaded", subject=f"run:{run.pk}", project=run.project)
     return _download(buffer.getvalue(), "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
-
-
-def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe before it; numbers stay numbers."""
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
 
 
 def _stem(run: Run) -> str:

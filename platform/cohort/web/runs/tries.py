@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import OuterRef, Q, Subquery
 from django.utils import timezone
@@ -73,24 +74,14 @@ class Successor:
         return f"superseded: attempt {self.fence} resumed from step {self.from_step:,}"
 
 
-@dataclass(frozen=True)
-class Superseded:
-    """An evaluation that was superseded."""
-
-    result: EvalResult
-    successor: Successor
-
-
-def superseded_evaluations(run: Run) -> list[Superseded]:
-    """Newest first. One query, and one more for each."""
+def superseded_evaluations(run: Run) -> list[dict[str, Any]]:
+    """Each with its successor, newest first. One query, and one more for each."""
     every = EvalResult.objects.filter(run=run)
-    gone = every.exclude(pk__in=standing_evaluations(every).values("pk"))
-    listed = []
-    for result in gone.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk"):
-        took = successor(result.attempt, step=0 if result.phase == "before" else None)
-        assert took is not None, "it does not stand"
-        listed.append(Superseded(result, took))
-    return listed
+    superseded = every.exclude(pk__in=standing_evaluations(every).values("pk"))
+    rows = superseded.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk")
+    return [
+        {"result": row, "successor": successor(row.attempt, step=0 if row.phase == "before" else None)} for row in rows
+    ]
 
 
 def successor(attempt: Attempt, *, step: int | None) -> Successor | None:
@@ -100,10 +91,10 @@ def successor(attempt: Attempt, *, step: int | None) -> Successor | None:
     if through is None or (step is not None and step <= through):
         return None
     later = Attempt.objects.filter(run=attempt.run_id, fence__gt=attempt.fence)
-    went_on = Q() if step is None else Q(resumed_step__lt=step)
+    earlier = Q() if step is None else Q(resumed_step__lt=step)
     # One that has not reported where it resumes from superseded nothing, unless it began at the first step.
     taken = later.filter(
-        Q(resumed_step__isnull=False) & went_on | (Q(resumed_step=None) if through < 0 else Q(pk=None))
+        Q(resumed_step__isnull=False) & earlier | (Q(resumed_step=None) if through < 0 else Q(pk=None))
     )
     row = taken.order_by("fence").values_list("fence", "resumed_step").first()
     assert row is not None, "only a later attempt lowers valid_through"

@@ -9,7 +9,6 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
 from cohort.accounts.models import Role, reaches
 from cohort.evaluations.selectors import suites_cached
@@ -21,7 +20,7 @@ from cohort.records.statements.answers import MAX_CHARS
 from cohort.records.statements.questions import BY_FIELD, Question, is_override_field, override_field
 from cohort.records.statements.services import Asked, newest_statements, questions_of, said_since
 from cohort.runs.models import Run
-from cohort.web.access import OVERRIDES_FLAGS, run_for
+from cohort.web.access import OVERRIDES_FLAGS, form_page, run_for
 from cohort.web.accounts.views import person
 from cohort.web.cards.views import role_in
 from cohort.web.records.selectors import record_of
@@ -58,18 +57,6 @@ class StatementForm(forms.Form):
         self.order_fields(["chosen", "text", "audience"])
 
     @property
-    def chosen_field(self) -> forms.BoundField:
-        return self["chosen"]
-
-    @property
-    def text_field(self) -> forms.BoundField:
-        return self["text"]
-
-    @property
-    def audience_field(self) -> forms.BoundField:
-        return self["audience"]
-
-    @property
     def chosen(self) -> list[str]:
         """What was picked, checked; none for a question without choices."""
         picked = self.cleaned_data.get("chosen", [])
@@ -100,20 +87,7 @@ class Posted:
     faults: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Item:
-    """One question on the page."""
-
-    state: Asked
-    form: StatementForm
-    open: bool
-    reason: str
-    """Why it is withdrawn, as it was sent; empty unless that was refused."""
-    faults: tuple[str, ...]
-    """Why it was not withdrawn."""
-
-
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Every question with its answer; a reviewer states and withdraws, an operator overrides a flag too."""
     run = run_for(request, slug, run_id)
@@ -136,7 +110,7 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
         "project": run.project,
         "run": run,
         "items": items,
-        "answered": sum(item.state.holds is not None for item in items),
+        "answered": sum(item["state"].holds is not None for item in items),
         "flags": flag_rows(run),
         "posted": posted,
         "record": record,
@@ -146,11 +120,16 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
     }
 
 
-def _item(entry: Asked, posted: Posted | None) -> Item:
+def _item(entry: Asked, posted: Posted | None) -> dict[str, Any]:
+    """One question on the page, with what was sent for it and why it was refused."""
     mine = posted if posted is not None and posted.field == entry.question.field else None
-    form = mine.form if mine is not None and mine.form is not None else StatementForm(entry.question, holds=entry.holds)
-    unanswered = entry.question.required and entry.holds is None and posted is None
-    return Item(entry, form, mine is not None or unanswered, mine.reason if mine else "", mine.faults if mine else ())
+    return {
+        "state": entry,
+        "form": (mine and mine.form) or StatementForm(entry.question, holds=entry.holds),
+        "open": mine is not None or (entry.question.required and entry.holds is None and posted is None),
+        "reason": mine.reason if mine else "",
+        "faults": mine.faults if mine else (),
+    }
 
 
 def _taken(request: HttpRequest, run: Run) -> Posted | None:
@@ -160,14 +139,8 @@ def _taken(request: HttpRequest, run: Run) -> Posted | None:
         form = StatementForm(BY_FIELD[field], request.POST)
         if form.is_valid():
             try:
-                services.statement_make(
-                    run=run,
-                    actor=actor,
-                    field=field,
-                    text=form.cleaned_data["text"],
-                    chosen=form.chosen,
-                    audience=form.cleaned_data["audience"],
-                )
+                given = {**form.cleaned_data, "chosen": form.chosen}
+                services.statement_make(run=run, actor=actor, field=field, **given)
             except ValidationError as error:
                 form.add_error("text" if BY_FIELD[field].kind not in ("choice", "several") else None, error)
             else:

@@ -15,26 +15,11 @@ from django import template
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from cohort.base.formatting import (
-    NOTHING,
-    ago,
-    bytes_,
-    duration,
-    exact,
-    fixed,
-    num,
-    percent,
-    signed,
-)
+from cohort.base.formatting import NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
 
 register = template.Library()
-register.filter(num)
-register.filter(fixed)
-register.filter(exact)
-register.filter(signed)
-register.filter(percent)
-register.filter(duration)
-register.filter(ago)
+for _filter in (num, fixed, exact, signed, percent, duration, ago):
+    register.filter(_filter)
 register.filter("bytes", bytes_)
 
 
@@ -58,11 +43,11 @@ def _unseen(character: str) -> bool:
 def visible(text: Any) -> SafeString:
     """Hostile text made harmless and whole: HTML escaped, unseen characters shown as marked `\\u202e`."""
     pieces: list[str] = []
-    for unseen, run in groupby("" if text is None else str(text), key=_unseen):
+    for unseen, characters in groupby("" if text is None else str(text), key=_unseen):
         if not unseen:
-            pieces.append(escape("".join(run)))
+            pieces.append(escape("".join(characters)))
             continue
-        for character in run:
+        for character in characters:
             title = escape(unicodedata.name(character, "unseen character").lower())
             pieces.append(f'<span class="unseen" title="{title}">{_code(character)}</span>')
     return mark_safe("".join(pieces))  # every piece is escaped above

@@ -4,27 +4,26 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
 from cohort.records.traces.disclosure import NoProof, disclose
 from cohort.records.traces.redaction import LONGEST_DAYS, retention_set, samples_redact
 from cohort.review.models import Group, Sample
 from cohort.runs import dispatch
-from cohort.web.access import project_for, run_for
+from cohort.web.access import form_page, project_for, run_for
 from cohort.web.accounts.views import person
+from cohort.web.fields import ServiceForm
 
 
 @require_safe
 def sample_proof(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """The sample with the proof that it is in the run's tree, for `cohort verify --trace`."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
-    sample = Sample.objects.filter(group__run=run, group=group_id, index=index).select_related("group__run").first()
-    if sample is None:
-        raise Http404
+    samples = Sample.objects.select_related("group__run")
+    sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
     try:
         proof = disclose(sample=sample, actor=person(request))
     except NoProof as why:
@@ -35,47 +34,34 @@ def sample_proof(request: HttpRequest, slug: str, run_id: int, group_id: int, in
     return JsonResponse(proof, json_dumps_params={"indent": 2, "ensure_ascii": False}, headers=headers)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def samples_redact_page(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
-    group = Group.objects.filter(run=run, pk=group_id).first()
-    if group is None:
-        raise Http404
+    group = get_object_or_404(Group, run=run, pk=group_id)
     form = RedactForm(request.POST or None, group=group)
     if request.method == "POST" and form.is_valid():
-        try:
-            gone = samples_redact(
-                run=run,
-                samples=list(form.cleaned_data["samples"]),
-                actor=person(request),
-                reason=form.cleaned_data["reason"],
-            )
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
+        samples, reason = list(form.cleaned_data["samples"]), form.cleaned_data["reason"]
+        deleted = form.call(samples_redact, run=run, samples=samples, actor=person(request), reason=reason)
+        if deleted is not None:
             dispatch.renew_cards(run_id=run.pk)
-            count = "1 sample" if gone == 1 else f"{gone} samples"
+            count = "1 sample" if deleted == 1 else f"{deleted} samples"
             messages.success(request, f"The text of {count} is deleted. Cards that held it are being issued again.")
             return redirect("group_detail", slug, run_id, group_id)
     context = {"project": run.project, "run": run, "group": group, "form": form}
-    return render(request, "traces/redact.html", context, status=422 if form.errors else 200)
+    return render(request, "traces/redact.html", context, status=form.status)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def retention(request: HttpRequest, slug: str) -> HttpResponse:
     """Every member sees how long texts are kept; an admin sets it."""
     project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
     form = RetentionForm(request.POST or None, initial={"days": project.traces_keep_days})
     if request.method == "POST" and form.is_valid():
-        try:
-            retention_set(project=project, actor=person(request), days=form.cleaned_data["days"])
-        except ValidationError as error:
-            form.add_error(None, error)
-        else:
+        form.call(retention_set, project=project, actor=person(request), days=form.cleaned_data["days"])
+        if not form.errors:
             messages.success(request, f"How long {project.name} keeps the texts of samples is set.")
             return redirect("retention", slug)
-    context = {"project": project, "form": form}
-    return render(request, "traces/retention.html", context, status=422 if form.errors else 200)
+    return render(request, "traces/retention.html", {"project": project, "form": form}, status=form.status)
 
 
 class _Samples(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -83,7 +69,7 @@ class _Samples(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # gen
         return f"sample {obj.index + 1}, {obj.tokens:,} tokens"
 
 
-class RedactForm(forms.Form):
+class RedactForm(ServiceForm):
     samples = _Samples(
         queryset=Sample.objects.none(),
         widget=forms.CheckboxSelectMultiple,
@@ -105,7 +91,7 @@ class RedactForm(forms.Form):
         field.queryset = Sample.objects.filter(group=group, redacted_at=None).order_by("index")
 
 
-class RetentionForm(forms.Form):
+class RetentionForm(ServiceForm):
     days = forms.IntegerField(
         required=False,
         min_value=1,

@@ -1,34 +1,29 @@
-"""Putting a run back to work: retry one that failed or was cancelled from a chosen checkpoint, train one for longer.
+"""Queueing a run again: retry one that failed or was cancelled from a chosen checkpoint, train one for longer.
 
 Each is a page of its own; a run's page opens the same form in a dialog where the browser runs scripts.
 """
 
-from collections.abc import Callable
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_http_methods
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.runs import services
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Run
-from cohort.runs.transitions import IllegalTransition
-from cohort.web.access import run_for
+from cohort.web.access import form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
-from cohort.web.runs.actions import back, reason_of, why_not
+from cohort.web.runs.actions import reason_of, refusal
 from cohort.web.runs.checkpoints import resumable_rows
-from cohort.web.runs.header import run_header
-from grpo_core.errors import ConfigError
+from cohort.web.runs.header import Header, run_header
 
 CHOICES = 20
 """Checkpoints offered at first."""
 START = "start"
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def run_retry(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """`from` is a checkpoint's id, or `start`."""
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
@@ -38,19 +33,14 @@ def run_retry(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     chosen = resumable(run).filter(pk=natural(requested) or 0).first()
     if chosen is None and requested != START:
         return _retry_page(request, run, fault="Choose a checkpoint of the list, or the first step.")
-    fault = _fault(
-        run,
-        lambda: services.run_retry(
-            run=run, actor=person(request), checkpoint=chosen, from_start=chosen is None, reason=reason_of(request)
-        ),
-    )
-    if fault:
+    arguments = {"checkpoint": chosen, "from_start": chosen is None, "reason": reason_of(request)}
+    if fault := refusal(run, services.run_retry, run=run, actor=person(request), **arguments):
         return _retry_page(request, run, fault=fault)
-    messages.success(request, f"{run.name} is in the queue again and {_goes_on(chosen)}.")
-    return back(request, run)
+    messages.success(request, f"{run.name} is in the queue again and {_resumes(chosen)}.")
+    return redirect_to(request, "run_detail", slug, run_id)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def run_extend(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """`steps` more than planned."""
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
@@ -61,28 +51,14 @@ def run_extend(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     if steps is None:
         given = f"; given {text}" if text else ""
         return _extend_page(request, run, text=text, fault=f"Steps must be a whole number, 1 or more{given}.")
-    fault = _fault(run, lambda: services.run_extend(run=run, actor=person(request), steps=steps))
-    if fault:
+    if fault := refusal(run, services.run_extend, run=run, actor=person(request), steps=steps):
         return _extend_page(request, run, text=text, fault=fault)
     run.refresh_from_db(fields=["steps_total"])
     messages.success(request, f"{run.name} is in the queue again and continues to step {run.steps_total:,}.")
-    return back(request, run)
+    return redirect_to(request, "run_detail", slug, run_id)
 
 
-def _fault(run: Run, do: Callable[[], None]) -> str:
-    """Call the service and return the error message; empty on success."""
-    try:
-        do()
-    except IllegalTransition as error:
-        return f"Nothing was done: {run.name} is {error.state.label.lower()}. {why_not(error.state)}"
-    except services.NotPossible as error:
-        return f"Nothing was done: {error}."
-    except ConfigError as error:
-        return "Nothing was done: " + "; ".join(str(problem) for problem in error.problems or [error]) + "."
-    return ""
-
-
-def _goes_on(checkpoint: Checkpoint | None) -> str:
+def _resumes(checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return "begins at its first step"
     if checkpoint.step == 0:
@@ -92,40 +68,31 @@ def _goes_on(checkpoint: Checkpoint | None) -> str:
 
 def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
-    every = resumable(run).count()
     rows = resumable_rows(run, limit=None if request.GET.get("all") else CHOICES)
-    context = {
-        "project": run.project,
-        "run": run,
-        "header": run_header(run),
-        "tab": "",
-        "rows": rows,
-        "every": every,
-        "chosen": request.POST.get("from") or next((str(row.checkpoint.pk) for row in rows if row.reachable), START),
-        "reason": request.POST.get("reason", ""),
-        "fault": fault,
-    }
-    return _page(request, "retry", context, fault)
+    return _page(
+        request,
+        run_header(run),
+        "retry",
+        rows=rows,
+        every=resumable(run).count(),
+        chosen=request.POST.get("from") or next((str(row.checkpoint.pk) for row in rows if row.reachable), START),
+        reason=request.POST.get("reason", ""),
+        fault=fault,
+    )
 
 
 def _extend_page(request: HttpRequest, run: Run, *, text: str | None = None, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
     header = run_header(run)
-    context = {
-        "project": run.project,
-        "run": run,
-        "header": header,
-        "tab": "",
-        "place": None if run.from_start else run.resume_from or resumable(run).first(),
-        "planned": header.config.optim.steps,
-        "steps": str(header.config.optim.steps) if text is None else text,
-        "fault": fault,
-    }
-    return _page(request, "extend", context, fault)
+    planned = header.config.optim.steps
+    place = None if run.from_start else run.resume_from or resumable(run).first()
+    steps = str(planned) if text is None else text
+    return _page(request, header, "extend", place=place, planned=planned, steps=steps, fault=fault)
 
 
-def _page(request: HttpRequest, name: str, context: dict[str, object], fault: str) -> HttpResponse:
+def _page(request: HttpRequest, header: Header, name: str, *, fault: str, **more: object) -> HttpResponse:
     """The form alone for a dialog, else the page that holds it."""
     dialog = bool(request.htmx) and request.method == "GET"  # type: ignore[attr-defined]
     template = f"runs/_{name}.html" if dialog else f"runs/{name}.html"
-    return render(request, template, context | {"dialog": dialog}, status=422 if fault else 200)
+    context = header.context("", dialog=dialog, fault=fault, **more)
+    return render(request, template, context, status=422 if fault else 200)
