@@ -200,6 +200,7 @@ if COHORT_HEARTBEAT_SECONDS * 2 > COHORT_LEASE_SECONDS:
 COHORT_ROUND_SECONDS = max(2.5, min(5.0, COHORT_LEASE_SECONDS / 8))
 COHORT_PULSE_SECONDS = max(5.0, min(10.0, COHORT_LEASE_SECONDS / 6))
 
+_TO_SEALER = {"queue": "platform.seal"}
 CELERY: dict[str, Any] = {
     **celery_transport(BROKER_URL, ENV.broker_folder),
     "task_ignore_result": True,
@@ -219,15 +220,11 @@ CELERY: dict[str, Any] = {
     "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0},
     "beat_schedule": {
         "reconcile": {"task": "cohort.background.reconcile", "schedule": 5.0},
-        "expire_traces": {
-            "task": "cohort.records.expire_traces",
-            "schedule": 3600.0,
-            "options": {"queue": "platform.seal"},
-        },
-        "overlaps asked for": {
+        "expire_traces": {"task": "cohort.records.expire_traces", "schedule": 3600.0, "options": _TO_SEALER},
+        "pending overlaps": {
             "task": "cohort.contamination.republish_pending",
             "schedule": 60.0,
-            "options": {"queue": "platform.seal", "expires": 60.0},
+            "options": {**_TO_SEALER, "expires": 60.0},
         },
     },
 }
@@ -235,7 +232,7 @@ if ENV.log_git or ENV.log_witness:  # to the worker that makes records: those ou
     CELERY["beat_schedule"]["push the audit log"] = {
         "task": "cohort.audit.push",
         "schedule": 600.0,
-        "options": {"queue": "platform.seal", "expires": 600.0},
+        "options": {**_TO_SEALER, "expires": 600.0},
     }
 
 LOGGING: dict[str, Any] = {

@@ -132,9 +132,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _verify(words: list[str]) -> int:
-    from cohort.evidence import verify
+    from cohort.evidence.verify import main as verify
 
-    return verify.main(words)
+    return verify(words)
 
 
 def _manage(words: list[str]) -> int:
@@ -155,13 +155,8 @@ def _user(arguments: argparse.Namespace) -> int:
     with database(Home.at(arguments.home), "cohort user"):
         from cohort.cli.embedded.people import user_add
 
-        lines = user_add(
-            name=arguments.name,
-            project=arguments.project,
-            role=arguments.role,
-            new_password=arguments.new_password,
-            staff=arguments.staff,
-        )
+        given = {name: getattr(arguments, name) for name in ("name", "project", "role", "new_password", "staff")}
+        lines = user_add(**given)
     _say("\n".join(lines))
     return 0
 
@@ -194,9 +189,9 @@ def _node(arguments: argparse.Namespace) -> int:
 
 
 def _audit(words: list[str]) -> int:
-    from cohort.cli import audit as command
+    from cohort.cli.audit import main as audit
 
-    return command.main(words)
+    return audit(words)
 
 
 _OTHERS = {"audit": _audit, "manage": _manage, "verify": _verify}

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from django.db.models import QuerySet
+
 from cohort.accounts.models import Project, Role, User
 from cohort.accounts.services import membership_set, project_create
 from cohort.catalog.model_folder import read_model_folder
@@ -57,10 +59,9 @@ def build_model(up: Up) -> None:
 def base_model(project: Project, user: User, home: Home) -> BaseModel:
     """The catalog's entry for exactly these weights; a new one when the folder holds others than before."""
     digest = read_model_folder(home.models, MODEL_FOLDER).weights_digest
-    known = BaseModel.objects.filter(project=project, weights_digest=digest, path=MODEL_FOLDER).first()
-    name = _free(
-        "two-digit adder, 0.4 M", set(BaseModel.objects.filter(project=project).values_list("name", flat=True))
-    )
+    models = BaseModel.objects.filter(project=project)
+    known = models.filter(weights_digest=digest, path=MODEL_FOLDER).first()
+    name = _free("two-digit adder, 0.4 M", models)
     return known or base_model_register(project=project, actor=user, name=name, path=MODEL_FOLDER)
 
 
@@ -113,7 +114,7 @@ def launch(up: Up, project: Project, user: User, *, steps: int | None) -> Run:
     return run_launch(
         project=project,
         actor=user,
-        name=_free("Two-digit addition", set(Run.objects.filter(project=project).values_list("name", flat=True))),
+        name=_free("Two-digit addition", Run.objects.filter(project=project)),
         base_model=model,
         dataset=train,
         eval_dataset=heldout,
@@ -124,17 +125,16 @@ def launch(up: Up, project: Project, user: User, *, steps: int | None) -> Run:
 
 def _dataset(project: Project, user: User, name: str, file: Path) -> PromptDataset:
     content = file.read_bytes()
-    known = PromptDataset.objects.filter(project=project, sha256=hashlib.sha256(content).hexdigest()).first()
-    if known is not None:
-        return known
-    taken = set(PromptDataset.objects.filter(project=project).values_list("name", flat=True))
-    return dataset_create(
-        project=project, actor=user, name=_free(name, taken), format="jsonl", chunks=[content], source=SOURCE
+    files = PromptDataset.objects.filter(project=project)
+    known = files.filter(sha256=hashlib.sha256(content).hexdigest()).first()
+    return known or dataset_create(
+        project=project, actor=user, name=_free(name, files), format="jsonl", chunks=[content], source=SOURCE
     )
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """`name`, or `name 2`, `name 3` … when it is taken."""
+def _free(name: str, rows: QuerySet[Any]) -> str:
+    """`name`, or `name 2`, `name 3` … when one of the rows has it."""
+    taken = set(rows.values_list("name", flat=True))
     numbered = (name if number == 1 else f"{name} {number}" for number in range(1, len(taken) + 2))
     return next(candidate for candidate in numbered if candidate not in taken)
 

@@ -22,10 +22,8 @@ from cohort.cli.embedded.home import HomeError
 # Starts one child process that must not outlive `cohort up`, and then becomes it.
 #
 # `python -m cohort.cli.embedded.children PARENT SIGNAL UID GID COMMAND …`: drops to the user when UID is not our own,
-# asks
-# the kernel (Linux) to send SIGNAL when the parent dies, and replaces itself by COMMAND. It is a separate program
-# because
-# code between fork and exec in a process with threads can hang.
+# has the kernel (Linux) send SIGNAL when the parent dies, and replaces itself by COMMAND. It is a separate program
+# because code between fork and exec in a process with threads can hang.
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -180,7 +178,7 @@ def stop(child: Child, *, hurry: Callable[[], bool]) -> bool:
 
 def supervisors() -> list[int]:
     """Process ids of the runs' supervisors below this process. One whose worker died got a signal from the kernel: it
-    stops its trainer at a checkpoint, tells the platform and ends, and needs up to the worker's grace for it."""
+    stops its trainer at a checkpoint, reports to the platform and ends, and needs up to the worker's grace for it."""
     pids = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -202,28 +200,17 @@ def end_orphans(kept: Sequence[int], *, grace: float) -> None:
     left = psutil.Process().children(recursive=True)
     spared = set(kept)
     for pid in kept:
-        try:
+        with suppress(psutil.NoSuchProcess):
             spared.update(process.pid for process in psutil.Process(pid).children(recursive=True))
-        except psutil.NoSuchProcess:
-            continue
     left = [process for process in left if process.pid not in spared]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
-            except psutil.NoSuchProcess:
-                continue
         deadline = time.monotonic() + grace
         while left and time.monotonic() < deadline:
-            _reap(left)
+            for process in left:  # collect those that ended; a child of another ends with its parent
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
             left = [process for process in left if process.is_running()]
             time.sleep(0.05)
-
-
-def _reap(processes: Sequence[psutil.Process]) -> None:
-    """Collect adopted processes that have ended; those that are not ours to collect end with their parent."""
-    for process in processes:
-        try:
-            os.waitpid(process.pid, os.WNOHANG)
-        except ChildProcessError:
-            continue

@@ -9,7 +9,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,9 +42,13 @@ class HomeError(GrpoError):
     code: ClassVar[str] = "home_error"
 
 
-@dataclass(frozen=True)
 class Home:
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database, self.logs, self.static = path / "pg", path / "logs", path / "static"
+        self.cards, self.runs = path / "cards", path / "runs"
+        self.node_token, self.secret_key = path / "node.token", path / "secret.key"
+        self.signing_key, self._state = path / "signing-key.pem", path / "up.json"
 
     @classmethod
     def at(cls, given: str | None) -> "Home":
@@ -53,45 +56,9 @@ class Home:
         return cls(Path(given or os.environ.get("COHORT_HOME") or DEFAULT).expanduser().absolute())
 
     @property
-    def database(self) -> Path:
-        return self.path / "pg"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def static(self) -> Path:
-        return self.path / "static"
-
-    @property
-    def cards(self) -> Path:
-        return self.path / "cards"
-
-    @property
-    def runs(self) -> Path:
-        return self.path / "runs"
-
-    @property
     def models(self) -> Path:
         given = os.environ.get("COHORT_MODELS_DIR")
         return Path(given).expanduser().absolute() if given else self.path / "models"
-
-    @property
-    def node_token(self) -> Path:
-        return self.path / "node.token"
-
-    @property
-    def secret_key(self) -> Path:
-        return self.path / "secret.key"
-
-    @property
-    def signing_key(self) -> Path:
-        return self.path / "signing-key.pem"
-
-    @property
-    def _state(self) -> Path:
-        return self.path / "up.json"
 
     def exists(self) -> bool:
         return (self.database / "PG_VERSION").is_file()
@@ -121,9 +88,8 @@ class Home:
             except BlockingIOError:
                 lock.seek(0)
                 owner = lock.read().strip() or "another process"
-                raise HomeError(
-                    f"{self.path} is in use by {owner}. Stop it first, or use another folder with --home."
-                ) from None
+                advice = "Stop it first, or use another folder with --home."
+                raise HomeError(f"{self.path} is in use by {owner}. {advice}") from None
             lock.seek(0)
             lock.truncate()
             lock.write(f"`{purpose}` (process {os.getpid()})")
@@ -135,7 +101,7 @@ class Home:
                 lock.truncate(0)
 
     def publish(self, state: dict[str, Any]) -> None:
-        """Tell other commands on this machine how to reach what runs in this home."""
+        """Write how other commands on this machine reach what runs in this home."""
         write_secret(self._state, json.dumps(state))
 
     def published(self) -> dict[str, Any] | None:
@@ -168,7 +134,7 @@ class Home:
         return kept
 
     def worker_environment(self, url: str) -> dict[str, str]:
-        """What the trainer's worker is told: no database, no secret key."""
+        """Variables of the trainer's worker: no database, no secret key."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -187,7 +153,7 @@ class Home:
 
 
 def refuse_foreign_settings() -> None:
-    """`cohort up` brings its own database, broker and key; being told others is a mistake worth saying."""
+    """`cohort up` brings its own database, broker and key; raises HomeError when others are set."""
     given = [name for name in SET_BY_UP if os.environ.get(name)]
     if given == ["COHORT_MODE"] and os.environ["COHORT_MODE"] == "embedded":
         return

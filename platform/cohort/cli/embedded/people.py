@@ -1,6 +1,7 @@
 """People, their first project, and nodes, managed from the command line of the machine that Cohort runs on."""
 
 from collections.abc import Callable
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -17,9 +18,7 @@ from cohort.runs.node_status import node_status_rows
 def password_renew(username: str) -> tuple[User, str]:
     """The person of this name, made when missing, with a new password; it is returned here and never again."""
     user = User.objects.filter(username=username).first()
-    if user is None:
-        return user_create(username=username)
-    return user, password_hand_out(user=user)
+    return (user, password_hand_out(user=user)) if user else user_create(username=username)
 
 
 def user_add(*, name: str, project: str | None, role: str | None, new_password: bool, staff: bool = False) -> list[str]:
@@ -68,19 +67,19 @@ def node_rotate(*, name: str) -> str:
 
 def node_revoke(*, name: str) -> str:
     """Refuse the node's token from now on, and end what runs there. Its name stays taken, for the record."""
-    _done(lambda: revoke.node_revoke(node=_node(name), actor=None))
+    _change(revoke.node_revoke, name)
     return f"the token of {name} is refused from now on"
 
 
 def node_drain(*, name: str, move: bool) -> str:
     """Give the node no new run; with `move` what runs there resumes elsewhere."""
     how = Draining.MOVE if move else Draining.FINISH
-    _done(lambda: nodes.node_drain(node=_node(name), actor=None, how=how))
+    _change(nodes.node_drain, name, how=how)
     return f"{name} is draining. {how.label}."
 
 
 def node_undrain(*, name: str) -> str:
-    _done(lambda: nodes.node_undrain(node=_node(name), actor=None))
+    _change(nodes.node_undrain, name)
     return f"{name} takes runs again"
 
 
@@ -95,11 +94,8 @@ def node_lines() -> list[str]:
         words = [row.node.name.ljust(width), row.status.ljust(8)]
         if row.node.last_seen_at is not None:
             words.append(f"last heartbeat {row.node.last_seen_at:%Y-%m-%d %H:%M:%S} UTC")
-        lines.append(
-            "  ".join(
-                [*words, *(f"run {attempt.run_id}, attempt {attempt.fence}" for attempt in row.attempts)]
-            ).rstrip()
-        )
+        words += [f"run {attempt.run_id}, attempt {attempt.fence}" for attempt in row.attempts]
+        lines.append("  ".join(words).rstrip())
     return lines
 
 
@@ -110,9 +106,9 @@ def _node(name: str) -> Node:
     return node
 
 
-def _done(act: Callable[[], None]) -> None:
+def _change(service: Callable[..., None], name: str, **more: Any) -> None:
     try:
-        act()
+        service(node=_node(name), actor=None, **more)
     except ValidationError as fault:
         raise HomeError(" ".join(fault.messages)) from None
 

@@ -97,13 +97,12 @@ class Up:
                 what = _OF_THE_NODE[child.name]
                 self.say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
                 return
-            may_restart = child.may_restart()
-            if child.name == LAB_WORKER and not may_restart:  # no reason to stop what trains
+            if not child.may_restart():
+                if child.name != LAB_WORKER:  # which is no reason to stop what trains
+                    raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
                 self.children.remove(child)
                 self.say(f"{end}\nIt died too often. {_OF_THE_NODE[LAB_WORKER]} until Cohort is started anew.")
                 return
-            if not may_restart:
-                raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
             # A run's supervisor ends by itself; the worker that is started now takes nothing until it has.
             children.end_orphans([*self._kept(), *children.supervisors()], grace=10)
             child.start()
@@ -141,12 +140,10 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise HomeError(
-                f"port {port} on {host} is taken by another program. Choose another one with --port."
-            ) from None
-        raise HomeError(
-            f"cannot listen on {host}, port {port}: {error}. Choose others with --host and --port."
-        ) from None
+            message = f"port {port} on {host} is taken by another program. Choose another one with --port."
+        else:
+            message = f"cannot listen on {host}, port {port}: {error}. Choose others with --host and --port."
+        raise HomeError(message) from None
     return listener
 
 
@@ -193,15 +190,17 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
         make_node(home)
         up.children.append(_trainer_worker(home, local))
     for child in up.children:
-        children.keep_last_log(child.log)
-        child.start()
+        _start_child(child)
     children.wait_until_ready(up.children, READY_SECONDS)
     say(f"web server and workers ready after {time.monotonic() - began:.1f} s; logs are in {home.logs}")
     if trainer:  # nobody waits for it: its jobs are started from a page
-        lab = _lab_worker(home, local)
-        children.keep_last_log(lab.log)
-        up.children.append(lab)
-        lab.start()
+        up.children.append(_lab_worker(home, local))
+        _start_child(up.children[-1])
+
+
+def _start_child(child: Child) -> None:
+    children.keep_last_log(child.log)
+    child.start()
 
 
 # ---------------------------------------------------------------------- what is prepared
@@ -218,10 +217,11 @@ def _collect_static(home: Home) -> None:
     from django.contrib.staticfiles.finders import get_finders
     from django.core.management import call_command
 
-    files = []
-    for finder in get_finders():
-        for path, storage in finder.list([]):
-            files.append([path, storage.size(path), storage.get_modified_time(path).isoformat()])
+    files = [
+        [path, storage.size(path), storage.get_modified_time(path).isoformat()]
+        for finder in get_finders()
+        for path, storage in finder.list([])
+    ]
     fingerprint = hashlib.sha256(json.dumps([__version__, sorted(files)]).encode()).hexdigest()
     mark = home.static / ".made-from"
     if mark.is_file() and mark.read_text() == fingerprint:
@@ -289,76 +289,47 @@ def _web(home: Home, listener: socket.socket, local: str, environment: dict[str,
 
 def _platform_worker(home: Home, environment: dict[str, str]) -> Child:
     """Reconciles, and nothing else: lost workers must not wait while records are made."""
-    beat = ("--beat", "--schedule", str(home.path / "beat-schedule"))
-    return _platform_celery(home, environment, "platform", "platform", "1", *beat)
+    options = ("--queues", "platform", "--beat", "--schedule", str(home.path / "beat-schedule"), *_threads(1))
+    return _celery(home, environment, "platform-worker", "cohort.background.worker", "platform", *options)
 
 
 def _seal_worker(home: Home, environment: dict[str, str]) -> Child:
     """Makes records, in a process of its own: neither their time nor their memory is the reconciler's."""
-    return _platform_celery(home, environment, "seal", "platform.seal", "2")
-
-
-def _platform_celery(home: Home, environment: dict[str, str], name: str, queue: str, threads: str, *more: str) -> Child:
-    # fmt: off
-    words = [
-        sys.executable, "-m", "celery", "-A", "cohort.background.worker", "worker", "--queues", queue, *more,
-        "--pool", "threads", "--concurrency", threads, "--hostname", f"{name}@%h", "--loglevel", "INFO", *_QUIET_CELERY,
-    ]
-    # fmt: on
-    return Child(
-        name=f"{name}-worker",
-        words=words,
-        environment=environment,
-        folder=home.path,
-        log=home.logs / f"{name}-worker.log",
-        grace=30,
-        ready=_celery_is_ready,
-    )
+    options = ("--queues", "platform.seal", *_threads(2))
+    return _celery(home, environment, "seal-worker", "cohort.background.worker", "seal", *options)
 
 
 def _trainer_worker(home: Home, local: str) -> Child:
-    # fmt: off
-    words = [
-        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker",
-        "--hostname", "train@%h", "--loglevel", "INFO", *_QUIET_CELERY,
-    ]
-    # fmt: on
-    return Child(
-        name=TRAINER_WORKER,
-        words=words,
-        environment=home.worker_environment(local),
-        folder=home.path,
-        log=home.logs / "trainer-worker.log",
-        grace=75,
-        ready=_celery_is_ready,
-    )
+    return _celery(home, home.worker_environment(local), TRAINER_WORKER, "worker.celery_app", "train", grace=75)
 
 
 def _lab_worker(home: Home, local: str) -> Child:
     """Tries and probes rewards, in a process of its own, so that this waits for no run."""
-    # fmt: off
-    words = [
-        sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--queues", LAB_QUEUE,
-        "--hostname", "lab@%h", "--loglevel", "INFO", *_QUIET_CELERY,
-    ]
-    # fmt: on
+    environment, options = home.worker_environment(local), ("--queues", LAB_QUEUE)
+    return _celery(home, environment, LAB_WORKER, "worker.celery_app", "lab", *options)
+
+
+def _threads(count: int) -> tuple[str, ...]:
+    return ("--pool", "threads", "--concurrency", str(count))
+
+
+def _celery(
+    home: Home, environment: dict[str, str], name: str, app: str, host: str, *options: str, grace: float = 30
+) -> Child:
+    words = [sys.executable, "-m", "celery", "-A", app, "worker", *options, "--hostname", f"{host}@%h"]
     return Child(
-        name=LAB_WORKER,
-        words=words,
-        environment=home.worker_environment(local),
+        name=name,
+        words=[*words, "--loglevel", "INFO", *_QUIET_CELERY],
+        environment=environment,
         folder=home.path,
-        log=home.logs / "lab-worker.log",
-        grace=30,
-        ready=_celery_is_ready,
+        log=home.logs / f"{name}.log",
+        grace=grace,
+        ready=lambda child: " ready." in child.output(),
     )
 
 
 _QUIET_CELERY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 """On the filesystem broker each of these would write files that nobody reads."""
-
-
-def _celery_is_ready(child: Child) -> bool:
-    return " ready." in child.output()
 
 
 def _answers(url: str) -> bool:
