@@ -75,7 +75,7 @@ here = Path.cwd()
 
 def child(name, code):
     words, log = [sys.executable, "-c", code], here / f"{name}.log"
-    return children.Child(name=name, words=words, environment=dict(os.environ), folder=here, log=log, grace=30)
+    return children.Child(name=name, argv=words, environment=dict(os.environ), folder=here, log=log, grace=30)
 
 def up_of(*parts):
     return Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), list(parts))
@@ -145,9 +145,9 @@ def test_each_worker_takes_its_own_queue(tmp_path: Path) -> None:
     platform, seal = up._platform_worker(home, {}), up._seal_worker(home, {})
     lab, trainer = up._lab_worker(home, "http://here"), up._trainer_worker(home, "http://here")
     parts = (platform, seal, lab)
-    assert [part.words[part.words.index("--queues") + 1] for part in parts] == [PLATFORM_QUEUE, SEAL_QUEUE, LAB_QUEUE]
-    assert "--queues" not in trainer.words
-    assert ["--beat" in part.words for part in parts] == [True, False, False]
+    assert [part.argv[part.argv.index("--queues") + 1] for part in parts] == [PLATFORM_QUEUE, SEAL_QUEUE, LAB_QUEUE]
+    assert "--queues" not in trainer.argv
+    assert ["--beat" in part.argv for part in parts] == [True, False, False]
     assert app.conf.task_default_queue == PLATFORM_QUEUE, "what beat calls goes there"
     assert lab.environment == trainer.environment, "no database and no key either"
     assert len({(part.name, part.log) for part in (*parts, trainer)}) == 4
@@ -155,7 +155,7 @@ def test_each_worker_takes_its_own_queue(tmp_path: Path) -> None:
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
     log = tmp_path / "part.log"
-    child = Child(name="part", words=[], environment={}, folder=tmp_path, log=log, grace=1)
+    child = Child(name="part", argv=[], environment={}, folder=tmp_path, log=log, grace=1)
     log.write_text("x" * 10 * TAIL_BYTES + "\nsecond but last\nlast\n")
     lines = child.tail().splitlines()
     assert lines[1:] == ["  | second but last", "  | last"]

@@ -195,7 +195,7 @@ if COHORT_HEARTBEAT_SECONDS * 2 > COHORT_LEASE_SECONDS:
         "one lost beat would lose the lease. Take half the lease at most."
     )
 # How often leases are looked at, and how often a web server says that it is here. Silence of a few of them is taken for
-# an outage of the platform's own, so both are short beside the lease; not so short, beside one of less than 20 s, that
+# an outage of the platform's own, so both are short next to the lease; not so short, with one of less than 20 s, that
 # a busy machine were taken for an outage.
 COHORT_ROUND_SECONDS = max(2.5, min(5.0, COHORT_LEASE_SECONDS / 8))
 COHORT_PULSE_SECONDS = max(5.0, min(10.0, COHORT_LEASE_SECONDS / 6))

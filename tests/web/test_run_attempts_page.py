@@ -37,7 +37,7 @@ def test_attempts_show_their_steps_their_end_and_what_is_superseded(viewer: Clie
 def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, trained: Run) -> None:
     trained.checkpoints.filter(step=6).update(stored_at=timezone.now(), pinned=True)
     table = checkpoint_page(trained)
-    assert (len(table.rows), table.gone, table.total) == (3, 1, 4)
+    assert (len(table.rows), table.removed, table.total) == (3, 1, 4)
     assert [row.where for row in table.rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
     page = page_of(viewer, trained, "attempts/")
     text = words(page.split("Checkpoints</h2>")[1])

@@ -13,7 +13,7 @@ from django.utils import timezone
 from cohort.nodes.models import Node
 from cohort.records.services import seal_failed
 from cohort.runs.models import Attempt, Run, RunEvent
-from cohort.web.runs.header import Header, run_header
+from cohort.web.runs.header import Header
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
 from tests.tables import cases
 from tests.web.control import do, ended, fresh
@@ -29,7 +29,7 @@ def offered(page: str) -> set[str]:
 
 
 def header_of(run: Run) -> Header:
-    return run_header(Run.objects.get(pk=run.pk))
+    return Header(Run.objects.get(pk=run.pk))
 
 
 @pytest.fixture

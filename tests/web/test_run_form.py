@@ -18,7 +18,7 @@ from cohort.catalog.services import base_model_register
 from cohort.nodes.models import Node
 from cohort.runs.models import Run
 from cohort.web.launch.form import form_from_yaml
-from cohort.web.launch.outlook import Outlook, outlook
+from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.shown import fields_shown, groups_shown
 from grpo_core.config.preset_differences import diff
@@ -42,7 +42,7 @@ def checked(maker: Maker, texts: dict[str, str]) -> RunForm:
 
 
 def foreseen(maker: Maker, texts: dict[str, str]) -> Outlook:
-    return outlook(checked(maker, texts))
+    return Outlook(checked(maker, texts))
 
 
 def states(form: RunForm, *paths: str) -> list[str]:

@@ -14,7 +14,7 @@ from cohort.launch.creation import run_submit
 from cohort.nodes.models import Node
 from cohort.records.services import record_seal
 from cohort.runs.models import Attempt, Run, RunEvent
-from cohort.web.runs.header import run_header
+from cohort.web.runs.header import Header
 from cohort.web.runs.tiles import Tile, tiles
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.tables import cases
@@ -24,7 +24,7 @@ from tests.web.run_page import freeze, page_of, queries, words
 
 
 def tiles_of(run: Run) -> dict[str, Tile]:
-    return {tile.label: tile for tile in tiles(run_header(Run.objects.get(pk=run.pk)))}
+    return {tile.label: tile for tile in tiles(Header(Run.objects.get(pk=run.pk)))}
 
 
 def shown(tile: Tile) -> tuple[str, str]:
@@ -63,7 +63,7 @@ def test_a_run_in_training(viewer: Client, maker: Maker) -> None:
 
 @pytest.mark.parametrize(("algorithm", "clip", "variant"), cases("runs/header", "algorithm", "clip", "variant"))
 def test_the_header_names_clip_and_variant(maker: Maker, algorithm: dict[str, Any], clip: str, variant: str) -> None:
-    header = run_header(maker.run(state="training", algorithm=algorithm))
+    header = Header(maker.run(state="training", algorithm=algorithm))
     assert (header.clip, header.variant) == (clip, variant)
 
 
@@ -92,7 +92,7 @@ def test_what_it_is_doing(maker: Maker, state: str, phase: str, doing: str) -> N
     run = maker.run(state=state)
     run.phase = phase
     maker.attempt(run)
-    assert run_header(run).doing == doing
+    assert Header(run).doing == doing
 
 
 def test_a_silent_worker_is_news_although_no_row_changed(viewer: Client, maker: Maker) -> None:
@@ -206,7 +206,7 @@ def test_beats_are_news_once_in_ten_seconds(maker: Maker) -> None:
 
     def version(seconds: float) -> str:
         Attempt.objects.filter(pk=attempt.pk).update(heartbeat_at=tens + timedelta(seconds=seconds))
-        return run_header(run).version
+        return Header(run).version
 
     with freeze(tens + timedelta(seconds=12)):
         assert len({version(seconds) for seconds in (0, 2.5, 5, 7.5, 9.9)}) == 1

@@ -13,14 +13,14 @@ from grpo_core.errors import GrpoError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in _OTHERS:  # everything after the word is theirs, options included
-        return _mendable(lambda: _OTHERS[words[0]](words[1:]))
-    arguments = _parser().parse_args(words)
-    return _mendable(lambda: int(arguments.run(arguments)))
+    command_line = list(sys.argv[1:] if argv is None else argv)
+    if command_line and command_line[0] in _OTHERS:  # the rest is parsed by the command itself
+        return _exit_status(lambda: _OTHERS[command_line[0]](command_line[1:]))
+    arguments = _parser().parse_args(command_line)
+    return _exit_status(lambda: int(arguments.run(arguments)))
 
 
-def _mendable(act: Callable[[], int]) -> int:
+def _exit_status(act: Callable[[], int]) -> int:
     try:
         return act()
     except GrpoError as error:
@@ -131,20 +131,20 @@ def _demo(arguments: argparse.Namespace) -> int:
     return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay, say=_say)
 
 
-def _verify(words: list[str]) -> int:
+def _verify(argv: list[str]) -> int:
     from cohort.evidence.verify import main as verify
 
-    return verify(words)
+    return verify(argv)
 
 
-def _manage(words: list[str]) -> int:
+def _manage(argv: list[str]) -> int:
     from cohort.cli.embedded.home import Home
     from cohort.cli.embedded.visit import database
 
     with database(Home.at(None), "cohort manage"):
         from django.core.management import execute_from_command_line
 
-        execute_from_command_line(["cohort manage", *words])
+        execute_from_command_line(["cohort manage", *argv])
     return 0
 
 
@@ -188,10 +188,10 @@ def _node(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _audit(words: list[str]) -> int:
+def _audit(argv: list[str]) -> int:
     from cohort.cli.audit import main as audit
 
-    return audit(words)
+    return audit(argv)
 
 
 _OTHERS = {"audit": _audit, "manage": _manage, "verify": _verify}

@@ -10,8 +10,9 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
@@ -97,7 +98,7 @@ class LoginRequired(LoginRequiredMiddleware):
 
 
 OVERRIDES_FLAGS: Final = Role.OPERATOR
-"""Least role that overrides a monitor's flag, or takes an override back, before the seal as after it: whoever does so
+"""Least role that overrides a monitor's flag, or withdraws an override, before the seal as after it: whoever does so
 accepts a risk on behalf of the run, as its operator answers for it. Reviewers record their objections."""
 
 
@@ -106,6 +107,25 @@ def redirect_to(request: HttpRequest, name: str, *args: Any) -> HttpResponse:
     if request.htmx:  # type: ignore[attr-defined]
         return HttpResponseClientRedirect(reverse(name, args=args))
     return redirect(name, *args)
+
+
+def file_response(content: str | bytes, kind: str, name: str) -> HttpResponse:
+    """A file for the browser to keep; `kind` is its media type."""
+    return HttpResponse(content, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def call_service(
+    request: HttpRequest, service: Callable[..., Any], done: str, *, refused: str = "", **arguments: Any
+) -> bool:
+    """Call a service as the signed-in person. Shows the message `done`, or after `refused` why it raised
+    ValidationError; returns whether it was done."""
+    try:
+        service(actor=request.user, **arguments)
+    except ValidationError as error:
+        messages.error(request, refused + " ".join(error.messages))
+        return False
+    messages.success(request, done)
+    return True
 
 
 def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER) -> Project:

@@ -8,8 +8,7 @@ from typing import TextIO
 
 from cohort import __version__
 from cohort.cli.embedded.home import Home
-from cohort.cli.embedded.serve import STOP_HINT
-from cohort.cli.embedded.serve import stay as serve_on
+from cohort.cli.embedded.serve import STOP_HINT, serve_until_stopped
 from cohort.cli.embedded.up import Say, Up, running
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.runs.models import Run, RunState
@@ -74,7 +73,7 @@ def demo(home: Home, *, port: int, steps: int | None, stay: bool, say: Say) -> i
         if stay:
             say(f"\nServing on. {STOP_HINT}")
             with suppress(KeyboardInterrupt):
-                serve_on(up)
+                serve_until_stopped(up)
     return 0
 
 

@@ -139,9 +139,9 @@ def _free(name: str, rows: QuerySet[Any]) -> str:
     return next(candidate for candidate in numbered if candidate not in taken)
 
 
-def _grpo(up: Up, words: Sequence[str]) -> None:
+def _grpo(up: Up, argv: Sequence[str]) -> None:
     """Run the trainer's command while watching over the rest; its output is shown as it comes."""
-    command = children.command([sys.executable, "-P", "-m", "grpo_core.cli.main", *words])
+    command = children.command([sys.executable, "-P", "-m", "grpo_core.cli.main", *argv])
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     up.helpers.append(process)
     try:
@@ -153,4 +153,4 @@ def _grpo(up: Up, words: Sequence[str]) -> None:
             process.terminate()
             process.wait()
     if process.returncode != 0:
-        raise HomeError(f"`grpo {' '.join(words)}` ended with status {process.returncode}; see above for the reason.")
+        raise HomeError(f"`grpo {' '.join(argv)}` ended with status {process.returncode}; see above for the reason.")

@@ -18,7 +18,7 @@ from grpo_core.stats import wilson
 
 
 def accuracy(run: Run) -> list[str]:
-    """One line per evaluation that stands, with its 95 % Wilson interval."""
+    """One line per current evaluation, with its 95 % Wilson interval."""
     lines = []
     for result in standing_evaluations(EvalResult.objects.filter(run=run)).order_by("at", "seq"):
         interval = wilson(result.correct, result.problems)
@@ -60,8 +60,8 @@ def verify(card: Path) -> dict[str, str]:
             "verify.pyz": [sys.executable, "-P", pyz, str(card)],
         }
         started = {
-            name: subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for name, words in checks.items()
+            name: subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for name, argv in checks.items()
         }
         printed = {name: process.communicate()[0].strip() for name, process in started.items()}
     for name, process in started.items():

@@ -75,7 +75,7 @@ TAIL_BYTES = 64 * 1024
 @dataclass
 class Child:
     name: str
-    words: Sequence[str]
+    argv: Sequence[str]
     environment: dict[str, str]
     folder: Path
     log: Path
@@ -92,7 +92,7 @@ class Child:
         with open(self.log, "ab") as log:
             self.log_start = log.tell()
             self.process = subprocess.Popen(
-                command(self.words),
+                command(self.argv),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

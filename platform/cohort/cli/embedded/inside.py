@@ -8,7 +8,7 @@ from cohort.cli.embedded.home import HomeError
 
 
 def enter(environment: dict[str, str]) -> None:
-    """Make this process part of the platform: its variables, then Django, which tells a terminal only of trouble."""
+    """Make this process part of the platform: its variables, then Django, which logs only warnings to a terminal."""
     os.environ.update(environment)
     os.environ.setdefault("COHORT_LOG_LEVEL", "WARNING")
     import django

@@ -62,10 +62,10 @@ class Postgres:
         self._clear_leftover()
         if self.sockets != self.data:
             self._own_folder(self.sockets)
-        words = [str(programs / "postgres"), "-D", str(self.data), "-k", str(self.sockets), "-h", "", *self.options]
+        argv = [str(programs / "postgres"), "-D", str(self.data), "-k", str(self.sockets), "-h", "", *self.options]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                children.command(words, death_signal=signal.SIGINT, user=self.user),
+                children.command(argv, death_signal=signal.SIGINT, user=self.user),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -98,12 +98,12 @@ class Postgres:
             shutil.rmtree(temporary)
         self._own_folder(temporary)
         # fmt: off
-        words = [
+        argv = [
             str(programs / "initdb"), "-D", str(temporary), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
             "--no-locale", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions",
         ]
         # fmt: on
-        done = subprocess.run(children.command(words, user=self.user), capture_output=True, text=True, check=False)
+        done = subprocess.run(children.command(argv, user=self.user), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise HomeError(f"PostgreSQL could not make its database in {temporary}: {done.stderr.strip()[-600:]}")
         temporary.rename(self.data)
@@ -189,9 +189,9 @@ def _unprivileged_user() -> tuple[int, int]:
     try:
         entry = pwd.getpwnam(_ROOTS_STAND_IN)
     except KeyError:
-        words = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ROOTS_STAND_IN]
+        argv = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ROOTS_STAND_IN]
         try:
-            subprocess.run(words, check=True, capture_output=True, text=True)
+            subprocess.run(argv, check=True, capture_output=True, text=True)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
             raise HomeError(
                 f"PostgreSQL will not run as root, and the user {_ROOTS_STAND_IN!r} for it could not be made "

@@ -1,4 +1,4 @@
-"""What `cohort up` shows and how it ends: serves until it is told to stop, or a part of it cannot be kept alive."""
+"""What `cohort up` shows and how it ends: serves until it is stopped, or a part of it cannot be kept alive."""
 
 import time
 from contextlib import suppress
@@ -19,11 +19,11 @@ def serve(home: Home, *, host: str, port: int, trainer: bool, say: Say) -> int:
         if not _has_people():
             say("Nobody can log in yet. In another terminal: cohort user NAME --project SLUG")
         with suppress(KeyboardInterrupt):
-            stay(up)
+            serve_until_stopped(up)
     return 0
 
 
-def stay(up: Up) -> NoReturn:
+def serve_until_stopped(up: Up) -> NoReturn:
     """Watch over the parts until KeyboardInterrupt."""
     while True:
         up.watch()

@@ -269,7 +269,7 @@ def make_node(home: Home) -> None:
 
 def _web(home: Home, listener: socket.socket, local: str, environment: dict[str, str]) -> Child:
     # fmt: off
-    words = [
+    argv = [
         sys.executable, "-m", "gunicorn", "--config", "python:cohort.server.gunicorn", "cohort.server.wsgi:application",
         "--bind", f"fd://{listener.fileno()}", "--workers", "2", "--threads", "4", "--graceful-timeout", "5",
         "--no-control-socket",
@@ -277,7 +277,7 @@ def _web(home: Home, listener: socket.socket, local: str, environment: dict[str,
     # fmt: on
     return Child(
         name="web",
-        words=words,
+        argv=argv,
         environment=environment,
         folder=home.path,
         log=home.logs / "web.log",
@@ -316,10 +316,10 @@ def _threads(count: int) -> tuple[str, ...]:
 def _celery(
     home: Home, environment: dict[str, str], name: str, app: str, host: str, *options: str, grace: float = 30
 ) -> Child:
-    words = [sys.executable, "-m", "celery", "-A", app, "worker", *options, "--hostname", f"{host}@%h"]
+    argv = [sys.executable, "-m", "celery", "-A", app, "worker", *options, "--hostname", f"{host}@%h"]
     return Child(
         name=name,
-        words=[*words, "--loglevel", "INFO", *_QUIET_CELERY],
+        argv=[*argv, "--loglevel", "INFO", *_QUIET_CELERY],
         environment=environment,
         folder=home.path,
         log=home.logs / f"{name}.log",

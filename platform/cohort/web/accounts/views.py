@@ -20,7 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 from cohort.accounts import services
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import person_named
-from cohort.web.access import form_page, project_for
+from cohort.web.access import call_service, form_page, project_for
 from cohort.web.fields import ServiceForm
 
 # Addresses that are words of the URLconf, or would read as if they were.
@@ -141,14 +141,11 @@ def member_role(request: HttpRequest, slug: str, membership_id: int) -> HttpResp
     project = project_for(request, slug, at_least=Role.ADMIN)
     membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
     role = request.POST.get("role", "")
-    try:
-        if role not in Role.values:
-            raise ValidationError(f"Nothing was changed: the role must be one of {', '.join(Role.values)}.")
-        services.membership_set(project=project, actor=person(request), user=membership.user, role=role)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
+    if role in Role.values:
+        user, done = membership.user, f"{membership.user.username} is now {role}."
+        call_service(request, services.membership_set, done, project=project, user=user, role=role)
     else:
-        messages.success(request, f"{membership.user.username} is now {role}.")
+        messages.error(request, f"Nothing was changed: the role must be one of {', '.join(Role.values)}.")
     return redirect("member_list", slug)
 
 
@@ -159,15 +156,9 @@ def member_remove(request: HttpRequest, slug: str, membership_id: int) -> HttpRe
     membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
     if request.method != "POST":
         return render(request, "accounts/member_remove.html", {"project": project, "member": membership})
-    try:
-        services.membership_remove(project=project, actor=person(request), user=membership.user)
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-        return redirect("member_list", slug)
-    messages.success(request, f"{membership.user.username} no longer belongs to {project.name}.")
-    if membership.user_id == request.user.pk:
-        return redirect("home")
-    return redirect("member_list", slug)
+    user, done = membership.user, f"{membership.user.username} no longer belongs to {project.name}."
+    removed = call_service(request, services.membership_remove, done, project=project, user=user)
+    return redirect("home") if removed and user == request.user else redirect("member_list", slug)
 
 
 class PasswordChange(PasswordChangeView):

@@ -19,19 +19,18 @@ from cohort.web.after_seal import forms
 class Action:
     title: str
     help: str
-    at_least: Role
     form: type[forms.LifeForm]
     service: Callable[..., RecordEntry]
-    button: str
     done: str
     """Message shown once the entry is stored."""
+    at_least: Role = Role.REVIEWER
+    button: str = "Add"
 
 
 ACTIONS = {
     "sign_off": Action(
         title="Sign off",
         help="approve or reject, as operator or as independent reviewer",
-        at_least=Role.REVIEWER,
         form=forms.SignOffForm,
         service=services.sign_off,
         button="Sign",
@@ -40,7 +39,6 @@ ACTIONS = {
     "incident": Action(
         title="Report an incident",
         help="something went wrong with the model",
-        at_least=Role.REVIEWER,
         form=forms.IncidentForm,
         service=services.incident,
         button="Report",
@@ -49,10 +47,8 @@ ACTIONS = {
     "feedback": Action(
         title="Add feedback",
         help="what somebody said of the model",
-        at_least=Role.REVIEWER,
         form=forms.FeedbackForm,
         service=services.feedback,
-        button="Add",
         done="The feedback is written down.",
     ),
     "monitoring": Action(
@@ -61,7 +57,6 @@ ACTIONS = {
         at_least=Role.OPERATOR,
         form=forms.MonitoringForm,
         service=services.monitoring,
-        button="Add",
         done="The monitoring note is written down.",
     ),
     "override": Action(

@@ -3,8 +3,9 @@ public record itself shows. A wrong token, an ended one and one that cannot be a
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
+from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import transaction
@@ -16,9 +17,9 @@ from django.views.decorators.http import require_safe
 from cohort.audit import services as audit
 from cohort.audit.entries import MOST, WITHIN, many
 from cohort.evidence.record import redact
-from cohort.records.after_seal.rules import Standing, standing_of
+from cohort.records.after_seal.rules import standing_of
 from cohort.records.after_seal.services import public_record
-from cohort.records.document_view import DocumentView, Row, view_document
+from cohort.records.document_view import view_document
 from cohort.records.models import Audience, Card, Record
 from cohort.web.after_seal.timeline import entries_of
 from cohort.web.cards.views import card_response
@@ -84,31 +85,21 @@ def _log(request: HttpRequest, record: Record, card: Card) -> None:
     )
 
 
-@dataclass(frozen=True)
-class PublicPage:
-    record: Record
-    shown: DocumentView
-    """Of the redacted document: no value of a field that is not public is in it. Without the withheld rows."""
-    withheld: tuple[Row, ...]
-    """Fields that the public does not get: their labels are those of every record, and their entries hold a hash."""
-    standing: Standing
-    later: Record | None
-    """The newest one of the run, when that is not this."""
-    card: Card | None
-
-
-def public_page(record: Record) -> PublicPage:
+def public_page(record: Record) -> dict[str, Any]:
+    """For the template. `shown` is of the redacted document: no value of a field that is not public is in it.
+    `withheld` are those fields: their labels are those of every record, and their entries hold a hash. `later` is the
+    newest record of the run, when that is not this."""
     whole = view_document(redact(json.loads(record.document), Audience.PUBLIC))
     blocks = tuple(replace(block, rows=tuple(row for row in block.rows if not row.withheld)) for block in whole.blocks)
     newest = Record.objects.filter(run=record.run_id).defer("document").order_by("-end", "-version").first()
-    return PublicPage(
-        record=record,
-        shown=replace(whole, blocks=tuple(block for block in blocks if block.rows)),
-        withheld=tuple(row for block in whole.blocks for row in block.rows if row.withheld),
-        standing=standing_of(entries_of([record.pk])),
-        later=newest if newest is not None and newest.pk != record.pk else None,
-        card=_public_card(record),
-    )
+    return {
+        "record": record,
+        "shown": replace(whole, blocks=tuple(block for block in blocks if block.rows)),
+        "withheld": [row for block in whole.blocks for row in block.rows if row.withheld],
+        "standing": standing_of(entries_of([record.pk])),
+        "later": newest if newest is not None and newest.pk != record.pk else None,
+        "card": _public_card(record),
+    }
 
 
 def _public_card(record: Record) -> Card | None:

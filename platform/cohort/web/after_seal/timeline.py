@@ -14,7 +14,7 @@ from cohort.audit.models import AuditEntry, AuditLeaf
 from cohort.base.environment import environment
 from cohort.records.after_seal.rules import Decision, Standing, standing_of
 from cohort.records.models import Audience, Card, EntryKind, PublicLink, Record, RecordEntry
-from cohort.web.after_seal.offers import Offer, offers
+from cohort.web.after_seal.offers import offers
 
 
 @dataclass(frozen=True)
@@ -140,16 +140,20 @@ def _logged(record: Record) -> dict[str, int]:
     return {f"{row.kind} {json.loads(bytes(row.body))['data']['link']}": row.pk for row in rows}
 
 
-@dataclass(frozen=True)
 class Life:
-    record: Record
-    standing: Standing
-    items: list[Item]
-    """Newest first."""
-    offers: list[Offer]
-    link: PublicLink | None
-    """The public page, while it has one."""
-    may_publish: bool
+    """What came after a record's seal, for a member of its project."""
+
+    def __init__(self, record: Record, *, user: User, sent: tuple[str, QueryDict] | None = None) -> None:
+        """`sent`: an action and what was typed for it, to be shown again."""
+        entries = list(entries_of([record.pk]))
+        role = Membership.objects.get(project=record.run.project_id, user=user).role
+        self.record, self.standing = record, standing_of(entries)
+        self.items = timeline(record, entries)
+        """Newest first."""
+        self.offers = offers(record=record, entries=entries, standing=self.standing, user=user, role=role, sent=sent)
+        self.link = record.public_links.filter(ended_at=None).first()
+        """The public page, while it has one."""
+        self.may_publish = reaches(role, Role.OPERATOR)
 
     @property
     def public_address(self) -> str:
@@ -157,21 +161,6 @@ class Life:
         if self.link is None:
             return ""
         return environment().public_url.rstrip("/") + reverse("public_card", args=[self.link.token])
-
-
-def life_of(record: Record, *, user: User, sent: tuple[str, QueryDict] | None = None) -> Life:
-    """For this member of the record's project. `sent`: an action and what was typed for it, to be shown again."""
-    entries = list(entries_of([record.pk]))
-    standing = standing_of(entries)
-    member = Membership.objects.get(project=record.run.project_id, user=user)
-    return Life(
-        record=record,
-        standing=standing,
-        items=timeline(record, entries),
-        offers=offers(record=record, entries=entries, standing=standing, user=user, role=member.role, sent=sent),
-        link=record.public_links.filter(ended_at=None).first(),
-        may_publish=reaches(member.role, Role.OPERATOR),
-    )
 
 
 def entries_of(record_ids: Iterable[int]) -> QuerySet[RecordEntry]:

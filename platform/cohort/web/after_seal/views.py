@@ -1,7 +1,9 @@
 """The page of what came after a record's seal: its timeline, and the forms to add to it. Works without JavaScript."""
 
+from collections.abc import Callable
+
 from django.contrib import messages
-from django.core.exceptions import BadRequest, ValidationError
+from django.core.exceptions import BadRequest
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -11,10 +13,10 @@ from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.records.after_seal import services
 from cohort.records.models import Record
-from cohort.web.access import form_page, run_for
+from cohort.web.access import call_service, form_page, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.offers import ACTIONS, Offer
-from cohort.web.after_seal.timeline import life_of
+from cohort.web.after_seal.timeline import Life
 
 
 @form_page
@@ -28,7 +30,7 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
             raise BadRequest("no such action")
         run_for(request, slug, run_id, at_least=ACTIONS[name].at_least)
         sent = (name, request.POST)
-    life = life_of(record, user=person(request), sent=sent)
+    life = Life(record, user=person(request), sent=sent)
     if sent is not None:
         offer = next((candidate for candidate in life.offers if candidate.name == sent[0]), None)
         if offer is not None and _added(request, record, offer):
@@ -41,17 +43,13 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
 
 @require_POST
 def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
-    """Make the record's public page, or withdraws it."""
+    """Make the record's public page, or withdraw it."""
     record = _record(request, slug, run_id, end, at_least=Role.OPERATOR)
-    try:
-        if request.POST.get("action") == "end":
-            services.public_link_end(record=record, actor=person(request))
-            messages.success(request, "The public page is withdrawn: its address now answers as if it never was.")
-        else:
-            services.public_link_make(record=record, actor=person(request))
-            messages.success(request, "The public page is made. Whoever has its address can read it.")
-    except ValidationError as error:
-        messages.error(request, f"Nothing was done: {' '.join(error.messages)}")
+    service: Callable[..., object] = services.public_link_make
+    done = "is made. Whoever has its address can read it."
+    if request.POST.get("action") == "end":
+        service, done = services.public_link_end, "is withdrawn: its address now answers as if it never was."
+    call_service(request, service, f"The public page {done}", refused="Nothing was done: ", record=record)
     return redirect(address(record) + "#public-page")
 
 

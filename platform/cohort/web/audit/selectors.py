@@ -195,14 +195,6 @@ class Head:
         return self.checkpoint.root.hex()
 
 
-@dataclass(frozen=True)
-class KeyRow:
-    row: LogKey
-    key: PublicKey
-    until: int | None
-    """Size from which on the next key signs; None for today's."""
-
-
 def newest_head() -> Head | None:
     row = LogCheckpoint.objects.order_by("-size").first()
     if row is None:
@@ -211,11 +203,12 @@ def newest_head() -> Head | None:
     return Head(row, parse_checkpoint(opened.text), list(opened.verified))
 
 
-def key_rows() -> list[KeyRow]:
-    """Newest first."""
+def key_rows() -> list[dict[str, Any]]:
+    """Newest first. `until`: size from which on the next key signs; None for today's."""
     rows = list(LogKey.objects.order_by("pk"))
     ends = [*(row.since_size for row in rows[1:]), None]
-    return [KeyRow(row, parse_vkey(row.vkey), end) for row, end in zip(rows, ends, strict=False)][::-1]
+    keys = [{"row": row, "key": parse_vkey(row.vkey), "until": end} for row, end in zip(rows, ends, strict=False)]
+    return keys[::-1]
 
 
 def newest_cosignatures() -> list[LogCosignature]:

@@ -17,7 +17,7 @@ from cohort.audit.services import proof_of, public_keys
 from cohort.base.formatting import natural
 from cohort.evidence import merkle
 from cohort.evidence.keys import parse_vkey
-from cohort.web.access import project_for
+from cohort.web.access import file_response, project_for
 from cohort.web.accounts.views import person
 from cohort.web.audit import selectors
 from cohort.web.audit.selectors import downloaded
@@ -148,18 +148,18 @@ def _export(request: HttpRequest, scope: Scope, form: str) -> HttpResponseBase:
         return HttpResponse(filters.errors.as_text(), content_type="text/plain; charset=utf-8", status=422)
     newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first()
     rows = filters.entries(scope.slug).filter(pk__lte=newest or 0)  # an export does not hold its own entry
-    of = scope.slug or "server"
+    owner = scope.slug or "server"
     criteria = {name: str(value) for name, value in filters.cleaned_data.items() if value}
     downloaded(
         request,
         kind="audit_exported",
-        subject=f"project:{of}" if scope.slug else "server:log",
+        subject=f"project:{owner}" if scope.slug else "server:log",
         project=scope.project,
         data={"form": form, "filters": criteria},
     )
     lines = selectors.json_lines(rows) if form == "jsonl" else selectors.csv_lines(rows)
     kind = "application/jsonl" if form == "jsonl" else "text/csv; charset=utf-8"
-    headers = {"Content-Disposition": f'attachment; filename="audit-{of}.{form}"'}
+    headers = {"Content-Disposition": f'attachment; filename="audit-{owner}.{form}"'}
     return StreamingHttpResponse(lines, content_type=kind, headers=headers)
 
 
@@ -167,8 +167,7 @@ def _export(request: HttpRequest, scope: Scope, form: str) -> HttpResponseBase:
 def entry_body(request: HttpRequest, entry_id: int, slug: str | None = None) -> HttpResponse:
     """The entry's exact bytes, which its leaf is the hash of."""
     entry = _entry(request, slug, entry_id)
-    headers = {"Content-Disposition": f'attachment; filename="entry-{entry.pk}.json"'}
-    return HttpResponse(bytes(entry.body), content_type="application/json", headers=headers)
+    return file_response(bytes(entry.body), "application/json", f"entry-{entry.pk}.json")
 
 
 @require_safe
@@ -184,8 +183,7 @@ def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) ->
             status=409,
         )
     text = merkle.write(proof.index, proof.path, proof.checkpoint)
-    headers = {"Content-Disposition": f'attachment; filename="entry-{entry.pk}.tlog-proof"'}
-    return HttpResponse(text, content_type="text/plain; charset=utf-8", headers=headers)
+    return file_response(text, "text/plain; charset=utf-8", f"entry-{entry.pk}.tlog-proof")
 
 
 def _entry(request: HttpRequest, slug: str | None, entry_id: int) -> AuditEntry:

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseNotModified
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -22,7 +21,7 @@ from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.services import has_news, newest, version_pending, version_request
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED
-from cohort.web.access import run_for
+from cohort.web.access import call_service, file_response, run_for
 from cohort.web.accounts.views import person
 from cohort.web.audit.selectors import downloaded
 
@@ -36,35 +35,6 @@ _FOR_WHOM = {Audience(name): words for name, words in AUDIENCE_WORDS.items()}
 _FOR_EVERY_MEMBER = (Audience.PUBLIC, Audience.DOWNSTREAM)
 
 
-@dataclass(frozen=True)
-class Download:
-    audience: Audience
-    for_whom: str
-    holds: str
-    card: Card
-    allowed: bool
-    """This person may take it."""
-
-    @property
-    def title(self) -> str:
-        return str(self.audience.label)
-
-
-@dataclass(frozen=True)
-class Downloads:
-    record: Record
-    cards: tuple[Download, ...]
-    may_seal: bool
-    """This person may ask for a further version, and something was stated that this one does not hold."""
-    pending: str
-    """Reason of a further version that was requested and is not sealed yet; empty when there is none."""
-
-    @property
-    def fullest(self) -> Download | None:
-        """The card with most in it that this person may take."""
-        return next((download for download in reversed(self.cards) if download.allowed), None)
-
-
 def role_in(project: Project, user: User) -> str:
     """Empty for who does not belong to it."""
     return Membership.objects.filter(project=project, user=user).values_list("role", flat=True).first() or ""
@@ -75,21 +45,36 @@ def may_download(role: str, audience: str) -> bool:
     return bool(role) and (audience in _FOR_EVERY_MEMBER or reaches(role, Role.REVIEWER))
 
 
-def downloads(record: Record, role: str) -> Downloads:
-    """The newest issue for each audience that the record has a card for."""
+def downloads(record: Record, role: str) -> dict[str, Any]:
+    """The newest issue for each audience that the record has a card for, and of them the one with most in it that this
+    person may take; whether the person may ask for a further version, because something was stated that this one does
+    not hold; the reason of one that was requested and is not sealed yet."""
     cards: dict[str, Card] = {}
     for card in record.cards.order_by("issue"):
         cards[card.audience] = card
-    listed = tuple(
-        Download(audience, _FOR_WHOM[audience], HOLDS[audience], cards[audience], may_download(role, audience))
+    listed = [
+        {
+            "audience": audience,
+            "title": audience.label,
+            "for_whom": _FOR_WHOM[audience],
+            "holds": HOLDS[audience],
+            "card": cards[audience],
+            "allowed": may_download(role, audience),
+        }
         for audience in Audience
         if audience in cards
-    )
+    ]
     current = newest(record.run)
     is_newest = current is not None and current.pk == record.pk and record.run.state in ENDED
     pending = version_pending(record.run) if is_newest else None
     may = is_newest and pending is None and bool(role) and reaches(role, Role.REVIEWER) and has_news(record)
-    return Downloads(record, listed, may, pending.reason if pending else "")
+    return {
+        "record": record,
+        "cards": listed,
+        "fullest": next((download for download in reversed(listed) if download["allowed"]), None),
+        "may_seal": may,
+        "pending": pending.reason if pending else "",
+    }
 
 
 @require_safe
@@ -142,8 +127,7 @@ def card_response(request: HttpRequest, card: Card, filename: str, log: Callable
 def verify_pyz(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """The checker that every card holds, from the platform instead of from a card."""
     run_for(request, slug, run_id)
-    headers = {"Content-Disposition": 'attachment; filename="verify.pyz"'}
-    return HttpResponse(pyz.build(), content_type="application/zip", headers=headers)
+    return file_response(pyz.build(), "application/zip", "verify.pyz")
 
 
 @require_POST
@@ -152,39 +136,31 @@ def version_seal(request: HttpRequest, slug: str, run_id: int, end: int) -> Http
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
     if not Record.objects.filter(run=run, end=end).exists():
         raise Http404("this run has no such record")
-    try:
-        version_request(run=run, actor=person(request), reason=request.POST.get("reason", ""))
-    except ValidationError as error:
-        messages.error(request, " ".join(error.messages))
-    else:
-        messages.success(request, "Another version of the record is being sealed. It stands here once it is.")
+    done = "Another version of the record is being sealed. It is shown here once it is."
+    call_service(request, version_request, done, run=run, reason=request.POST.get("reason", ""))
     return redirect("record_of_end", slug, run_id, end)
 
 
 def _card(
     run: Run, end: int | None, version: int | None, audiences: list[str] | None, role: str, issue: int | None
 ) -> Card:
-    records = Record.objects.filter(run=run).order_by("-end", "-version")
-    if end is not None:
-        records = records.filter(end=end)
-    if version is not None:
-        records = records.filter(version=version)
-    record = records.first()
+    given = {name: value for name, value in (("end", end), ("version", version)) if value is not None}
+    record = Record.objects.filter(run=run, **given).order_by("-end", "-version").first()
     if record is None:
         raise Http404("this run has no such record")
     cards = record.cards.select_related("record").order_by("-issue")
     if issue is not None:
         cards = cards.filter(issue=issue)
-    of = {card.audience: card for card in reversed(cards)}
+    by_audience = {card.audience: card for card in reversed(cards)}
     preferred = audiences or [name for name in reversed(Audience.values) if may_download(role, name)]
-    chosen = next((of[name] for name in preferred if name in of), None)
+    chosen = next((by_audience[name] for name in preferred if name in by_audience), None)
     if chosen is None:
         raise Http404("this record has no such card")
     return chosen
 
 
 def _file_name(run: Run, card: Card) -> str:
-    which = f"-end-{card.record.end}" if card.record.end > 1 else ""
-    which += f"-version-{card.record.version}" if card.record.version > 1 else ""
+    version_text = f"-end-{card.record.end}" if card.record.end > 1 else ""
+    version_text += f"-version-{card.record.version}" if card.record.version > 1 else ""
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")[:40] or "card"
-    return f"card-run-{run.pk}{which}-{plain}-{card.audience}.zip"
+    return f"card-run-{run.pk}{version_text}-{plain}-{card.audience}.zip"

@@ -103,13 +103,13 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "tags",
         "plan, work, answer",
-        "Tags in an order of your own, beside the right number.",
+        "Tags in an order of your own, and the right number.",
         (_component("form", "tags", 0.2, sequence=["plan", "work+", "answer"]), _component("answer", "numeric")),
     ),
     Example(
         "pattern",
         "no apology",
-        "A pattern that must not appear, beside the right number.",
+        "A pattern that must not appear, and the right number.",
         (
             _component("no_apology", "regex", 0.1, pattern=r"\b(sorry|apologi[sz]e)\b", absent=True, ignore_case=True),
             _component("answer", "numeric"),

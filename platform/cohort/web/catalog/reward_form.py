@@ -1,6 +1,6 @@
 """The form of a reward: its own fields, any number of components of any kind, and what scoring may cost.
 
-A component's fields are those of its kind (param_fields). Without JavaScript the form is the same: a kind that was
+A component's fields are those of its kind (param_specs). Without JavaScript the form is the same: a kind that was
 changed is sent, and comes back with the fields of the new one before anything is saved.
 """
 
@@ -56,7 +56,7 @@ KIND_GROUPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("Models", frozenset({"model"})),
     ("Asks a server", frozenset({"judge"})),
 )
-PLACES = {
+MODE_TEXTS = {
     "inline": "A rule of Cohort’s own: microseconds a completion, in any process.",
     "subprocess": "A rule of Cohort’s own that a text can make slow: in a process that is killed at its deadline.",
     "sandbox": "Runs code that a person or a model wrote: only in the sandbox of a worker.",
@@ -68,16 +68,15 @@ PLACES = {
 
 def kind_choices() -> list[tuple[str, list[tuple[str, str]]]]:
     """Every kind under the heading of the place where it runs."""
-    groups = []
-    for heading, places in KIND_GROUPS:
-        held = [(name, f"{name}: {kind.summary}") for name, kind in KINDS.items() if kind.mode in places]
-        if held:
-            groups.append((heading, held))
-    return groups
+    groups = [
+        (heading, [(name, f"{name}: {kind.summary}") for name, kind in KINDS.items() if kind.mode in modes])
+        for heading, modes in KIND_GROUPS
+    ]
+    return [group for group in groups if group[1]]
 
 
-def place_of(kind: str) -> str:
-    return PLACES[KINDS[kind].mode] if kind in KINDS else ""
+def mode_text(kind: str) -> str:
+    return MODE_TEXTS[KINDS[kind].mode] if kind in KINDS else ""
 
 
 _ROW_NUMBER = re.compile(r"[0-9]{1,6}")
@@ -108,7 +107,7 @@ class VerifierForm(ServiceForm):
         return [self[name] for name in LIMITS]
 
     @property
-    def limits_said(self) -> bool:
+    def limits_changed(self) -> bool:
         """Whether they differ from the usual ones, or one is wrong."""
         return any(
             name in self.errors
@@ -161,7 +160,7 @@ class ComponentForm(ServiceForm):
 
     @property
     def place(self) -> str:
-        return place_of(self.shown_kind)
+        return mode_text(self.shown_kind)
 
     @property
     def number(self) -> str:
@@ -192,9 +191,9 @@ class ComponentForm(ServiceForm):
             "weight": self.data.get(self.add_prefix("weight"), "1.0"),
             "params": {name: text for name, text in kept.items() if text != ""},
         }
-        made = ComponentForm(prefix=str(self.prefix), initial=initial)
-        made.given = frozenset()
-        return made
+        fresh = ComponentForm(prefix=str(self.prefix), initial=initial)
+        fresh.given = frozenset()
+        return fresh
 
     def as_component(self) -> dict[str, Any]:
         fields = ("name", "kind", "weight")
@@ -252,17 +251,16 @@ class RewardForm:
     def is_valid(self) -> bool:
         rows_valid = [row.is_valid() for row in self.rows]
         head_valid = self.head.is_valid()
-        if not self.rows:
-            self.head.add_error(None, "A reward needs at least one component. Add one.")
-            return False
-        if len(self.rows) > self.MAX_ROWS:
-            self.head.add_error(
-                None,
-                f"A reward has at most {self.MAX_ROWS} components; these are {len(self.rows)}. "
-                f"Remove {len(self.rows) - self.MAX_ROWS}.",
+        count = len(self.rows)
+        if 1 <= count <= self.MAX_ROWS:
+            return head_valid and all(rows_valid)
+        fault = "A reward needs at least one component. Add one."
+        if count:
+            fault = (
+                f"A reward has at most {self.MAX_ROWS} components; these are {count}. Remove {count - self.MAX_ROWS}."
             )
-            return False
-        return head_valid and all(rows_valid)
+        self.head.add_error(None, fault)
+        return False
 
     @property
     def errors(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cohort.catalog.models import VerifierVersion
-from cohort.web.catalog.reward_form import param_specs, place_of
+from cohort.web.catalog.reward_form import mode_text, param_specs
 
 CONTEXT_LINES = 3
 
@@ -74,7 +74,7 @@ def components_shown(version: VerifierVersion) -> list[dict[str, Any]]:
                 "name": component["name"],
                 "kind": component["kind"],
                 "weight": component.get("weight", 1.0),
-                "place": place_of(component["kind"]),
+                "place": mode_text(component["kind"]),
                 "params": [param for param in shown if not param.lines],
                 "sources": [param for param in shown if param.lines],
             }

@@ -65,8 +65,8 @@ def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpRespon
         form = RewardForm(data)
     else:
         every = selectors.versions(verifier)
-        begun = next((row for row in every if str(row.number) == request.GET.get("from", "")), every[0])
-        form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **begun.spec})
+        start = next((row for row in every if str(row.number) == request.GET.get("from", "")), every[0])
+        form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **start.spec})
     if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
         saved = _save_version(request, project, form)
         if saved is not None:

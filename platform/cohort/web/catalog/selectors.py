@@ -1,6 +1,5 @@
 """Reads of the catalog. Every one starts from a project, so that no row of another can come along."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Prefetch, Q, QuerySet
@@ -14,14 +13,6 @@ from grpo_core.evaluate.suites import Starter, starters
 RUNS_SHOWN = 50
 
 
-@dataclass(frozen=True)
-class UsedBy:
-    """Runs that used something: the newest, and how many there are in all."""
-
-    runs: list[Run]
-    total: int
-
-
 def base_models(project: Project) -> QuerySet[BaseModel]:
     return BaseModel.objects.filter(project=project).annotate(run_count=Count("runs"))
 
@@ -30,20 +21,9 @@ def base_model(project: Project, pk: int) -> BaseModel:
     return get_object_or_404(BaseModel.objects.select_related("created_by"), project=project, pk=pk)
 
 
-@dataclass(frozen=True)
-class ReadByRun:
-    """What the worker of a run found at the pinned commit of a Hub repository."""
-
-    run: Run
-    architecture: str
-    parameters: int | None
-    weights: dict[str, str]
-    """{file name: sha256}"""
-
-
-def read_by_run(model: BaseModel) -> ReadByRun | None:
-    """From the first manifest that names exactly this repository and commit. A worker wrote it, so any value may be of
-    a wrong type; such a one is left out."""
+def read_by_run(model: BaseModel) -> dict[str, Any] | None:
+    """What the worker of a run read at the pinned commit of a Hub repository, from the first manifest that names
+    exactly this one; `weights` are {file name: sha256}. A worker wrote it: values of a wrong type are left out."""
     if not model.revision:
         return None
     attempts = Attempt.objects.select_related("run").filter(
@@ -54,12 +34,12 @@ def read_by_run(model: BaseModel) -> ReadByRun | None:
         return None
     facts = attempt.manifest["model"]
     parameters, weights = facts.get("parameters"), facts.get("weights")
-    return ReadByRun(
-        run=attempt.run,
-        architecture=str(facts.get("architecture") or ""),
-        parameters=parameters if type(parameters) is int else None,
-        weights={name: str(sha256) for name, sha256 in weights.items()} if isinstance(weights, dict) else {},
-    )
+    return {
+        "run": attempt.run,
+        "architecture": str(facts.get("architecture") or ""),
+        "parameters": parameters if type(parameters) is int else None,
+        "weights": {name: str(sha256) for name, sha256 in weights.items()} if isinstance(weights, dict) else {},
+    }
 
 
 def datasets(project: Project) -> QuerySet[PromptDataset]:
@@ -85,9 +65,9 @@ def verifier(project: Project, pk: int) -> Verifier:
     return get_object_or_404(Verifier, project=project, pk=pk)
 
 
-def versions(of: Verifier) -> list[VerifierVersion]:
+def versions(parent: Verifier) -> list[VerifierVersion]:
     """Newest first, each with how many runs used it."""
-    return list(of.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
+    return list(parent.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
 
 
 def suites(project: Project) -> QuerySet[EvalSuite]:
@@ -103,9 +83,9 @@ def suite(project: Project, pk: int) -> EvalSuite:
     return get_object_or_404(EvalSuite, project=project, pk=pk)
 
 
-def suite_versions(of: EvalSuite) -> list[EvalSuiteVersion]:
+def suite_versions(parent: EvalSuite) -> list[EvalSuiteVersion]:
     """Newest first, each with how many runs used it."""
-    rows = of.versions.select_related("created_by", "suite").annotate(run_count=Count("runs"))
+    rows = parent.versions.select_related("created_by", "suite").annotate(run_count=Count("runs"))
     return list(rows.order_by("-number"))
 
 
@@ -115,7 +95,7 @@ def starters_missing(project: Project) -> list[Starter]:
     return [starter for starter in starters() if (starter.name, starter.sha256) not in present]
 
 
-def runs_with(*either: Q, **used: Any) -> UsedBy:
-    """Runs that a condition or `used` holds for, as for a filter of Django."""
+def runs_with(*either: Q, **used: Any) -> dict[str, Any]:
+    """Runs that a condition or `used` holds for, as for a filter of Django: the newest, and how many in all."""
     runs = Run.objects.filter(*either, **used).order_by("-id")
-    return UsedBy(list(runs[:RUNS_SHOWN]), runs.count())
+    return {"runs": list(runs[:RUNS_SHOWN]), "total": runs.count()}

@@ -68,7 +68,7 @@ class SuiteForm(ServiceForm):
         required=False,
         choices=[(name, name.replace("_", " ")) for name in ATTACKS],
         widget=forms.CheckboxSelectMultiple,
-        help_text="Each item is asked once under each attack that is marked, and counted as one cluster.",
+        help_text="Each item is answered once under each attack that is marked, and counted as one cluster.",
     )
     category = forms.ChoiceField(
         required=False,

@@ -94,7 +94,7 @@ def _field(field: FieldDiff) -> dict[str, Any]:
     if field.before is not None and field.after is not None and field.words_differ:
         before, after = marked(field.before, field.after)
     # A single value without a path adds nothing to the words.
-    worth = not (len(field.values) == 1 and not field.values[0].path and field.values[0].difference is None)
+    include_pathless = not (len(field.values) == 1 and not field.values[0].path and field.values[0].difference is None)
     return {
         "field": field,
         "mark": Mark(field.kind),
@@ -103,13 +103,13 @@ def _field(field: FieldDiff) -> dict[str, Any]:
         "same_words": field.before is not None and not field.words_differ,
         "withheld_before": field.withheld in ("before", "both"),
         "withheld_after": field.withheld in ("after", "both"),
-        **_rows([*field.values, *field.marks], worth=worth),
+        **_rows([*field.values, *field.marks], include_pathless=include_pathless),
     }
 
 
-def _rows(changes: Sequence[Change], *, worth: bool = True) -> dict[str, Any]:
+def _rows(changes: Sequence[Change], *, include_pathless: bool = True) -> dict[str, Any]:
     """`rows` of the page, and how many `more` it leaves out."""
-    kept = [change for change in changes if worth or change.path]
+    kept = [change for change in changes if include_pathless or change.path]
     rows = [
         {
             "path": change.path or "value",

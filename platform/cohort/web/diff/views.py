@@ -11,7 +11,7 @@ from cohort.accounts.models import Project
 from cohort.base.formatting import natural
 from cohort.records.diff.compare import Diff, diff, sealed_config
 from cohort.records.models import Record
-from cohort.web.access import project_for
+from cohort.web.access import file_response, project_for
 from cohort.web.audit.selectors import downloaded
 from cohort.web.diff.export import to_json, to_markdown
 from cohort.web.diff.shown import shown
@@ -46,7 +46,9 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
             project=project,
             data={**seals, "against": f"record:{two[0].pk}", "format": file_format},
         )
-        return _file(file_format, two)
+        kind, write = _FILES[file_format]
+        name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{file_format}"
+        return file_response(write(_diff(two)[0]), kind, name)
     newest = list(_records(project).defer("document").order_by("-pk")[:CHOICES])
     choices = sorted({record.pk: record for record in [*newest, *chosen]}.values(), key=lambda record: -record.pk)
     comparison, with_configs = _diff(two) if two else (None, False)
@@ -85,11 +87,3 @@ def _diff(two: list[Record]) -> tuple[Diff, bool]:
     if before is None or after is None:
         return diff(first, second), False
     return diff(first, second, (before, after)), True
-
-
-def _file(file_format: str, two: list[Record]) -> HttpResponse:
-    kind, write = _FILES[file_format]
-    response = HttpResponse(write(_diff(two)[0]), content_type=kind)
-    name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{file_format}"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response

@@ -1,6 +1,6 @@
 """An estimate as pages show it: its progress, whether it matches the form's config, and what the run then took."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -28,12 +28,12 @@ def why_waits(job: LabJob) -> str:
         return f"it runs code, and no node has a sandbox that works: {why}"
     if job.kind == JobKind.ESTIMATE and (why := _no_place(job)):
         return why
-    here = list(nodes_here())
-    if not here:
+    nodes = list(nodes_here())
+    if not nodes:
         return "no node is here: start a worker (docs/operations.md)"
-    if all(node.draining for node in here):
+    if all(node.draining for node in nodes):
         return "every node that is here is draining and takes no new job"
-    if job.needs_sandbox and not any(sandbox_of(node).works for node in here):
+    if job.needs_sandbox and not any(sandbox_of(node).works for node in nodes):
         return "it runs code, and no node that is here has a sandbox that works"
     if ahead := LabJob.objects.filter(state=JobState.WAITING, pk__lt=job.pk).count():
         return f"{ahead} other{'' if ahead == 1 else 's'} before it wait{'s' if ahead == 1 else ''} too"
@@ -65,82 +65,50 @@ PARTS = {
 """Phases of a step in words."""
 
 
-@dataclass(frozen=True)
-class EstimateShown:
-    """A measurement: under way, done, or ended otherwise."""
-
-    job: LabJob
-    digest: str
-    """Of the form's config; empty when that is not valid."""
-    measured: Estimate | None
-    why: str = ""
-    """Why it waits."""
-    nodes: tuple[str, ...] = ()
-    """Nodes that could take the run and have less memory than it needs, in words."""
-
-    @property
-    def live(self) -> bool:
-        return self.job.state in OPEN
-
-    @property
-    def stale(self) -> bool:
-        return self.job.config_digest != self.digest
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        return self.job.progress or {}
-
-    @property
-    def per_step(self) -> str:
-        return seconds_in_words(self.measured.seconds_per_step) if self.measured else ""
-
-    @property
-    def step_range(self) -> str:
-        return _range(self.measured, SECONDS, seconds_in_words)
-
-    @property
-    def memory(self) -> str:
-        return str(bytes_(self.measured.peak_memory_bytes)) if self.measured else ""
-
-    @property
-    def memory_range(self) -> str:
-        return _range(self.measured, MEMORY, lambda size: str(bytes_(size)))
-
-    @property
-    def parts(self) -> list[dict[str, Any]]:
-        """Phases of a step; `share`: of the step, in percent."""
-        if self.measured is None or self.measured.seconds_per_step <= 0:
-            return []
-        whole = self.measured.seconds_per_step
-        return [
-            {"name": PARTS.get(name, name), "seconds": seconds_in_words(seconds), "share": 100 * seconds / whole}
-            for name, seconds in self.measured.parts.items()
-        ]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return (*(self.measured.warnings if self.measured else ()), *self.nodes)
-
-
-def _range(estimate: Estimate | None, name: str, words: Any) -> str:
-    if estimate is None or name not in estimate.spread:
+def _range(estimate: Estimate, name: str, words: Callable[[float], Any]) -> str:
+    if name not in estimate.spread:
         return ""
     low, high = estimate.spread[name]
     return f"{words(low)} to {words(high)}"
 
 
-def estimate_shown(project: Project, job_id: str, digest: str) -> EstimateShown | None:
+def estimate_shown(project: Project, job_id: str, digest: str) -> dict[str, Any] | None:
     """The measurement of the config with this digest; without one, the one that the form names (`job_id`), which
     is then of other settings."""
     jobs = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE).select_related("node")
-    of_this = jobs.filter(config_digest=digest).exclude(state=JobState.CANCELLED) if digest else jobs.none()
-    job = of_this.order_by("-pk").first() or jobs.filter(pk=natural(job_id) or 0).first()
+    matching = jobs.filter(config_digest=digest).exclude(state=JobState.CANCELLED) if digest else jobs.none()
+    job = matching.order_by("-pk").first() or jobs.filter(pk=natural(job_id) or 0).first()
     return None if job is None else shown(job, digest)
 
 
-def shown(job: LabJob, digest: str) -> EstimateShown:
+def shown(job: LabJob, digest: str) -> dict[str, Any]:
+    """A measurement for the template: under way, done, or ended otherwise. `digest` is of the form's config, empty when
+    that is not valid; `share` of a part is that of the step, in percent."""
     estimate = estimate_of(job.result) if job.state == JobState.DONE else None
-    return EstimateShown(job, digest, estimate, why_waits(job), _too_small(job, estimate) if estimate else ())
+    context = {
+        "job": job,
+        "digest": digest,
+        "live": job.state in OPEN,
+        "stale": job.config_digest != digest,
+        "progress": job.progress or {},
+        "measured": estimate,
+        "why": why_waits(job),
+    }
+    if estimate is None:
+        return context
+    whole = estimate.seconds_per_step
+    return context | {
+        "per_step": seconds_in_words(whole),
+        "step_range": _range(estimate, SECONDS, seconds_in_words),
+        "memory": bytes_(estimate.peak_memory_bytes),
+        "memory_range": _range(estimate, MEMORY, bytes_),
+        "parts": [
+            {"name": PARTS.get(name, name), "seconds": seconds_in_words(seconds), "share": 100 * seconds / whole}
+            for name, seconds in estimate.parts.items()
+            if whole > 0
+        ],
+        "warnings": [*estimate.warnings, *_too_small(job, estimate)],
+    }
 
 
 def _too_small(job: LabJob, estimate: Estimate) -> tuple[str, ...]:
@@ -157,8 +125,8 @@ def _too_small(job: LabJob, estimate: Estimate) -> tuple[str, ...]:
         least = min((size for size in sizes if isinstance(size, int)), default=None)
         fits = node.pk in capacities and not why_unschedulable(job, capacities[node.pk]).startswith("is not")
         if fits and least is not None and least < estimate.peak_memory_bytes:
-            has = f"its GPU has {bytes_(least)}" if kind == "GPU" else f"it has {bytes_(least)}"
-            warnings.append(f"needs about {bytes_(estimate.peak_memory_bytes)}: too much for {node.name}, {has}")
+            size_text = f"its GPU has {bytes_(least)}" if kind == "GPU" else f"it has {bytes_(least)}"
+            warnings.append(f"needs about {bytes_(estimate.peak_memory_bytes)}: too much for {node.name}, {size_text}")
     return tuple(warnings)
 
 
@@ -176,7 +144,7 @@ def estimate_compared(run: Run) -> dict[str, Any] | None:
     event = compared(estimate, seconds=seconds, memory=memory)
     actual: dict[str, float] = event.data["actual"] if event else {}
     error: dict[str, float] = event.data["error"] if event else {}
-    words = {SECONDS: ("Time per step", seconds_in_words), MEMORY: ("Peak memory", lambda size: str(bytes_(size)))}
+    words = {SECONDS: ("Time per step", seconds_in_words), MEMORY: ("Peak memory", bytes_)}
     rows = [
         {
             "what": what,

@@ -1,10 +1,11 @@
 """A probe's report as its page shows it: classes by family with their intervals, and the verdict in words."""
 
-from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 from typing import Any
 
-from cohort.web.lab.charts import Interval, interval_drawn
-from grpo_core.probe.report import ClassResult, ProbeReport
+from cohort.web.lab.charts import interval_drawn
+from grpo_core.probe.report import ProbeReport
 
 VERDICTS = {
     "clean": "No class of wrong answers is paid.",
@@ -28,84 +29,46 @@ ABOUT = {
 }
 
 
-@dataclass(frozen=True)
-class ClassShown:
-    counts: ClassResult
-    interval: Interval | None
-    about: str
-
-
-@dataclass(frozen=True)
-class FamilyShown:
-    title: str
-    question: str
-    mistake: str
-    """Heading of the column that counts mistakes."""
-    classes: tuple[ClassShown, ...]
-
-    @property
-    def faulty(self) -> tuple[ClassShown, ...]:
-        return tuple(shown for shown in self.classes if shown.counts.mistakes or shown.counts.errors)
-
-    @property
-    def worst(self) -> tuple[ClassShown, ...]:
-        return self.faulty[:AT_ONCE]
-
-    @property
-    def further(self) -> tuple[ClassShown, ...]:
-        return self.faulty[AT_ONCE:]
-
-    @property
-    def faultless(self) -> tuple[ClassShown, ...]:
-        return tuple(shown for shown in self.classes if not (shown.counts.mistakes or shown.counts.errors))
-
-
-@dataclass(frozen=True)
-class ProbeShown:
-    probe_report: ProbeReport
-    words: str
-    families: tuple[FamilyShown, ...]
-
-    @property
-    def held(self) -> list[ClassResult]:
-        return [answers for answers in self.probe_report.classes if answers.name in self.probe_report.pays_wrong]
-
-    @property
-    def repeats(self) -> int:
-        return self.probe_report.determinism.again.checked + self.probe_report.determinism.fresh.checked
-
-    @property
-    def differ(self) -> int:
-        return self.probe_report.determinism.again.differ + self.probe_report.determinism.fresh.differ
-
-    @property
-    def seconds_a_call(self) -> float | None:
-        """Median of all components together, one after another."""
-        return sum(timing.median for timing in self.probe_report.timing.values()) if self.probe_report.timing else None
-
-
-def probe_shown(report: dict[str, Any]) -> ProbeShown:
+def probe_shown(report: dict[str, Any]) -> dict[str, Any]:
+    """For the template. `seconds_a_call`: median of all components together, one after another."""
     parsed = ProbeReport.from_json(report)
-    return ProbeShown(
-        parsed,
-        VERDICTS[parsed.verdict],
-        (
+    again, fresh = parsed.determinism.again, parsed.determinism.fresh
+    return {
+        "probe_report": parsed,
+        "words": VERDICTS[parsed.verdict],
+        "families": [
             _family(parsed, "false_positive", "Wrong answers", "Is any of them paid?", "Paid"),
             _family(parsed, "false_negative", "Right answers in another form", "Is each of them paid?", "Not paid"),
-        ),
-    )
+        ],
+        "held": [answers for answers in parsed.classes if answers.name in parsed.pays_wrong],
+        "repeats": again.checked + fresh.checked,
+        "differ": again.differ + fresh.differ,
+        "seconds_a_call": sum(timing.median for timing in parsed.timing.values()) if parsed.timing else None,
+    }
 
 
-def _family(report: ProbeReport, family: str, title: str, question: str, mistake: str) -> FamilyShown:
-    """The worst first."""
-    classes = [answers for answers in report.classes if answers.family == family]
-    classes.sort(key=lambda answers: (not answers.held, -(answers.rate or 0), -answers.errors))
-    return FamilyShown(
-        title,
-        question,
-        mistake,
-        tuple(
-            ClassShown(answers, interval_drawn(answers.rate, answers.wilson95), ABOUT.get(answers.about, answers.about))
-            for answers in classes
-        ),
-    )
+def _family(report: ProbeReport, family: str, title: str, question: str, mistake: str) -> dict[str, Any]:
+    """Its classes, the worst first; those that went wrong (`faulty`) in two parts. `mistake` is the heading of the
+    column that counts mistakes."""
+    answers = [answers for answers in report.classes if answers.family == family]
+    answers.sort(key=lambda answers: (not answers.held, -(answers.rate or 0), -answers.errors))
+    classes = [
+        {
+            "counts": counts,
+            "interval": interval_drawn(counts.rate, counts.wilson95),
+            "about": ABOUT.get(counts.about, counts.about),
+        }
+        for counts in answers
+    ]
+    wrong = [bool(counts.mistakes or counts.errors) for counts in answers]
+    faulty = list(compress(classes, wrong))
+    return {
+        "title": title,
+        "question": question,
+        "mistake": mistake,
+        "classes": classes,
+        "faulty": faulty,
+        "worst": faulty[:AT_ONCE],
+        "further": faulty[AT_ONCE:],
+        "faultless": list(compress(classes, map(not_, wrong))),
+    }

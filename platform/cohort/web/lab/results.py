@@ -1,6 +1,5 @@
 """What a job of the kinds try and sample found, as its pages show it. Reads the stored result; scores nothing."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from cohort.lab.models import LabJob
 from cohort.web.lab.charts import HistogramDrawn, histogram_drawn
 from grpo_core.lab.result import LabResult, LabSample
-from grpo_core.records.types import ComponentScore
 from grpo_core.stats import nearly_equal
 
 GROUPS_A_PAGE = 50
@@ -29,23 +27,16 @@ ERRORS = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One component's score of one sample."""
-
-    component: dict[str, Any]
-    score: ComponentScore
-
-
-@dataclass(frozen=True)
 class SampleShown:
     sample: LabSample
-    rows: tuple[Row, ...]
+    rows: list[dict[str, Any]]
+    """Each component's score: `component`, `score`."""
     verdict: bool | None
     """Right or wrong, by the heaviest component that decides it."""
 
     @property
     def erred(self) -> bool:
-        return any(row.score.error is not None for row in self.rows)
+        return any(row["score"].error is not None for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -88,13 +79,6 @@ class GroupShown:
 
 
 @dataclass(frozen=True)
-class Page:
-    groups: Sequence[GroupShown]
-    number: int
-    last: int
-
-
-@dataclass(frozen=True)
 class Results:
     lab_result: LabResult
     spec_components: list[dict[str, Any]]
@@ -105,16 +89,16 @@ class Results:
         heaviest = sorted(components, key=lambda component: -abs(float(component.get("weight", 1.0))))
         members: dict[int, list[SampleShown]] = {}
         for sample in self.lab_result.samples:
-            rows = tuple(Row(component, sample.components[component["name"]]) for component in components)
+            rows = [{"component": part, "score": sample.components[part["name"]]} for part in components]
             verdicts = [sample.components[component["name"]].passed for component in heaviest]
             verdict = next((passed for passed in verdicts if passed is not None), None)
             members.setdefault(sample.group, []).append(SampleShown(sample, rows, verdict))
         return [GroupShown(index, tuple(members[index])) for index in sorted(members)]
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> dict[str, Any]:
         first = (number - 1) * GROUPS_A_PAGE
         last = max(1, -(-len(self.groups) // GROUPS_A_PAGE))
-        return Page(self.groups[first : first + GROUPS_A_PAGE], number, last)
+        return {"groups": self.groups[first : first + GROUPS_A_PAGE], "number": number, "last": last}
 
     @property
     def grouped(self) -> bool:

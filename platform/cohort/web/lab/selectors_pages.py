@@ -1,7 +1,7 @@
 """Reads of the lab's pages. Every one starts from a project or a version, so that no row of another can come along."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Any
 
 from django.shortcuts import get_object_or_404
 
@@ -15,20 +15,13 @@ LAUNCHES_SHOWN = 10
 _SHOWN = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe")
 
 
-@dataclass(frozen=True)
-class Jobs:
+def jobs_of(project: Project, version: VerifierVersion | None = None) -> dict[str, Any]:
     """The newest jobs, and how many there are in all."""
-
-    rows: list[LabJob]
-    total: int
-
-
-def jobs_of(project: Project, version: VerifierVersion | None = None) -> Jobs:
     rows = LabJob.objects.filter(project=project)
     if version is not None:
         rows = rows.filter(version=version)
     light = rows.defer("result", "options", "log_tail").select_related(*_SHOWN)
-    return Jobs(list(light.order_by("-id")[:JOBS_SHOWN]), rows.count())
+    return {"rows": list(light.order_by("-id")[:JOBS_SHOWN]), "total": rows.count()}
 
 
 def job_of(project: Project, pk: int, *, light: bool = False) -> LabJob:

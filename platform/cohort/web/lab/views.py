@@ -141,11 +141,10 @@ def verifier_try(request: HttpRequest, slug: str) -> HttpResponse:
 def _tried(
     request: HttpRequest, project: Project, chosen: Subject, form: TryForm, scored: dict[str, Any] | None
 ) -> HttpResponse:
-    status = 422 if form.errors else 200
     if request.htmx:  # type: ignore[attr-defined]
         context = {"project": project, "subject": chosen, "try_form": form, "scored": scored}
         return render(request, "lab/_try.html", context)
-    return _lab(request, project, chosen, try_form=form, scored=scored, status=status)
+    return _lab(request, project, chosen, try_form=form, scored=scored, status=form.status)
 
 
 def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +200,7 @@ def _lab(
     version = chosen.version
     if version is not None and not versions:
         versions = catalog.versions(version.verifier)
-    begun = {"dataset": natural(request.GET.get("dataset", "")) or _newest(catalog.datasets(project))}
+    initial = {"dataset": natural(request.GET.get("dataset", "")) or _newest(catalog.datasets(project))}
     context = {
         "project": project,
         "subject": chosen,
@@ -210,9 +209,9 @@ def _lab(
         "jobs": jobs_of(project, version) if version else None,
         "scored": scored,
         "try_form": try_form or TryForm(),
-        "rows_form": RowsForm(project, initial=begun),
-        "sample_form": SampleForm(project, initial={**begun, "base_model": _newest(catalog.base_models(project))}),
-        "probe_form": ProbeForm(project, initial=begun),
+        "rows_form": RowsForm(project, initial=initial),
+        "sample_form": SampleForm(project, initial={**initial, "base_model": _newest(catalog.base_models(project))}),
+        "probe_form": ProbeForm(project, initial=initial),
         **({f"{faulty[0]}_form": faulty[1]} if faulty else {}),
     }
     return render(request, "lab/lab.html", context, status=status)

@@ -25,7 +25,7 @@ from cohort.runs.models import Run
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab.estimate_shown import shown
-from cohort.web.launch.outlook import outlook, overlaps_of
+from cohort.web.launch.outlook import Outlook, overlaps_of
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
 from cohort.web.launch.shown import FieldShown, choices_shown, fields_shown, groups_shown, placing_shown
@@ -205,7 +205,7 @@ def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     job = get_object_or_404(LabJob.objects.select_related("node"), project=project, kind=JobKind.ESTIMATE, pk=job_id)
     estimate = shown(job, request.GET.get("digest", ""))
     context = {"project": project, "estimate": estimate, "asks": True}
-    return render(request, "launch/_estimate.html", context, status=200 if estimate.live else STOP_POLLING)
+    return render(request, "launch/_estimate.html", context, status=200 if estimate["live"] else STOP_POLLING)
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
@@ -280,7 +280,7 @@ def _checked(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpR
 
 
 def _context(form: RunForm) -> dict[str, Any]:
-    return {"project": form.project, "form": form, "outlook": outlook(form), **_fields(form)}
+    return {"project": form.project, "form": form, "outlook": Outlook(form), **_fields(form)}
 
 
 def _fields(form: RunForm) -> dict[str, Any]:

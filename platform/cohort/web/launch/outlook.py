@@ -13,7 +13,7 @@ from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
 from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import Run
 from cohort.runs.waiting import none_takes
-from cohort.web.lab.estimate_shown import EstimateShown, estimate_shown
+from cohort.web.lab.estimate_shown import estimate_shown
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
@@ -39,67 +39,39 @@ class Check:
     text: str
 
 
-@dataclass(frozen=True)
 class Outlook:
-    steps: int | None
-    completions: int | None
-    completions_at_most: int | None
-    """With dynamic sampling; else the same."""
-    updates: int | None
-    tokens_at_most: int | None
-    eval_problems: int | None
-    eval_rounds: int
-    suites: suites.Cost
-    epochs: float | None
-    """Times the training problems are gone through; with dynamic sampling at least."""
-    models: str
-    """Which models are held in memory while training."""
-    time: TimeGuess | None
-    checks: tuple[Check, ...]
-    estimate: EstimateShown | None
-    """What a worker measured of this config, or of an earlier one, from which it was requested."""
-    overlaps: tuple[Pair, ...]
-    """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
-    overlap_token: str
-    """What ticking the box confirms as seen; empty where nothing was found."""
+    """A number that cannot be computed from the inputs is None; one wrong field does not hide the others."""
 
-
-def outlook(form: RunForm) -> Outlook:
-    """Of a form that has been checked. A number that cannot be computed from the inputs is None; one wrong field
-    does not hide the others."""
-    steps, prompts, group = (_count(form, path) for path in _SIZE)
-    longest = _count(form, "sampling.max_completion_tokens")
-    passes, parts = _count(form, "algorithm.inner_iterations"), _count(form, "algorithm.mini_batches")
-    updates = passes * parts if passes and parts else None
-    per_step = prompts * group if prompts and group else None
-    completions = steps * per_step if steps and per_step else None
-    at_most = _at_most(form, completions)
-    trained_on = _training_problems(form)
-    overlaps = overlaps_of(form)
-    rounds = sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after"))
-    return Outlook(
-        steps=steps,
-        completions=completions,
-        completions_at_most=at_most,
-        updates=steps * updates if steps and updates else None,
-        tokens_at_most=at_most * longest if at_most and longest else None,
-        eval_problems=_eval_problems(form),
-        eval_rounds=rounds,
-        suites=suites.cost(form.suites, samples=_count(form, "eval.samples_per_problem") or 1, rounds=rounds),
-        epochs=steps * prompts / trained_on if steps and prompts and trained_on else None,
-        models=_models(form),
-        time=_time(form, completions) if completions else None,
-        checks=(
-            *_choices_made(form),
-            _valid(form),
-            *_probed(form),
-            _node_seen(form),
-            *(Check(pair.state == "none", False, pair.text) for pair in overlaps),
-        ),
-        estimate=estimate_shown(form.project, form.texts["estimate"], digest_of(form.config) if form.config else ""),
-        overlaps=overlaps,
-        overlap_token=token(overlaps),
-    )
+    def __init__(self, form: RunForm) -> None:
+        """Of a form that has been checked."""
+        steps, prompts, group = (_count(form, path) for path in _SIZE)
+        longest = _count(form, "sampling.max_completion_tokens")
+        passes, parts = _count(form, "algorithm.inner_iterations"), _count(form, "algorithm.mini_batches")
+        trained_on = _training_problems(form)
+        self.steps = steps
+        self.completions = steps * prompts * group if steps and prompts and group else None
+        self.completions_at_most = at_most = _at_most(form, self.completions)
+        """With dynamic sampling; else the same."""
+        self.updates = steps * passes * parts if steps and passes and parts else None
+        self.tokens_at_most = at_most * longest if at_most and longest else None
+        self.eval_problems = _eval_problems(form)
+        self.eval_rounds = sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after"))
+        samples = _count(form, "eval.samples_per_problem") or 1
+        self.suites = suites.cost(form.suites, samples=samples, rounds=self.eval_rounds)
+        self.epochs = steps * prompts / trained_on if steps and prompts and trained_on else None
+        """Times the training problems are gone through; with dynamic sampling at least."""
+        self.models = _models(form)
+        """Which models are held in memory while training."""
+        self.time = _time(form, self.completions) if self.completions else None
+        digest = digest_of(form.config) if form.config else ""
+        self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
+        """What a worker measured of this config, or of an earlier one, from which it was requested."""
+        self.overlaps = overlaps_of(form)
+        """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
+        self.overlap_token = token(self.overlaps)
+        """What ticking the box confirms as seen; empty where nothing was found."""
+        pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
+        self.checks = (*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *pairs)
 
 
 def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
@@ -126,16 +98,16 @@ def _at_most(form: RunForm, completions: int | None) -> int | None:
 
 def _models(form: RunForm) -> str:
     settings = form.settings
-    held = ["policy"]
+    models = ["policy"]
     adapters = lookup(settings, "model.lora.rank") not in (0, None)
     if lookup(settings, "algorithm.advantage") in [
         estimator.name for estimator in ESTIMATORS.values() if estimator.critic
     ]:
-        held.append("critic")
+        models.append("critic")
     beta = lookup(settings, "algorithm.kl.coef", 0)
     if beta and lookup(settings, "algorithm.kl.target") == "reference" and not adapters:
-        held.append("reference")
-    return " + ".join(held) + (", adapters trained" if adapters else "")
+        models.append("reference")
+    return " + ".join(models) + (", adapters trained" if adapters else "")
 
 
 def _count(form: RunForm, path: str) -> int | None:
@@ -153,8 +125,8 @@ def _choices_made(form: RunForm) -> tuple[Check, ...]:
     return tuple(
         Check(True, True, f"{what} is chosen")
         if row
-        else Check(False, True, f"{what} is missing" + ("" if offered else f": {how}"))
-        for row, what, offered, how in required
+        else Check(False, True, f"{what} is missing" + ("" if offered else f": {advice}"))
+        for row, what, offered, advice in required
     )
 
 
@@ -168,15 +140,15 @@ def _valid(form: RunForm) -> Check:
 
 def _node_seen(form: RunForm) -> Check:
     """Whether a node that may take it is here: of any kind while the form is not valid."""
-    here = form.choices.nodes
-    if not here:
+    nodes = form.choices.nodes
+    if not nodes:
         seconds = SILENT_AFTER.total_seconds()
         return Check(False, False, f"no worker was seen in the last {seconds:.0f} s: the run will wait for one")
     gpus = gpus_needed(form.config) if form.config else 0
     label = "" if "node_label" in form.problems else form.texts["node_label"].strip()
     packages = packages_needed(form.config) if form.config else []
     run = Run(gpus=gpus, node_label=label, needs_packages=packages)
-    fitting = [node for node in here if node.fits(run)]
+    fitting = [node for node in nodes if node.fits(run)]
     if not fitting:
         devices = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else ""
         needs = (f"the label {label}" if label else "", devices, *(WORDS[name] for name in packages))

@@ -1,7 +1,7 @@
 """The run form: the input, whether it makes a valid run, and the errors of each field.
 
 One form state for all ways in (empty, preset, clone, YAML, a posted page): a flat dict of texts by field name. The
-check is the one that creating a run makes (`services.run_config`), so the two cannot disagree.
+check is the one that creating a run makes (`launch.creation.run_config`), so the two cannot disagree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class RunForm:
     project: Project
     choices: Choices
     texts: dict[str, str]
-    """By field name: those of EXTRA_FIELDS, the dotted path of every field of the config, and those of forms.suites."""
+    """By name: those of EXTRA_FIELDS, the dotted path of every field of the config, and those of launch.suites."""
     unknown: tuple[str, ...] = ()
     """Posted names that the form does not know."""
     problems: dict[str, list[str]] = field(default_factory=dict)
@@ -135,9 +135,9 @@ class RunForm:
         unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
         return cls(project, choices, texts | known, unknown)
 
-    def fill_suites(self, of_config: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
+    def fill_suites(self, config_suites: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
         """Choose what a config's `eval.suites` names; what the project does not have is returned."""
-        texts, missing = suites.texts_of_suites(of_config, self.choices.suite_versions)
+        texts, missing = suites.texts_of_suites(config_suites, self.choices.suite_versions)
         self.texts |= suites.empty_texts(self.choices.suite_versions) | texts
         return missing
 
@@ -194,12 +194,12 @@ class RunForm:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """What the config is made of besides settings, as `services.run_create` takes it."""
+        """What the config is made of besides settings, as `launch.creation.run_create` takes it."""
         return {**{name: getattr(self, name) for name in ROWS}, "suites": self.suites}
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The nested part of a RunConfig that `services.run_create` takes."""
+        """The nested part of a RunConfig that `launch.creation.run_create` takes."""
         return {**settings_of(self.texts), "preset": self.texts["preset"] or None}
 
     @cached_property
@@ -209,7 +209,7 @@ class RunForm:
 
     @property
     def placing(self) -> dict[str, Any]:
-        """Where and when it runs, as `services.run_create` takes it. Of a form that has been checked."""
+        """Where and when it runs, as `launch.creation.run_create` takes it. Of a form that has been checked."""
         return {
             "priority": int(self.texts["priority"]),
             "node_label": self.texts["node_label"].strip(),
@@ -262,8 +262,8 @@ class RunForm:
         by_input: dict[str, list[str]] = {}
         for problem in error.problems:
             name = input_of(problem.path)
-            if (of_a_suite := suites.input_of(problem.path, self.suites)) is not None:
-                by_input.setdefault(of_a_suite[0], []).append(_sentence(of_a_suite[1], problem.message))
+            if (suite_input := suites.input_of(problem.path, self.suites)) is not None:
+                by_input.setdefault(suite_input[0], []).append(_sentence(suite_input[1], problem.message))
             elif name is not None:
                 subject = SUBJECTS.get(name) or CHOICES.get(name) or fields()[name].label
                 by_input.setdefault(name, []).append(_sentence(subject, problem.message))

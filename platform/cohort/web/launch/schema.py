@@ -210,12 +210,12 @@ def settings_of(texts: dict[str, str]) -> dict[str, Any]:
 
 
 def lookup(config: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    here: Any = config
+    node: Any = config
     for piece in path.split("."):
-        if not isinstance(here, Mapping) or piece not in here:
+        if not isinstance(node, Mapping) or piece not in node:
             return default
-        here = here[piece]
-    return here
+        node = node[piece]
+    return node
 
 
 def put(settings: dict[str, Any], path: str, value: Any) -> None:

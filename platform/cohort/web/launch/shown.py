@@ -96,7 +96,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     """Every config field of the form, by path."""
     settings = form.settings
     preset = PRESETS.get(form.texts["preset"])
-    papers = dict(preset.leaves()) if preset else {}
+    preset_values = dict(preset.leaves()) if preset else {}
 
     def value(path: str) -> object:
         return lookup(settings, path, RunConfig.default_at(path))
@@ -104,10 +104,13 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     by_path = {}
     for path, spec in fields().items():
         text = form.texts[path]
-        paper = "" if papers.get(path) is None else spec.to_text(papers[path])
+        preset_text = "" if preset_values.get(path) is None else spec.to_text(preset_values[path])
         needs = (idle(path, value) or "").replace("_", " ")
-        given = _other(spec, text, spec.to_text(spec.default)) and _other(spec, text, paper)
-        hints = [f"{preset_source(preset)} {_written(spec.kind, paper)}" if preset and paper else "", spec.limits]
+        given = _other(spec, text, spec.to_text(spec.default)) and _other(spec, text, preset_text)
+        hints = [
+            f"{preset_source(preset)} {_written(spec.kind, preset_text)}" if preset and preset_text else "",
+            spec.limits,
+        ]
         by_path[path] = FieldShown.of(
             form,
             path,
@@ -115,7 +118,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             spec.kind,
             help=spec.help,
             hint=" · ".join(filter(None, hints)),
-            differs=paper if paper != "" and _other(spec, text, paper) else "",
+            differs=preset_text if preset_text != "" and _other(spec, text, preset_text) else "",
             options=_options(form, spec),
             needs=needs,
             kept=path in form.problems or given or path in FIRST,
@@ -189,12 +192,12 @@ def preset_note(form: RunForm, shown: dict[str, FieldShown]) -> str:
 def _variant_difference(form: RunForm, preset: Preset) -> list[str]:
     """The normalization's difference from the preset, only in what the preset sets of it."""
     preset_values = dict(preset.leaves())
-    here = form.texts["variant"].split("/")
-    theirs = [str(preset_values.get(path, part)) for path, part in zip(FROM_VARIANT, here, strict=False)]
-    if theirs == here or form.texts["variant"] not in ALL:
+    own_parts = form.texts["variant"].split("/")
+    preset_parts = [str(preset_values.get(path, part)) for path, part in zip(FROM_VARIANT, own_parts, strict=False)]
+    if preset_parts == own_parts or form.texts["variant"] not in ALL:
         return []
     whole = [str(preset_values.get(path, part)) for path, part in zip(FROM_VARIANT, DEFAULT.split("/"), strict=True)]
-    value = next(value for value in ("/".join(theirs), "/".join(whole)) if value in ALL)
+    value = next(value for value in ("/".join(preset_parts), "/".join(whole)) if value in ALL)
     return [f"normalization {ALL[form.texts['variant']].label} instead of {ALL[value].label}"]
 
 
@@ -270,8 +273,8 @@ def _options(form: RunForm, spec: FieldSpec) -> Options:
     return {"": list({**known, text: known.get(text, text or "choose")}.items())}
 
 
-def _other(spec: FieldSpec, text: str, paper: str) -> bool:
-    return bool(spec.from_text(text) != spec.from_text(paper))
+def _other(spec: FieldSpec, text: str, preset_text: str) -> bool:
+    return bool(spec.from_text(text) != spec.from_text(preset_text))
 
 
 def _written(kind: str, text: str) -> str:

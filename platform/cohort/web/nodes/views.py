@@ -6,14 +6,13 @@ node is busy is shown. Everyone in a project may look; `access.keeps_nodes` deci
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django import forms
 from django.conf import settings
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -27,26 +26,13 @@ from cohort.base.environment import environment
 from cohort.nodes import services as nodes
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import SILENT_AFTER
-from cohort.runs.models import Attempt
 from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
 from cohort.runs.schedule import SEARCHED
-from cohort.web.access import form_page, keeps_nodes, project_for, redirect_to
+from cohort.web.access import call_service, form_page, keeps_nodes, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.fields import ServiceForm
 
 ATTEMPTS_SHOWN = 10
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    has: NodeStatus
-    attempts: list[Attempt]
-    """Those running on it that this project may see."""
-
-    @property
-    def elsewhere(self) -> int:
-        """How many run on it that are not this project's."""
-        return len(self.has.attempts) - len(self.attempts)
 
 
 class NodeForm(ServiceForm):
@@ -61,7 +47,7 @@ def node_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
         "project": project,
-        "nodes": [_row(project, has) for has in node_status_rows()],
+        "nodes": [_row(project, status) for status in node_status_rows()],
         "may_keep": keeps_nodes(person(request)),
         "platform_version": __version__,
         "silent_after": SILENT_AFTER,
@@ -157,18 +143,15 @@ def _to_change(request: HttpRequest, slug: str, node_id: int) -> Node:
 
 def _do(request: HttpRequest, slug: str, node: Node, service: Callable[..., None], done: str) -> HttpResponse:
     """Call the service, report the outcome, go back to the page of the button."""
-    try:
-        service(node=node, actor=person(request))
-    except ValidationError as error:
-        messages.error(request, f"Nothing was done: {' '.join(error.messages)}")
-    else:
-        messages.success(request, done)
+    call_service(request, service, done, refused="Nothing was done: ", node=node)
     back = ("node_list", slug) if "list" in request.POST else ("node_detail", slug, node.pk)
     return redirect_to(request, *back)
 
 
-def _row(project: Project, has: NodeStatus) -> NodeRow:
-    return NodeRow(has, [attempt for attempt in has.attempts if attempt.run.project_id == project.pk])
+def _row(project: Project, status: NodeStatus) -> dict[str, Any]:
+    """The node with the attempts on it that the project may see, and how many others there are."""
+    attempts = [attempt for attempt in status.attempts if attempt.run.project_id == project.pk]
+    return {"has": status, "attempts": attempts, "elsewhere": len(status.attempts) - len(attempts)}
 
 
 def _token_page(request: HttpRequest, project: Project, node: Node, token: str, *, made: bool) -> HttpResponse:

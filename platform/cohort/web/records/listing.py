@@ -96,19 +96,9 @@ class Filter:
         return bool(self.text or self.state or self.verdict or self.signed)
 
 
-@dataclass(frozen=True)
-class RecordPage:
-    rows: list[RecordRow]
-    filter: Filter
-    matching: int
-    total: int
-    following: int | None
-    """`before` of the next page; None at the end."""
-
-
-def record_page(project: Project, params: Mapping[str, str]) -> RecordPage:
-    """Newest first, ending before the record with the id `before`. `params` are those of the page's address; a choice
-    that is none counts as not made."""
+def record_page(project: Project, params: Mapping[str, str]) -> dict[str, Any]:
+    """Newest first, ending before the record with the id `before`; `following` is that of the next page. `params` are
+    those of the page's address; a choice that is none counts as not made."""
     before = natural(params.get("before"))
     known: dict[str, Collection[str]] = {"state": STATES, "verdict": VERDICTS, "signed": State.values}
     choices = {name: params[name] for name, values in known.items() if params.get(name) in values}
@@ -143,15 +133,16 @@ def record_page(project: Project, params: Mapping[str, str]) -> RecordPage:
         )
         for record in shown
     ]
-    return RecordPage(rows, criteria, matching, total, shown[-1].pk if len(records) > PAGE else None)
+    following = shown[-1].pk if len(records) > PAGE else None
+    return {"rows": rows, "filter": criteria, "matching": matching, "total": total, "following": following}
 
 
 def _filtered(records: QuerySet[Record], project: Project, criteria: Filter) -> QuerySet[Record]:
     if criteria.text:
         records = records.filter(run__name__icontains=criteria.text)
     if criteria.state:
-        records = records.annotate(of_state=RawSQL(_STATE, [], output_field=TextField())).filter(
-            of_state=criteria.state
+        records = records.annotate(recorded_state=RawSQL(_STATE, [], output_field=TextField())).filter(
+            recorded_state=criteria.state
         )
     if criteria.verdict == "none":
         records = records.extra(where=[_WITHOUT_ANY])

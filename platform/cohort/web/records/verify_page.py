@@ -15,14 +15,14 @@ from django.contrib.auth.decorators import login_not_required
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from cohort.base.scratch import scratch_folder
 from cohort.evidence import pyz
 from cohort.evidence.keys import KeyFault, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.command import NEVER_PROVEN, VERDICTS
-from cohort.web.access import MAX_CARD_BYTES
+from cohort.web.access import MAX_CARD_BYTES, file_response, form_page
 
 MAX_SECONDS = 40
 MAX_MEMORY_BYTES = 3 * 1024**3
@@ -96,7 +96,7 @@ class Outcome:
 
 
 @login_not_required
-@require_http_methods(["GET", "HEAD", "POST"])
+@form_page
 def verify_page(request: HttpRequest) -> HttpResponse:
     form = CardForm(request.POST, request.FILES) if request.method == "POST" else CardForm()
     outcome, status = None, 200
@@ -120,8 +120,7 @@ def verify_page(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def verify_pyz(request: HttpRequest) -> HttpResponse:
-    response = HttpResponse(pyz.build(), content_type="application/octet-stream")
-    response["Content-Disposition"] = f'attachment; filename="{pyz.NAME}"'
+    response = file_response(pyz.build(), "application/octet-stream", pyz.NAME)
     response["ETag"] = f'"{pyz.digest()}"'
     return response
 
@@ -132,15 +131,15 @@ def _checked(given: dict[str, Any]) -> Outcome | None:
         return None
     try:
         with scratch_folder("verify") as folder:
-            words = ["card.zip", "--json"]
+            options = ["card.zip", "--json"]
             _store(folder / "card.zip", given["card"].chunks())
             if given["older"]:
                 _store(folder / "older.zip", given["older"].chunks())
-                words += ["--against", "older.zip"]
+                options += ["--against", "older.zip"]
             if given["key"]:
-                words.append(f"--key={given['key']}")
+                options.append(f"--key={given['key']}")
             _store(folder / pyz.NAME, [pyz.build()])
-            return _run(folder, words)
+            return _run(folder, options)
     finally:
         _AT_ONCE.release()
 
@@ -151,8 +150,8 @@ def _store(path: Path, chunks: Iterable[bytes]) -> None:
             file.write(chunk)
 
 
-def _run(folder: Path, words: list[str]) -> Outcome:
-    command = [sys.executable, "-I", "-c", _BOUNDED, pyz.NAME, *words]
+def _run(folder: Path, options: list[str]) -> Outcome:
+    command = [sys.executable, "-I", "-c", _BOUNDED, pyz.NAME, *options]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=MAX_SECONDS + 5)
     except subprocess.TimeoutExpired:

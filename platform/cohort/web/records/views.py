@@ -13,7 +13,7 @@ from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.statements.services import said_since
 from cohort.web.access import project_for, run_for
 from cohort.web.accounts.views import person
-from cohort.web.after_seal.timeline import life_of
+from cohort.web.after_seal.timeline import Life
 from cohort.web.cards.views import downloads, role_in
 from cohort.web.context import query_without
 from cohort.web.records import selectors
@@ -38,7 +38,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
         context |= {
             "shown": selectors.opened(row.record),
             "downloads": downloads(row.record, role),
-            "life": life_of(row.record, user=user),
+            "life": Life(row.record, user=user),
             "said_since": said_since(row.record) if row.newest else 0,
             "may_state": role != Role.VIEWER,
             "audiences": AUDIENCE_WORDS,
@@ -50,8 +50,8 @@ def _chosen_row(rows: list[RecordRow], end: int | None, version: int | None) -> 
     """Of rows, newest first."""
     if end is None:
         return rows[0] if rows else None
-    of_end = [row for row in rows if row.record.end == end]
-    return next((row for row in of_end if version in (None, row.record.version)), None)
+    rows_of_end = [row for row in rows if row.record.end == end]
+    return next((row for row in rows_of_end if version in (None, row.record.version)), None)
 
 
 @require_safe

@@ -65,14 +65,14 @@ def derive(
     assert variant.scaling.terms is not None, "stored_only"
     terms = variant.scaling.terms(statistics, algorithm)
     written = [f"r = [{', '.join(number(reward) for reward in scored)}]"]
-    silent = ""
+    zero_reason = ""
     if variant.estimator.zero_when_equal == "step" and nearly_equal(compared):
-        silent = "All rewards of the step are equal, so every advantage is 0"
+        zero_reason = "All rewards of the step are equal, so every advantage is 0"
     elif variant.estimator.zero_when_equal == "group" and nearly_equal(scored):
-        silent = "All rewards are equal, so every advantage is 0"
+        zero_reason = "All rewards are equal, so every advantage is 0"
     elif not terms.usable:
-        silent = "The mean is not above 0, so every advantage is 0"
-    if silent:
+        zero_reason = "The mean is not above 0, so every advantage is 0"
+    if zero_reason:
         advantages = [0.0] * len(scored)
     else:
         advantages = [(reward - terms.baseline) * terms.factor / terms.divisor for reward in scored]
@@ -88,7 +88,7 @@ def derive(
         parts=tuple(written),
         advantages=tuple(None if reward is None else next(known) for reward in rewards),
         outcomes=tuple(outcomes.items()),
-        note=_note(silent, len(rewards) - len(scored)),
+        note=_note(zero_reason, len(rewards) - len(scored)),
     )
 
 
@@ -104,8 +104,8 @@ def _moments(values: Sequence[float], ddof: int) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / max(len(values) - ddof, 1))
 
 
-def _note(silent: str, unscored: int) -> str:
-    notes = [f"{silent}: no signal."] if silent else []
+def _note(zero_reason: str, unscored: int) -> str:
+    notes = [f"{zero_reason}: no signal."] if zero_reason else []
     if unscored:
         notes.append(
             "1 sample has no reward and counts for nothing here."

@@ -67,14 +67,14 @@ def step_groups(
     run: Run, *, success: str, step: int | None = None, show: str = "all", start: int = 0, limit: int = PAGE
 ) -> StepGroups:
     """Groups of `step`, or of the newest step that has any. A constant number of queries, each over one step."""
-    held = current_groups(run).values_list("step", flat=True)
-    newest = held.order_by("-step").first()  # by the index's end; an aggregate would read every group
+    steps = current_groups(run).values_list("step", flat=True)
+    newest = steps.order_by("-step").first()  # by the index's end; an aggregate would read every group
     step = newest if step is None else step
     show = show if show in SHOWS | DISCARDED else "all"
     if step is None:
         return StepGroups(None, None, None, None, show, (), 0, 0, None, 0)
-    earlier = held.filter(step__lt=step).order_by("-step").first()
-    later = held.filter(step__gt=step).order_by("step").first()
+    earlier = steps.filter(step__lt=step).order_by("-step").first()
+    later = steps.filter(step__gt=step).order_by("step").first()
     every = current_groups(run).filter(step=step)
     filtered = every
     if show == "mixed":
@@ -121,11 +121,11 @@ def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
 
 def remarks(group: Group) -> tuple[str, ...]:
     """What makes the group another than an ordinary one of its step."""
-    silent = DISCARD_WORDS.get(group.discarded) or {"all_equal": "no signal", "unscored": "not scored"}.get(
+    signal = DISCARD_WORDS.get(group.discarded) or {"all_equal": "no signal", "unscored": "not scored"}.get(
         group.signal
     )
     older = f"sampled at step {group.sampled_at}" if group.sampled_at is not None else None
-    return tuple(filter(None, (silent, older)))
+    return tuple(filter(None, (signal, older)))
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
 from cohort.web.review.arithmetic import Derivation, derive, number, stored_only, uses_step, variants_for
-from cohort.web.runs.header import run_header
+from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
 from grpo_core.config.run import RunConfig
 
 
 @require_safe
 def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = run_header(run_for(request, slug, run_id))
+    header = Header(run_for(request, slug, run_id))
     page = selectors.step_groups(
         header.run,
         success=header.config.success_component,
@@ -47,7 +47,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     # Any group of the run, a superseded one too: its address stays good.
     groups = Group.objects.select_related("attempt").prefetch_related("samples")
     group = get_object_or_404(groups, run=run, pk=group_id)
-    config = run_header(run).config
+    config = Header(run).config
     own, variants = variant_of(config.algorithm), variants_for(config.algorithm)
     chosen = next((variant for variant in variants if variant.value == request.GET.get("variant")), own)
     samples = list(group.samples.all())

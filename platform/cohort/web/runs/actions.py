@@ -25,7 +25,7 @@ from cohort.web.access import form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog.suite_forms import FilesField, plain
 from cohort.web.fields import ServiceForm
-from cohort.web.runs.header import run_header
+from cohort.web.runs.header import Header
 from grpo_core.errors import ConfigError
 
 
@@ -61,7 +61,7 @@ def _import(request: HttpRequest, run: Run) -> HttpResponse:
             count = f"{len(rows):,} result{'s are' if len(rows) != 1 else ' is'}"
             messages.success(request, f"{count} imported, as stated.")
             return redirect("run_evaluations", run.project.slug, run.pk)
-    return render(request, "runs/import.html", run_header(run).context("evaluations", form=form), status=form.status)
+    return render(request, "runs/import.html", Header(run).context("evaluations", form=form), status=form.status)
 
 
 CHECKPOINTS = "#checkpoints"
@@ -143,7 +143,7 @@ def run_resume(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def _resumed(run: Run) -> str:
     if run.state != RunState.QUEUED:
         return "continues: the pause was withdrawn before the worker came to it."
-    header = run_header(run)
+    header = Header(run)
     return "is in the queue again" + (f" and continues {header.resumes_at}." if header.again else ".")
 
 

@@ -48,7 +48,7 @@ class Chart:
 
 _PHASES = ("sample", "reward", "log-probs", "update", "checkpoint", "waiting", "other")
 _PHASES_OVERLAPPED = (
-    "But for the first step's, sample and reward ran beside the step before and take none of this step's time; the "
+    "But for the first step's, sample and reward ran alongside the step before and take none of this step's time; the "
     "other parts add up to it. Waiting: for the next step's completions, or for the run's other processes."
 )
 """Help of the chart of phases with engine.one_step_off."""
@@ -215,7 +215,7 @@ _APPLIES: Mapping[str, Callable[[RunConfig], bool]] = {
     "value_loss": lambda c: c.algorithm.estimator.critic,
     "explained": lambda c: c.algorithm.estimator.critic,
 }
-"""Charts that only some configs have numbers for. Where a reader would look for one, its tile tells why."""
+"""Charts that only some configs have numbers for. Where a reader would look for one, its tile shows why."""
 _WIDE = {"reward": 33, "signal": 27}
 _A_ROW = 4
 

@@ -87,16 +87,16 @@ def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]
         (
             step,
             [
-                _value(numbers, column, _LAST if chart.kind == "band" and index else which)
+                _value(numbers, column, _LAST if chart.kind == "band" and index else statistic)
                 for index, column in enumerate(chart.columns)
             ],
         )
-        for step, which in extremes
+        for step, statistic in extremes
     ]
 
 
-def _value(numbers: Numbers, column: str, which: int) -> float | None:
-    return numbers[column][which] if column in numbers else None
+def _value(numbers: Numbers, column: str, statistic: int) -> float | None:
+    return numbers[column][statistic] if column in numbers else None
 
 
 def _scaled(value: float | None, chart: Chart) -> float | None:

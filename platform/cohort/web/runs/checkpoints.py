@@ -47,7 +47,7 @@ class CheckpointRow:
 @dataclass(frozen=True)
 class CheckpointPage:
     rows: tuple[CheckpointRow, ...]
-    gone: int
+    removed: int
     """Those that were removed everywhere."""
     total: int
 

@@ -1,7 +1,6 @@
 """The header above every tab of a run: what it is, progress, node, last heartbeat, why it waits or is paused."""
 
 import hashlib
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -12,22 +11,19 @@ from django.utils import timezone
 from cohort.base.formatting import exact
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.nodes.models import Draining
-from cohort.records.after_seal.rules import Standing
-from cohort.records.models import Record
 from cohort.runs.checkpoints import resumable
-from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent, RunState
+from cohort.runs.models import Attempt, Run, RunEvent, RunState
 from cohort.runs.models.run import Desired
 from cohort.runs.retry import DELAYS
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
-from cohort.runs.waiting import WaitingRow, waiting_rows
+from cohort.runs.waiting import waiting_rows
 from cohort.web.after_seal.timeline import standings
 from cohort.web.context import LIVE
 from cohort.web.launch.variants import variant_in_words
 from cohort.web.records.selectors import record_of
-from grpo_core.config.preset_differences import Difference, diff
-from grpo_core.config.presets import PRESETS, Preset
+from grpo_core.config.preset_differences import diff
+from grpo_core.config.presets import PRESETS
 from grpo_core.config.relevance import idle
-from grpo_core.config.run import RunConfig
 
 QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 """Three missed heartbeats of an attempt: shown as a notice, before its lease runs out."""
@@ -37,40 +33,43 @@ RESUMABLE = (RunState.PAUSED, RunState.QUEUED)
 """States of a run that no worker has and that may resume from a checkpoint."""
 
 
-@dataclass(frozen=True)
 class Header:
-    run: Run
-    config: RunConfig
-    attempt: Attempt | None
-    waits: WaitingRow | None
-    """Place in the queue and what it waits for; None unless it waits still."""
-    newest: Checkpoint | None
-    """What it would resume from; looked up only while no worker has it and it is to continue."""
-    moved: RunEvent | None
-    """Who paused it, and when; None unless it is paused."""
-    preset: Preset | None
-    differences: tuple[Difference, ...]
-    variant: str
-    record: Record | None
-    standing: Standing | None
-    """Status of the record's sign-off."""
-    now: datetime
+    def __init__(self, run: Run) -> None:
+        """Two queries for a run on a worker; up to eight for one that waits."""
+        self.run, self.config = run, run.parsed_config
+        attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest")
+        self.attempt = attempts.order_by("-fence").first()
+        self.record = record_of(run)
+        self.waits = next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None
+        """Place in the queue and what it waits for; None unless it waits still."""
+        resumes = run.state in RESUMABLE and self.attempt is not None
+        self.newest = (run.resume_from or resumable(run).first()) if resumes else None
+        """What it would resume from; looked up only while no worker has it and it is to continue."""
+        pauses = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.PAUSED).order_by("-id")
+        self.moved = pauses.first() if run.state == RunState.PAUSED else None
+        """Who paused it, and when; None unless it is paused."""
+        self.preset = PRESETS.get(run.preset)
+        self.differences = tuple(diff(self.config)) if self.config.preset in PRESETS else ()
+        self.variant = variant_in_words(self.config.algorithm)
+        self.standing = standings([self.record.pk])[self.record.pk] if self.record is not None else None
+        """Status of the record's sign-off."""
+        self.now = timezone.now()
 
     @property
     def version(self) -> str:
         """Changes when anything that the live parts show has changed; what counts up by itself is left to the page."""
         run, attempt = self.run, self.attempt
-        seen: list[Any] = [
+        parts: list[Any] = [
             *(run.state, run.phase, run.step, run.steps_total, run.reason, run.error_code, run.ended_at),
             *(run.priority, run.retries, run.not_before, run.stalled_at, run.queued_at),
             *(run.desired, self.may_give_up, self.record and self.record.pk, self.newest and self.newest.pk),
         ]
         if self.waits is not None:
-            seen += [self.waits.place, self.waits.why]
+            parts += [self.waits.place, self.waits.why]
         if attempt is not None:
-            seen += [attempt.pk, attempt.state, attempt.acked_seq, self._heartbeat_bucket, self.silent]
-            seen += [attempt.resumed_step, attempt.progress, attempt.node.draining]
-        return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+            parts += [attempt.pk, attempt.state, attempt.acked_seq, self._heartbeat_bucket, self.silent]
+            parts += [attempt.resumed_step, attempt.progress, attempt.node.draining]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @property
     def title(self) -> str:
@@ -243,7 +242,7 @@ class Header:
 
     @property
     def moved_at(self) -> datetime | None:
-        """When a record or a unit of work last came."""
+        """When a record or a unit of work last arrived."""
         return (self.attempt.progress_at or self.attempt.claimed_at) if self.attempt else None
 
     @property
@@ -260,7 +259,7 @@ class Header:
         if self.run.state == RunState.SEALING:
             unanswered = self.may_give_up and not self.run.reason
             return "trained; " + (
-                "its record was asked for and has not come" if unanswered else "the record is being made"
+                "its record was requested and has not arrived" if unanswered else "the record is being made"
             )
         text = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
@@ -285,29 +284,3 @@ class Header:
     def context(self, tab: str, **more: Any) -> dict[str, Any]:
         """What the template of a page of the run needs: the run, which of its tabs this is, and `more`."""
         return {"project": self.run.project, "run": self.run, "header": self, "tab": tab, **more}
-
-
-def run_header(run: Run) -> Header:
-    """Two queries for a run on a worker; up to eight for one that waits."""
-    config = run.parsed_config
-    attempt = Attempt.objects.filter(run=run).select_related("node").defer("manifest").order_by("-fence").first()
-    record = record_of(run)
-    resumes = run.state in RESUMABLE and attempt is not None
-    return Header(
-        run=run,
-        config=config,
-        attempt=attempt,
-        waits=next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None,
-        newest=(run.resume_from or resumable(run).first()) if resumes else None,
-        moved=_paused(run) if run.state == RunState.PAUSED else None,
-        preset=PRESETS.get(run.preset),
-        differences=tuple(diff(config)) if config.preset in PRESETS else (),
-        variant=variant_in_words(config.algorithm),
-        record=record,
-        standing=standings([record.pk])[record.pk] if record is not None else None,
-        now=timezone.now(),
-    )
-
-
-def _paused(run: Run) -> RunEvent | None:
-    return RunEvent.objects.filter(run=run, kind="state", data__to=RunState.PAUSED).order_by("-id").first()

@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -49,16 +51,37 @@ class RunRow:
         return self.run.state == RunState.QUEUED and self.run.fence > 0
 
 
-@dataclass(frozen=True)
 class RunPage:
-    rows: tuple[RunRow, ...]
-    matching: int
-    total: int
-    state: str
-    text: str
-    older: int | None
-    """`before` of the next page; None at the end."""
-    newer: int | None
+    """Runs with a smaller id than `before` (or a larger one than `after`), newest first."""
+
+    def __init__(self, project: Project, params: Mapping[str, str]) -> None:
+        """`params`: those of the page's address."""
+        before, after = natural(params.get("before")), natural(params.get("after"))
+        runs: QuerySet[Run] = Run.objects.filter(project=project)
+        self.total = runs.count()
+        state, text = params.get("state", ""), storable(params.get("q", "").strip())
+        self.state, self.text = state if state in STATES else "", text
+        if self.state:
+            runs = runs.filter(STATES[state][1])
+        if text:
+            names = ("name", "preset", "base_model__name", "dataset__name", "created_by__username")
+            runs = runs.filter(reduce(or_, [Q((f"{name}__icontains", text)) for name in names]))
+        self.matching = runs.count() if self.state or text else self.total
+        query = runs.select_related("base_model", "dataset", "created_by").defer("log_tail")
+        if after is not None:
+            fetched = list(query.filter(pk__gt=after).order_by("pk")[: PAGE + 1])
+            shown = fetched[:PAGE][::-1]
+            has_newer, has_older = len(fetched) > PAGE, True
+        else:
+            if before is not None:
+                query = query.filter(pk__lt=before)
+            fetched = list(query.order_by("-pk")[: PAGE + 1])
+            shown = fetched[:PAGE]
+            has_newer, has_older = before is not None, len(fetched) > PAGE
+        self.rows = [_row(run) for run in shown]
+        self.older = shown[-1].pk if has_older and shown else None
+        """`before` of the next page; None at the end."""
+        self.newer = shown[0].pk if has_newer and shown else None
 
     @property
     def live(self) -> bool:
@@ -72,47 +95,6 @@ class RunPage:
             *((row.run.desired, row.run.retries, row.run.fence, row.run.stalled_at) for row in self.rows),
         ]
         return hashlib.sha256(repr((parts, self.matching)).encode()).hexdigest()[:16]
-
-
-def run_page(project: Project, params: Mapping[str, str]) -> RunPage:
-    """One page of runs with a smaller id than `before` (or a larger one than `after`), newest first. `params` are those
-    of the page's address."""
-    before, after = natural(params.get("before")), natural(params.get("after"))
-    runs: QuerySet[Run] = Run.objects.filter(project=project)
-    total = runs.count()
-    state, text = params.get("state", ""), storable(params.get("q", "").strip())
-    state = state if state in STATES else ""
-    if state:
-        runs = runs.filter(STATES[state][1])
-    if text:
-        runs = runs.filter(
-            Q(name__icontains=text)
-            | Q(preset__icontains=text)
-            | Q(base_model__name__icontains=text)
-            | Q(dataset__name__icontains=text)
-            | Q(created_by__username__icontains=text)
-        )
-    matching = runs.count() if state or text else total
-    query = runs.select_related("base_model", "dataset", "created_by").defer("log_tail")
-    if after is not None:
-        fetched = list(query.filter(pk__gt=after).order_by("pk")[: PAGE + 1])
-        shown = fetched[:PAGE][::-1]
-        has_newer, has_older = len(fetched) > PAGE, bool(shown)
-    else:
-        if before is not None:
-            query = query.filter(pk__lt=before)
-        fetched = list(query.order_by("-pk")[: PAGE + 1])
-        shown = fetched[:PAGE]
-        has_newer, has_older = before is not None and bool(shown), len(fetched) > PAGE
-    return RunPage(
-        rows=tuple(_row(run) for run in shown),
-        matching=matching,
-        total=total,
-        state=state,
-        text=text,
-        older=shown[-1].pk if has_older and shown else None,
-        newer=shown[0].pk if has_newer and shown else None,
-    )
 
 
 def _row(run: Run) -> RunRow:
@@ -134,7 +116,7 @@ def run_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
         "project": project,
-        "page": run_page(project, request.GET),
+        "page": RunPage(project, request.GET),
         "states": STATES,
         "query": query_without(request, "before", "after", "v"),
         "here": query_without(request, "v"),

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 from csp.constants import SELF
 from csp.decorators import csp_update
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -23,7 +23,7 @@ from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
 from cohort.web.runs.charts import series, width_of
 from cohort.web.runs.checkpoints import checkpoint_page
-from cohort.web.runs.header import Header, run_header
+from cohort.web.runs.header import Header
 from cohort.web.runs.series import epoch, pieces, seams
 from cohort.web.runs.tiles import tiles
 from cohort.web.runs.tries import attempt_page, superseded_evaluations
@@ -32,11 +32,10 @@ PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
 """A fixed style element that plotly 7.1's map code adds as it loads; no chart of ours needs it, but each refusal would
 be a line in the browser's console that could hide a real one."""
 
-P = ParamSpec("P")
-R = TypeVar("R", bound=HttpResponseBase)
+View = TypeVar("View", bound=Callable[..., HttpResponse])
 
 
-def charts_csp(view: Callable[P, R]) -> Callable[P, R]:
+def charts_csp(view: View) -> View:
     """Decorator for a view whose page draws charts."""
     decorate: Any = csp_update(
         {
@@ -45,7 +44,7 @@ def charts_csp(view: Callable[P, R]) -> Callable[P, R]:
             "img-src": ["blob:"],
         }
     )
-    return cast("Callable[P, R]", decorate(view))
+    return cast("View", decorate(view))
 
 
 WAITING = "waiting"
@@ -72,7 +71,7 @@ EVENTS = 200
 @require_safe
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
-    header = run_header(run)
+    header = Header(run)
     launch = launch_of(run)
     titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
     context = {
@@ -89,7 +88,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
     run = run_for(request, slug, run_id)
-    header = run_header(run)
+    header = Header(run)
     tab = request.GET.get("tab", "overview")
     if header.polls and request.GET.get("v") == header.version:
         return HttpResponse(status=204)
@@ -129,7 +128,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     """Every suite in a table, one of them (`suite`) with its items: `show` filters them, `all` removes the limit,
     `texts` opens those of a sensitive suite to reviewers and above."""
     run = run_for(request, slug, run_id)
-    header = run_header(run)
+    header = Header(run)
     suites = suites_cached(run, header.config)
     name, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
     show = show if show in CHANGES else "changed"
@@ -158,25 +157,25 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
 @require_safe
 def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Attempts, and the checkpoints that they cut."""
-    header = run_header(run_for(request, slug, run_id))
+    header = Header(run_for(request, slug, run_id))
     return render(request, "runs/attempts.html", _attempts(header, every=bool(request.GET.get("all"))))
 
 
 @require_safe
 def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = run_header(run_for(request, slug, run_id))
+    header = Header(run_for(request, slug, run_id))
     return render(request, "runs/logs.html", header.context("logs"))
 
 
 @require_safe
 def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = run_header(run_for(request, slug, run_id))
+    header = Header(run_for(request, slug, run_id))
     return render(request, "runs/config.html", header.context("config", yaml=header.config.to_yaml()))
 
 
 @require_safe
 def run_events(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = run_header(run_for(request, slug, run_id))
+    header = Header(run_for(request, slug, run_id))
     events = RunEvent.objects.filter(run=header.run).select_related("attempt").order_by("-id")
     shown = list(events if request.GET.get("all") else events[:EVENTS])
     data = [yaml.safe_dump(row.data, allow_unicode=True, sort_keys=True) if row.data else "" for row in shown]

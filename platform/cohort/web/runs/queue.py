@@ -4,7 +4,6 @@ Runs of every project share one queue, so all are listed. Of another project's o
 """
 
 import hashlib
-from dataclasses import dataclass
 
 from django import forms
 from django.contrib import messages
@@ -15,9 +14,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role
-from cohort.runs.limits import WINDOW, Use, hours_free_at, project_limits_set, project_use
+from cohort.runs.limits import WINDOW, hours_free_at, project_limits_set, project_use
 from cohort.runs.models import Attempt, AttemptState, Priority
-from cohort.runs.waiting import WaitingRow, waiting_rows
+from cohort.runs.waiting import waiting_rows
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.context import render_polled
@@ -43,18 +42,18 @@ class LimitsForm(forms.Form):
     )
 
 
-@dataclass(frozen=True)
 class QueuePage:
-    project: Project
-    waiting: list[WaitingRow]
-    running: list[Attempt]
-    """Of every project, longest first."""
-    use: Use
+    def __init__(self, project: Project) -> None:
+        running = Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run", "node")
+        self.waiting = waiting_rows()
+        self.running = list(running.order_by("claimed_at").defer("manifest", "outcome", "run__config", "run__log_tail"))
+        """Of every project, longest first."""
+        self.use = project_use(project)
 
     @property
     def version(self) -> str:
         """Changes when anything but the ages has changed."""
-        seen = [
+        parts = [
             *((row.place, row.run.pk, row.run.priority, row.needs, row.why) for row in self.waiting),
             *(
                 (attempt.pk, attempt.run.state, attempt.run.step, attempt.run.desired, attempt.run.stalled_at)
@@ -62,21 +61,14 @@ class QueuePage:
             ),
             *(self.use.running, round(self.use.gpu_hours, 1), self.use.max_running, self.use.gpu_hours_limit),
         ]
-        return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 @require_safe
 def queue(request: HttpRequest, slug: str) -> HttpResponse:
     """With `v` the tables alone, for a poll."""
     project = project_for(request, slug)
-    running = Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run", "node").order_by("claimed_at")
-    page = QueuePage(
-        project=project,
-        waiting=waiting_rows(),
-        running=list(running.defer("manifest", "outcome", "run__config", "run__log_tail")),
-        use=project_use(project),
-    )
-    context = {"project": project, "page": page, "priorities": Priority, "window": WINDOW.days}
+    context = {"project": project, "page": QueuePage(project), "priorities": Priority, "window": WINDOW.days}
     return render_polled(request, "runs/queue.html", "runs/_queue.html", context)
 
 

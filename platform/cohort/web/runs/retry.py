@@ -16,7 +16,7 @@ from cohort.web.access import form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
 from cohort.web.runs.actions import reason_of, refusal
 from cohort.web.runs.checkpoints import resumable_rows
-from cohort.web.runs.header import Header, run_header
+from cohort.web.runs.header import Header
 
 CHOICES = 20
 """Checkpoints offered at first."""
@@ -71,7 +71,7 @@ def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpRespo
     rows = resumable_rows(run, limit=None if request.GET.get("all") else CHOICES)
     return _page(
         request,
-        run_header(run),
+        Header(run),
         "retry",
         rows=rows,
         every=resumable(run).count(),
@@ -83,7 +83,7 @@ def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpRespo
 
 def _extend_page(request: HttpRequest, run: Run, *, text: str | None = None, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
-    header = run_header(run)
+    header = Header(run)
     planned = header.config.optim.steps
     place = None if run.from_start else run.resume_from or resumable(run).first()
     steps = str(planned) if text is None else text

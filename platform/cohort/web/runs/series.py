@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 from cohort.ingest.buckets import FACTOR, WIDTHS, first_of, numbers, point
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
 from cohort.runs.transitions import standing
-from cohort.web.access import run_for
+from cohort.web.access import file_response, run_for
 from cohort.web.audit.selectors import downloaded, plain_cell
 from cohort.web.runs.charts import Piece
 
@@ -144,7 +144,7 @@ def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     run = run_for(request, slug, run_id)
     text = run.parsed_config.to_yaml()
     downloaded(request, kind="run_config_downloaded", subject=f"run:{run.pk}", project=run.project)
-    return _download(text, "application/yaml", f"{_stem(run)}.config.yaml")
+    return file_response(text, "application/yaml", f"{_stem(run)}.config.yaml")
 
 
 @require_safe
@@ -156,14 +156,10 @@ def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     for row in metric_table(run, everything=bool(request.GET.get("all"))):
         writer.writerow(map(plain_cell, row))
     downloaded(request, kind="run_metrics_downloaded", subject=f"run:{run.pk}", project=run.project)
-    return _download(buffer.getvalue(), "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
+    return file_response(buffer.getvalue(), "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
 
 
 def _stem(run: Run) -> str:
     """Name for a file: only plain characters, so that it is safe in a header and on any disk."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run"
     return f"{plain[:60]}-{run.pk}"
-
-
-def _download(text: str, kind: str, name: str) -> HttpResponse:
-    return HttpResponse(text, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})

@@ -29,8 +29,8 @@ class Tile:
         is known."""
         if self.change is None:
             return ""
-        places = 0 if self.kind == "share" else 3 if self.value == 0 else len(self.shown.partition(".")[2])
-        text = fixed(100 * self.change if self.kind == "share" else self.change, places)
+        decimals = 0 if self.kind == "share" else 3 if self.value == 0 else len(self.shown.partition(".")[2])
+        text = fixed(100 * self.change if self.kind == "share" else self.change, decimals)
         if float(text.replace(",", "").replace(MINUS, "-")) == 0:
             return ""
         sign = "" if text.startswith(MINUS) else "+"

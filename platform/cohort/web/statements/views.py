@@ -24,7 +24,6 @@ from cohort.web.access import OVERRIDES_FLAGS, form_page, run_for
 from cohort.web.accounts.views import person
 from cohort.web.cards.views import role_in
 from cohort.web.records.selectors import record_of
-from grpo_core.records.monitors import Flag
 
 _TEXT_LABELS = {
     "choice": "In words",
@@ -93,12 +92,12 @@ def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse
     run = run_for(request, slug, run_id)
     posted = None
     if request.method == "POST":
-        of_a_flag = request.POST.get("action") == "override" or is_override_field(request.POST.get("field", ""))
-        run_for(request, slug, run_id, at_least=OVERRIDES_FLAGS if of_a_flag else Role.REVIEWER)
+        on_flag = request.POST.get("action") == "override" or is_override_field(request.POST.get("field", ""))
+        run_for(request, slug, run_id, at_least=OVERRIDES_FLAGS if on_flag else Role.REVIEWER)
         posted = _taken(request, run)
         if posted is None:
-            here = reverse("run_statements", args=[slug, run_id])
-            return redirect(f"{here}#{request.POST.get('field', '').replace('.', '-').partition(':')[0]}")
+            page = reverse("run_statements", args=[slug, run_id])
+            return redirect(f"{page}#{request.POST.get('field', '').replace('.', '-').partition(':')[0]}")
     role = role_in(run.project, person(request))
     return render(request, "statements/statements.html", _context(run, posted, role), status=422 if posted else 200)
 
@@ -122,13 +121,13 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
 
 def _item(entry: Asked, posted: Posted | None) -> dict[str, Any]:
     """One question on the page, with what was sent for it and why it was refused."""
-    mine = posted if posted is not None and posted.field == entry.question.field else None
+    sent = posted if posted is not None and posted.field == entry.question.field else None
     return {
         "state": entry,
-        "form": (mine and mine.form) or StatementForm(entry.question, holds=entry.holds),
-        "open": mine is not None or (entry.question.required and entry.holds is None and posted is None),
-        "reason": mine.reason if mine else "",
-        "faults": mine.faults if mine else (),
+        "form": (sent and sent.form) or StatementForm(entry.question, holds=entry.holds),
+        "open": sent is not None or (entry.question.required and entry.holds is None and posted is None),
+        "reason": sent.reason if sent else "",
+        "faults": sent.faults if sent else (),
     }
 
 
@@ -151,10 +150,10 @@ def _taken(request: HttpRequest, run: Run) -> Posted | None:
     try:
         if action == "withdraw":
             services.statement_withdraw(run=run, actor=actor, field=field, reason=reason)
-            messages.success(request, "Withdrawn. What was said stays in the history.")
+            messages.success(request, "Withdrawn. What was stated stays in the history.")
         elif action == "override":
             services.flag_override(run=run, actor=actor, flag=field.partition(":")[2], reason=reason)
-            messages.success(request, "The flag stays, and your reason stands beside it.")
+            messages.success(request, "The flag stays, with your reason next to it.")
         else:
             raise ValidationError("This form is not of this page. Load the page again.")
     except ValidationError as error:
@@ -162,27 +161,19 @@ def _taken(request: HttpRequest, run: Run) -> Posted | None:
     return None
 
 
-@dataclass(frozen=True)
-class FlagRow:
-    flag: Flag
-    field: str
-    override: Statement | None
-
-    @property
-    def text(self) -> str:
-        """What was found, or why nothing could be, without the prefix that is shown as a badge."""
-        return self.flag.text.removeprefix("not computed: ")
-
-    @property
-    def label(self) -> str:
-        return FLAG_WORDS[self.flag.name]
-
-
-def flag_rows(run: Run) -> list[FlagRow]:
-    """Raised ones first; none while no step is trained."""
+def flag_rows(run: Run) -> list[dict[str, Any]]:
+    """Raised ones first; none while no step is trained. Their text is without the prefix that is shown as a badge."""
     if not run.step:
         return []
     statements = newest_statements(run)
     flags = watched(run, comparisons(suites_cached(run, run.parsed_config)))
-    rows = [FlagRow(flag, override_field(flag.name), statements.get(override_field(flag.name))) for flag in flags]
-    return sorted(rows, key=lambda row: (not row.flag.raised, row.flag.raised is None))
+    return [
+        {
+            "flag": flag,
+            "field": override_field(flag.name),
+            "override": statements.get(override_field(flag.name)),
+            "text": flag.text.removeprefix("not computed: "),
+            "label": FLAG_WORDS[flag.name],
+        }
+        for flag in sorted(flags, key=lambda flag: (not flag.raised, flag.raised is None))
+    ]
