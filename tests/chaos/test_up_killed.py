@@ -56,9 +56,9 @@ STEPS = 40
 STORED = """
 import json
 from cohort.runs.models import Run
-from cohort.runs.transitions import standing
+from cohort.runs.transitions import current_rows
 run = Run.objects.get()
-steps = list(standing(run.steps).order_by("step").values_list("step", flat=True))
+steps = list(current_rows(run.steps).order_by("step").values_list("step", flat=True))
 print(json.dumps([run.state, steps, list(run.attempts.order_by("fence").values_list("end_code", "resumed_step"))]))
 """
 

@@ -27,7 +27,7 @@ from cohort.evidence.merkle import Nodes, leaf_hash
 from cohort.evidence.note import sign_note
 from cohort.evidence.samples import Commitments
 from cohort.evidence.verify import Report, check_card
-from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify.check import References
 from cohort.evidence.verify.opened import OUTSIDE
 from cohort.evidence.verify.record import schema
 from grpo_core.config.yaml_text import dump_yaml
@@ -363,10 +363,10 @@ class Packer:
         out, directory = io.BytesIO(), b""
         parts = {**self._parts, name: self.part(name, content, body, **claimed)}
         for one, (head, packed_content, facts) in parts.items():
-            directory += zip_layout.central_entry(one, **facts, place=out.tell())
+            directory += zip_layout.central_entry(one, **facts, offset=out.tell())
             out.write(head + packed_content)
-        place = out.tell()
-        out.write(directory + zip_layout.end_record(count=len(parts), length=len(directory), place=place))
+        offset = out.tell()
+        out.write(directory + zip_layout.end_record(count=len(parts), length=len(directory), offset=offset))
         return out
 
 
@@ -375,12 +375,12 @@ def deflate(content: bytes) -> bytes:
     return packer.compress(content) + packer.flush()
 
 
-def check_zip(content: bytes | io.BytesIO, beside: Beside | None = None) -> Report:
+def check_zip(content: bytes | io.BytesIO, beside: References | None = None) -> Report:
     handle = io.BytesIO(content) if isinstance(content, bytes) else content
-    return check_card(handle, "card.zip", beside or Beside())
+    return check_card(handle, "card.zip", beside or References())
 
 
-def check(files: dict[str, bytes], beside: Beside | None = None) -> Report:
+def check(files: dict[str, bytes], beside: References | None = None) -> Report:
     return check_zip(packed(files), beside)
 
 

@@ -15,8 +15,7 @@ from cohort.nodes.leases import StaleFence
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import attempt_finish
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
-from cohort.runs.transitions import OWN_KINDS
-from cohort.web.runs.series import current_steps
+from cohort.runs.transitions import OWN_KINDS, current_steps
 from grpo_core.protocol.messages import Finish
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit, sample_content

@@ -6,7 +6,7 @@ from typing import Any
 from celery import shared_task
 
 from cohort.audit import push
-from cohort.background import reconcile as reconciler
+from cohort.background import reconcile
 from cohort.contamination import services as contamination
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 
 @shared_task(name="cohort.background.reconcile")  # type: ignore[untyped-decorator]
-def reconcile(**_: Any) -> None:
-    reconciler.reconcile()
+def reconcile_runs(**_: Any) -> None:
+    reconcile.reconcile()
 
 
 @shared_task(name="cohort.audit.push")  # type: ignore[untyped-decorator]

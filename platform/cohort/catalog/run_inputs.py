@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
-from grpo_core.config import builtin_suites as starter
+from grpo_core.config import builtin_suites
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")
 """What a run decides of a suite; all else is the version's."""
@@ -46,8 +46,9 @@ def input_rows(
 def suite_path(version: EvalSuiteVersion) -> str:
     """What the config calls the items' file: a starter suite by its name as long as this Cohort brings the same bytes,
     any other as the file that the worker lays into the run directory."""
-    if version.builtin in starter.names() and starter.definition(version.builtin)["sha256"] == version.sha256:
-        return starter.PREFIX + version.builtin
+    name = version.builtin
+    if name in builtin_suites.names() and builtin_suites.definition(name)["sha256"] == version.sha256:
+        return builtin_suites.PREFIX + name
     return f"inputs/{version.sha256}.jsonl"
 
 

@@ -19,7 +19,7 @@ from cohort.catalog.suites import CATEGORIES
 from cohort.evidence import compare, items
 from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
-from cohort.runs.transitions import standing_evaluations
+from cohort.runs.transitions import current_evaluations
 from grpo_core.config.evaluation import HELDOUT, SuiteConfig
 from grpo_core.config.run import RunConfig
 
@@ -160,7 +160,7 @@ def by_category(measured: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
 
 def newest_results(run: Run) -> QuerySet[EvalResult]:
     """One evaluation for each suite and phase: the newest that stands."""
-    newest = standing_evaluations(EvalResult.objects.filter(run=run)).order_by("suite", "phase", "-attempt_id", "-seq")
+    newest = current_evaluations(EvalResult.objects.filter(run=run)).order_by("suite", "phase", "-attempt_id", "-seq")
     return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
 
 

@@ -55,7 +55,7 @@ class Commitments:
 
     def __init__(self, lines: Iterable[Any]) -> None:
         self.lines: list[Line] = []
-        self._standing: dict[int, Line] = {}
+        self._current: dict[int, Line] = {}
         for number, value in enumerate(lines, start=1):
             try:
                 self._add(line_of(value))
@@ -66,7 +66,7 @@ class Commitments:
         if self.lines and (self.lines[-1].attempt, self.lines[-1].step) >= (line.attempt, line.step):
             raise SampleFault("is not after the line before it, by attempt and step")
         self.lines.append(line)
-        if not line.superseded and self._standing.setdefault(line.step, line) is not line:
+        if not line.superseded and self._current.setdefault(line.step, line) is not line:
             raise SampleFault(f"step {line.step} stands twice")
 
     def leaves(self) -> Iterator[bytes]:
@@ -81,15 +81,15 @@ class Commitments:
         """The run's root."""
         return root(self.leaves())
 
-    def standing(self, step: int) -> Line | None:
+    def current(self, step: int) -> Line | None:
         """The line of a step that no later attempt did again."""
-        return self._standing.get(step)
+        return self._current.get(step)
 
     def index(self, step: int, position: int) -> int:
-        """Index, in the run's tree, of a sample of a standing step. Raises SampleFault when there is none."""
+        """Index, in the run's tree, of a sample of a current step. Raises SampleFault when there is none."""
         before = 0
         for line in self.lines:
-            if line is self._standing.get(step) and 0 <= position < len(line.leaves):
+            if line is self._current.get(step) and 0 <= position < len(line.leaves):
                 return before + position
             before += len(line.leaves)
         raise SampleFault(f"there is no sample {position} of step {step} that stands")
@@ -129,14 +129,14 @@ def check_trace(line: Any, commitments: Commitments) -> Checked:
             pass
         case _:
             raise SampleFault("is not a group of samples")
-    standing = commitments.standing(step)
-    if standing is None:
+    committed = commitments.current(step)
+    if committed is None:
         return Checked(0, 0, len(samples))
     redacted = 0
     for at, sample in enumerate(samples):
         where = f"step {step}, group {group}, sample {at}"
         position = group * len(samples) + at
-        if not isinstance(sample, dict) or sample.get("index") != at or position not in range(len(standing.leaves)):
+        if not isinstance(sample, dict) or sample.get("index") != at or position not in range(len(committed.leaves)):
             raise SampleFault(f"{where}: is not there by the commitments")
         if sample.get("redacted") is True:
             if set(sample) != {"index", "redacted"}:
@@ -149,7 +149,7 @@ def check_trace(line: Any, commitments: Commitments) -> Checked:
             leaf = sample_leaf(str(sample.get("salt")), content)
         except SampleFault as fault:
             raise SampleFault(f"{where}: {fault}") from None
-        if leaf != standing.leaves[position]:
+        if leaf != committed.leaves[position]:
             raise SampleFault(f"{where}: is not what was committed to when it was sampled")
     return Checked(len(samples) - redacted, redacted, 0)
 

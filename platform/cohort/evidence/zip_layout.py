@@ -92,16 +92,16 @@ def local_head(name: str, *, crc: int, packed: int, size: int) -> bytes:
     return _LOCAL.pack(b"PK\x03\x04", _NEEDS, 0, *_KIND, crc, packed, size, len(name), 0) + name.encode("ascii")
 
 
-def central_entry(name: str, *, crc: int, packed: int, size: int, place: int) -> bytes:
-    """The entry's line in the directory; `place` is where its local head begins."""
+def central_entry(name: str, *, crc: int, packed: int, size: int, offset: int) -> bytes:
+    """The entry's line in the directory; `offset` is where its local head begins."""
     same = (crc, packed, size, len(name))
-    head = _CENTRAL.pack(b"PK\x01\x02", _MADE_BY, _UNIX, _NEEDS, 0, 0, *_KIND, *same, 0, 0, 0, 0, MODE, place)
+    head = _CENTRAL.pack(b"PK\x01\x02", _MADE_BY, _UNIX, _NEEDS, 0, 0, *_KIND, *same, 0, 0, 0, 0, MODE, offset)
     return head + name.encode("ascii")
 
 
-def end_record(*, count: int, length: int, place: int) -> bytes:
-    """The end of the zip: `count` entries in a directory of `length` bytes that begins at `place`."""
-    return _END.pack(b"PK\x05\x06", 0, 0, count, count, length, place, 0)
+def end_record(*, count: int, length: int, offset: int) -> bytes:
+    """The end of the zip: `count` entries in a directory of `length` bytes that begins at `offset`."""
+    return _END.pack(b"PK\x05\x06", 0, 0, count, count, length, offset, 0)
 
 
 def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
@@ -122,7 +122,7 @@ def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
             raise LayoutFault(f"{name.decode()!a} is there twice")
         names.add(name)
         entry_name = name.decode()
-        central = central_entry(entry_name, crc=crc, packed=packed, size=size, place=offset)
+        central = central_entry(entry_name, crc=crc, packed=packed, size=size, offset=offset)
         if directory[at : at + len(central)] != central:
             raise LayoutFault(f"the entry of {entry_name!a} is not as it was written, or something lies before it")
         head = local_head(entry_name, crc=crc, packed=packed, size=size)
@@ -147,7 +147,7 @@ def _directory(handle: IO[bytes]) -> tuple[bytes, int, int]:
     if end_at < 0 or not end.startswith(b"PK\x05\x06"):
         raise LayoutFault("the zip is damaged: it was cut short, or something follows its end")
     count, length, offset = _END.unpack(end)[4:7]
-    if end != end_record(count=count, length=length, place=offset) or offset + length != end_at:
+    if end != end_record(count=count, length=length, offset=offset) or offset + length != end_at:
         raise LayoutFault("its end is not as it was written")
     if count > MAX_ENTRIES or length > count * (_CENTRAL.size + MAX_NAME_LENGTH):
         raise LayoutFault(f"it has more than {MAX_ENTRIES:,} entries, or names longer than {MAX_NAME_LENGTH} bytes")

@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce, Least
 
 from cohort.ingest.copy import RowFault, Table
 from cohort.runs.models import Attempt, Checkpoint, Run, RunState, StepMetric
-from cohort.runs.transitions import run_move, standing
+from cohort.runs.transitions import current_rows, current_steps, run_move
 from grpo_core.records import types as records
 
 PHASE_STATES: dict[str, RunState] = {
@@ -69,7 +69,7 @@ def _resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) -
     earlier = Checkpoint.objects.filter(
         run=attempt.run_id, attempt__fence__lt=attempt.fence, final=False, step=record.step
     )
-    if not standing(earlier).exists():
+    if not current_rows(earlier).exists():
         raise RowFault(
             f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
             "resume from",
@@ -86,10 +86,10 @@ def _resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) -
     every = Checkpoint.objects.filter(run=attempt.run_id)
     every.filter(best=True).update(best=False)
     if record.best is not None:
-        again = standing(every.filter(step=record.best, final=False)).order_by("-attempt__fence").first()
+        again = current_rows(every.filter(step=record.best, final=False)).order_by("-attempt__fence").first()
         if again is not None:
             every.filter(pk=again.pk).update(best=True)
-    steps = standing(StepMetric.objects.filter(run=attempt.run_id)).order_by("step").values_list("metrics", flat=True)
+    steps = current_steps(attempt.run_id).values_list("metrics", flat=True)
     first, latest = steps.first(), steps.reverse().first()
     Run.objects.filter(pk=attempt.run_id).update(
         step=record.step, first_metrics=first or {}, latest_metrics=latest or {}

@@ -9,9 +9,9 @@ from typing import Any
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
-from cohort.runs.models import Run, StepMetric
+from cohort.runs.models import Run
 from cohort.runs.schedule import NodeCapacity
-from cohort.runs.transitions import standing
+from cohort.runs.transitions import current_steps
 from grpo_core.config.run import RunConfig
 from grpo_core.records.estimate import Estimate
 
@@ -74,7 +74,7 @@ def launch_estimate(run: Run) -> LaunchEstimate | None:
 
 def step_figures(run: Run) -> tuple[list[float], list[float]]:
     """(seconds of each current step, its peak memory in bytes where that was reported), in order."""
-    rows = standing(StepMetric.objects.filter(run=run)).order_by("step").values_list("seconds", "metrics")
+    rows = current_steps(run).values_list("seconds", "metrics")
     seconds, memory = [], []
     for spans, metrics in rows.iterator(chunk_size=2000):
         if (total := spans.get("total")) is not None:

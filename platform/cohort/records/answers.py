@@ -1,19 +1,12 @@
 """How a field of the record is filled: one function for each kind of source, and how numbers and text are written."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from cohort.evidence.canonical import CanonicalError, canonical
+from cohort.evidence.plain_text import MINUS, percent
 from cohort.records.schema_types import NOT_EVALUATED, NOT_MEASURED, NOT_STATED, Answer, Evidence
-
-MINUS = "\u2212"
-_UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
-)
-"""Characters that steer a terminal or cannot be seen; ranges, so that every Python takes the same ones."""
 
 
 def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Answer:
@@ -57,15 +50,6 @@ def of(part: float, whole: float) -> str:
     return f"{count(part)} of {count(whole)}" + (f" ({percent(part / whole)})" if whole else "")
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %".replace("-", MINUS)
-
-
-def points(difference: float) -> str:
-    """A difference of shares in percentage points, with its sign."""
-    return f"{100 * difference:+.1f}".replace("-", MINUS)
-
-
 def number(value: float) -> str:
     """As people write it: 0.04, 1e-6."""
     mantissa, e, exponent = f"{value:g}".partition("e")
@@ -76,11 +60,6 @@ def judged_by(verdict: str, non_inferiority: str | None, margin: float) -> str:
     """The margin (a share) behind a verdict, in points: `margin 5`. Empty where the verdict names it, and where nothing
     was judged by one: of a neutral score, or without a comparison."""
     return "" if non_inferiority is None or "margin" in verdict else f"margin {number(100 * margin)}"
-
-
-def printable(text: str) -> str:
-    """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
-    return _UNSEEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def short(digest: str) -> str:
@@ -117,9 +96,7 @@ def plain(value: Any) -> Any:
 
 def dig(facts: Mapping[str, Any] | None, *path: str) -> Any:
     """The value at `path`, or None where something on the way is missing."""
-    here: Any = facts
+    value: Any = facts
     for name in path:
-        if not isinstance(here, Mapping) or name not in here:
-            return None
-        here = here[name]
-    return here
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cohort.records.answers import MINUS, count, judged_by, number, percent, points
+from cohort.evidence.plain_text import MINUS, percent, points
+from cohort.records.answers import count, judged_by, number
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.schema import Document
 from cohort.records.schema_types import (

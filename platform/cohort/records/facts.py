@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Literal
 
-from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from cohort.base import artifacts
@@ -26,10 +25,10 @@ from cohort.records.sections.monitors import watched
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.statements.services import newest_statements
 from cohort.records.traces.tree import step_leaves
-from cohort.review.models import Group, Sample
-from cohort.review.services import review_figures
+from cohort.review.models import Sample
+from cohort.review.services import current_groups, review_figures
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
-from cohort.runs.transitions import standing
+from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.run import RunConfig
 from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
 from grpo_core.records.monitors import Flag
@@ -151,8 +150,8 @@ class Facts:
 def collect(run: Run, *, state: State) -> Facts:
     config = run.parsed_config
     attempts = list(run.attempts.order_by("-fence"))
-    steps = standing_steps(run)
-    groups = standing_groups(run)
+    steps = current_steps(run)
+    groups = current_groups(run)
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
     told_by = _of_what_stands(run, attempts)
     compared = comparisons(suites(run, config))
@@ -194,7 +193,7 @@ def collect(run: Run, *, state: State) -> Facts:
 def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
     """Of attempts, newest first: the first that resumed from a checkpoint, has a standing step, or had no earlier work
     to resume."""
-    stepped = set(standing_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
+    stepped = set(current_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
     for index, attempt in enumerate(attempts, start=1):
         before = (earlier.valid_through for earlier in attempts[index:])
         alone = all(through is not None and through < 0 for through in before)
@@ -211,22 +210,14 @@ def _last_words(run: Run, attempts: list[Attempt]) -> str:
     return "" if queued_since else str(newest.outcome["message"])
 
 
-def standing_steps(run: Run) -> QuerySet[StepMetric]:
-    return standing(StepMetric.objects.filter(run=run)).order_by("step")
-
-
-def standing_groups(run: Run) -> QuerySet[Group]:
-    return standing(Group.objects.filter(run=run)).order_by("step", "index")
-
-
 def _final(run: Run) -> Checkpoint | None:
     """The newest standing final weights."""
-    saved = standing(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
+    saved = current_rows(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
     return saved.order_by("-attempt__fence", "-seq").first()
 
 
 def _snapshots(run: Run, last: StepMetric | None) -> list[Checkpoint]:
-    before = standing(Checkpoint.objects.filter(run=run, final=False, step__lt=last.step if last else 0))
+    before = current_rows(Checkpoint.objects.filter(run=run, final=False, step__lt=last.step if last else 0))
     return list(before.order_by("step", "-attempt__fence").distinct("step"))
 
 

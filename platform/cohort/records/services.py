@@ -17,9 +17,9 @@ from cohort.base import artifacts
 from cohort.base.scratch import scratch_folder
 from cohort.base.storable import Refused
 from cohort.evidence.canonical import canonical
-from cohort.records.cards.again import NotToBeIssued, contents_again
-from cohort.records.cards.making import Issue, Issued, contents_of, issue_cards
+from cohort.records.cards.issue import Issue, Issued, issue_cards, read_contents
 from cohort.records.cards.pack import Pack
+from cohort.records.cards.reissue import NotToBeIssued, reissue_contents
 from cohort.records.facts import Facts, State, collect
 from cohort.records.models import Card, Record, Statement
 from cohort.records.schema import SCHEMA, Document
@@ -99,7 +99,7 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
         redactions_awaited(run.pk)  # those that begin after the facts' time need cards of their own
         issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())
         with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
-            contents = contents_of(facts, pack, version=version)
+            contents = read_contents(facts, pack, version=version)
             issued = issue_cards(pack, contents, issue)
         try:
             return _store(facts, dict(contents.document), contents.run_root, before, issue, issued, through)
@@ -131,7 +131,7 @@ def has_news(record: Record) -> bool:
 
 
 @dataclass(frozen=True)
-class Asked:
+class VersionRequest:
     """A requested further version."""
 
     by: User | None
@@ -170,7 +170,7 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
     seal_on_commit(run_id=run.pk)
 
 
-def version_pending(run: Run) -> Asked | None:
+def version_pending(run: Run) -> VersionRequest | None:
     """The further version that was requested and is not sealed yet."""
     before = newest(run)
     if before is None or run.state not in _STATES:
@@ -179,7 +179,7 @@ def version_pending(run: Run) -> Asked | None:
     sealed = RunEvent.objects.filter(run=run, kind="sealed").order_by("-pk").first()
     if request is None or (sealed is not None and sealed.pk > request.pk) or not has_news(before):
         return None
-    return Asked(User.objects.filter(pk=request.data["by"]).first(), request.message)
+    return VersionRequest(User.objects.filter(pk=request.data["by"]).first(), request.message)
 
 
 def record_reissue(*, record: Record, reason: str, actor: User | None = None) -> list[Card]:
@@ -197,7 +197,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
         last = record.card()
         issue = Issue("cards_reissued", audit.who(actor), record.run.project, last.issue + 1, reason.strip())
         with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
-            contents = contents_again(record, last, pack)
+            contents = reissue_contents(record, last, pack)
             issued = issue_cards(pack, contents, issue)
         try:
             with transaction.atomic():

@@ -13,7 +13,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.runs.models import Run
-from cohort.runs.transitions import standing
+from cohort.runs.transitions import current_rows
 from grpo_core.stats import wilson
 
 
@@ -28,7 +28,7 @@ def right(sample: Sample, success: str) -> bool | None:
 
 def current_groups(run: Run) -> QuerySet[Group]:
     """Groups in order: those that no later attempt took the place of."""
-    return standing(Group.objects.filter(run=run)).order_by("step", "index")
+    return current_rows(Group.objects.filter(run=run)).order_by("step", "index")
 
 
 MOST_CHARACTERS = 2000

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from cohort.runs.models import Attempt, Checkpoint, Run
-from cohort.runs.transitions import standing
+from cohort.runs.transitions import current_rows
 from grpo_core.protocol.messages import CheckpointOffer, OldCheckpoint
 
 
@@ -20,7 +20,7 @@ def resumable(*runs: Run) -> QuerySet[Checkpoint]:
     One that made room on its node stays resumable while the platform holds it.
     """
     held = Q(removed_at=None) | Q(stored_at__isnull=False)
-    return standing(Checkpoint.objects.filter(held, run__in=runs, final=False)).order_by("-step", "-attempt__fence")
+    return current_rows(Checkpoint.objects.filter(held, run__in=runs, final=False)).order_by("-step", "-attempt__fence")
 
 
 def offers(run: Run) -> list[CheckpointOffer]:
@@ -40,7 +40,7 @@ def offers(run: Run) -> list[CheckpointOffer]:
 
 def pinned(run: Run) -> list[int]:
     """Steps whose checkpoints stay on the node, in order."""
-    rows = standing(Checkpoint.objects.filter(run=run, pinned=True, final=False))
+    rows = current_rows(Checkpoint.objects.filter(run=run, pinned=True, final=False))
     return list(rows.order_by("step").values_list("step", flat=True).distinct())
 
 
@@ -56,7 +56,7 @@ def needless(attempt: Attempt) -> list[OldCheckpoint]:
     if there.filter(attempt=attempt).count() < keep:
         return []
     left = there.filter(attempt__node_id=attempt.node_id, attempt__fence__lt=attempt.fence, pinned=False)
-    best = standing(left.filter(best=True))
+    best = current_rows(left.filter(best=True))
     rows = left.exclude(pk__in=best.values("pk")).order_by("step").values_list("attempt__fence", "path")
     return [OldCheckpoint(fence=fence, path=path) for fence, path in rows]
 

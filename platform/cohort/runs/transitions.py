@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from cohort.audit import services as audit
 from cohort.base.storable import Refused
-from cohort.runs.models import Run, RunEvent, RunState
+from cohort.runs.models import Run, RunEvent, RunState, StepMetric
 from cohort.runs.models.run import Desired
 
 # Which rows of a run stand and which a later attempt superseded: the one rule that every reader of steps, groups,
@@ -27,9 +27,14 @@ Row = TypeVar("Row", bound=Model)
 _ALL = Q(attempt__valid_through=None)
 
 
-def standing(rows: QuerySet[Row]) -> QuerySet[Row]:
+def current_rows(rows: QuerySet[Row]) -> QuerySet[Row]:
     """Of rows with `attempt` and `step` (steps, groups, checkpoints): those that no later attempt took the place of."""
     return rows.filter(_ALL | Q(step__lte=F("attempt__valid_through")))
+
+
+def current_steps(run: Run | int) -> QuerySet[StepMetric]:
+    """In order."""
+    return current_rows(StepMetric.objects.filter(run=run)).order_by("step")
 
 
 def superseded(rows: QuerySet[Row]) -> QuerySet[Row]:
@@ -37,7 +42,7 @@ def superseded(rows: QuerySet[Row]) -> QuerySet[Row]:
     return rows.filter(step__gt=F("attempt__valid_through"))
 
 
-def standing_evaluations(rows: QuerySet[Row]) -> QuerySet[Row]:
+def current_evaluations(rows: QuerySet[Row]) -> QuerySet[Row]:
     """Of rows with `attempt` and `phase`: what was measured before training stands unless a later attempt began at the
     beginning, what was measured after it unless a later attempt continued at all."""
     return rows.filter(_ALL | Q(phase="before", attempt__valid_through__gte=0))

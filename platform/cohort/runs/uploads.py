@@ -20,7 +20,7 @@ from cohort.base.storable import Refused
 from cohort.nodes import leases
 from cohort.runs.attempts import attempt_lock
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run
-from cohort.runs.transitions import run_event, standing
+from cohort.runs.transitions import current_rows, run_event
 from grpo_core.protocol.messages import UploadReply
 
 KEEP = 2
@@ -208,8 +208,8 @@ def _whole(attempt: Attempt, sha256: str) -> list[int]:
 def _trim(run: Run) -> None:
     """Let go of the stored checkpoints that newer ones made superfluous, and of the files that only those had."""
     stored = Checkpoint.objects.filter(run=run, stored_at__isnull=False)
-    newest = list(standing(stored).order_by("-step", "-attempt__fence").values_list("pk", "step")[:KEEP])
-    kept = Q(pk__in=[pk for pk, _ in newest]) | Q(pinned=True) | Q(pk__in=standing(stored.filter(best=True)))
+    newest = list(current_rows(stored).order_by("-step", "-attempt__fence").values_list("pk", "step")[:KEEP])
+    kept = Q(pk__in=[pk for pk, _ in newest]) | Q(pinned=True) | Q(pk__in=current_rows(stored.filter(best=True)))
     stored.exclude(kept).update(stored_at=None)
     # One that is on its way may have found some of its files here already, and counts on them.
     coming = Q(stored_at=None, removed_at=None, final=False, step__gt=max((step for _, step in newest), default=-1))

@@ -1,4 +1,4 @@
-"""The four cards of a sealed record: what each holds, that others can check it, downloads, and issuing them again."""
+"""The four cards of a sealed record: what each holds, that others can check it, downloads, and issuing them reissue."""
 
 import base64
 import hashlib
@@ -20,9 +20,9 @@ from cohort.evidence import pyz
 from cohort.evidence.keys import parse_vkey
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import verify_card
-from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify.check import References
 from cohort.records import services
-from cohort.records.cards import again, attest, making
+from cohort.records.cards import attest, issue, reissue
 from cohort.records.models import Record
 from cohort.records.services import NotToBeIssued, record_reissue, record_seal
 from grpo_core.records import types as records
@@ -124,7 +124,7 @@ def test_a_run_without_weights_has_no_statement_of_them(world: World) -> None:
         assert "weights.dsse.json" not in files
         assert not any(name.startswith("evals/") for name in files)
         assert files["commitments.jsonl"] == b""
-    assert record.run_root == making.run_root_of([])
+    assert record.run_root == issue.run_root_of([])
 
 
 # ---------------------------------------------------------------------- that they can be checked
@@ -156,7 +156,7 @@ def test_attestations_verify_with_another_library(sealed: Record) -> None:
 )
 def test_verify_takes_the_card_and_none_that_was_changed(sealed: Record, tmp_path: Path, audience: str) -> None:
     path = saved(sealed.card(audience), tmp_path)
-    report = verify_card(path, Beside(key=parse_vkey(audit.public_keys()[0][-1])))
+    report = verify_card(path, References(key=parse_vkey(audit.public_keys()[0][-1])))
     assert (report.exit_status, report.seal) == (0, sealed.seal), faults(report)
     (statistics,) = [check.detail for check in report.checks if check.name == "statistics"]
     assert statistics.startswith("heldout: 30.0 % before, 80.0 % after of 100 problems, +50.0 points")
@@ -168,8 +168,8 @@ def test_a_second_card_proves_that_the_log_only_grew(sealed: Record, world: Worl
     second = sealed_run.sealed(world.launch(name="another"))
     older, newer = (saved(record.card("public"), tmp_path) for record in (sealed, second))
     with older.open("rb") as first, newer.open("rb") as other:
-        assert verify_card(newer, Beside(older=first)).exit_status == 0
-        assert list(faults(verify_card(older, Beside(older=other)))) == ["older card"]
+        assert verify_card(newer, References(older=first)).exit_status == 0
+        assert list(faults(verify_card(older, References(older=other)))) == ["older card"]
 
 
 # ---------------------------------------------------------------------- downloads (who may: tests/cases/access/)
@@ -254,4 +254,4 @@ def test_a_stored_card_that_was_changed_is_not_issued_again(sealed: Record) -> N
 def test_parts_of_traces_are_read_in_their_order() -> None:
     blocks = ("000001-000100", "000001-000100-2", "000001-000100-10", "000101-000200", "1000001-1000100")
     names = [f"traces/steps-{block}.jsonl" for block in blocks]
-    assert sorted(sorted(names), key=again._place) == names != sorted(names)
+    assert sorted(sorted(names), key=reissue._place) == names != sorted(names)

@@ -16,7 +16,7 @@ from cohort.evidence.record import AUDIENCES, record_root, redact, seal_of
 from cohort.evidence.schema_check import faults
 from cohort.records.build import build_record
 from cohort.records.cards import data_files, markdown, readme
-from cohort.records.cards.making import Contents, contents_of
+from cohort.records.cards.issue import Contents, read_contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reading import Reading
 from cohort.records.facts import TracesInCard, collect
@@ -59,7 +59,7 @@ def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, byt
     related = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "cloned_from")
     run = Run.objects.select_related(*related).get(pk=run.pk)
     with Pack(folder / "pack") as pack:
-        contents = contents_of(collect(run, state=_STATES[run.state]), pack, **bounds)
+        contents = read_contents(collect(run, state=_STATES[run.state]), pack, **bounds)
         zipped = b"".join(pack.zip([*contents.sealed, *contents.traces]))
     with zipfile.ZipFile(BytesIO(zipped)) as archive:
         return contents, {name: archive.read(name) for name in archive.namelist()}

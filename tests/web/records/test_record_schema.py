@@ -9,7 +9,7 @@ import pytest
 from cohort.base.paths import ROOT
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.schema_check import faults, refuse_unknown
-from cohort.records.cards.asked import EU_FORM, NIST_RMF
+from cohort.records.cards.topics import EU_FORM, NIST_RMF
 from cohort.records.fields import FIELDS, labels
 from cohort.records.schema import Document, json_schema
 from cohort.records.sections.budget import rated_watts

@@ -19,10 +19,10 @@ from cohort.background.reconcile import seals_republish
 from cohort.background.tasks import seal
 from cohort.base import artifacts
 from cohort.evidence.verify import verify_card
-from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify.check import References
 from cohort.records import services
-from cohort.records.cards import data_files, making, pack
-from cohort.records.cards.making import KeysChanged, contents_of
+from cohort.records.cards import data_files, issue, pack
+from cohort.records.cards.issue import KeysChanged, read_contents
 from cohort.records.facts import collect
 from cohort.records.models import Card, Record
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_request
@@ -137,9 +137,9 @@ def test_a_live_run_is_not_sealed(world: World) -> None:
 
 
 STEPS: list[tuple[Any, str]] = [
-    *((services, name) for name in ("collect", "contents_of", "issue_cards", "_store", "_card_rows", "run_sealed")),
-    *((making.markdown, "card_markdown"), (making.attest, "statement"), (making.audit, "prove"), (making, "_logged")),
-    (making.artifacts, "put"),
+    *((services, name) for name in ("collect", "read_contents", "issue_cards", "_store", "_card_rows", "run_sealed")),
+    *((issue.markdown, "card_markdown"), (issue.attest, "statement"), (issue.audit, "prove"), (issue, "_logged")),
+    (issue.artifacts, "put"),
 ]
 
 
@@ -251,10 +251,10 @@ def test_what_was_read_of_a_run_that_went_on_is_not_kept(
             attempted(other, reported, end="failed", code="out_of_memory", message="again")
         else:
             sealed_run.claim(other)
-        return contents_of(*given, **more)
+        return read_contents(*given, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(services, "contents_of", meanwhile)
+        patched.setattr(services, "read_contents", meanwhile)
         with pytest.raises(NotEnded):
             record_seal(run=run)
     assert not Record.objects.exists()
@@ -347,7 +347,7 @@ def test_what_was_stated_after_the_seal_stands_in_the_next_version(
     body = logged("record_sealed")[-1]
     assert (body["actor"], body["reason"], body["data"]["version"]) == ("user:rita", "the plan was stated", 2)
     with saved(sealed.card(), tmp_path).open("rb") as older:
-        report = verify_card(saved(second.card(), tmp_path), Beside(older=older, older_name="first"))
+        report = verify_card(saved(second.card(), tmp_path), References(older=older, older_name="first"))
     assert report.accepted
     assert any(check.name == "older card" for check in report.checks)
 
@@ -356,12 +356,12 @@ def test_a_statement_made_while_the_record_is_read_is_news_afterwards(
     finished: Run, rita: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def and_state(*given: Any, **named: Any) -> Any:
-        contents = contents_of(*given, **named)
+        contents = read_contents(*given, **named)
         state(finished, rita)
         return contents
 
     with monkeypatch.context() as patched:
-        patched.setattr(services, "contents_of", and_state)
+        patched.setattr(services, "read_contents", and_state)
         first = record_seal(run=finished)
     assert entry(first, "handling.monitoring").text == "not stated"
     assert services.has_news(first)
@@ -385,7 +385,7 @@ def test_a_version_is_asked_for_and_made_by_the_task_even_if_a_message_is_lost(
     monkeypatch.setattr(reconcile, "UNSEALED", timedelta(seconds=-1))
     assert seals_republish() == []  # nobody asked
     version_request(**asked)
-    assert services.version_pending(finished) == services.Asked(rita, "the plan was stated")
+    assert services.version_pending(finished) == services.VersionRequest(rita, "the plan was stated")
     with monkeypatch.context() as patched:
         patched.setattr(reconcile, "UNSEALED", timedelta(seconds=60))
         assert seals_republish() == []  # the message is on its way

@@ -18,7 +18,7 @@ from cohort.evidence.merkle import EMPTY_ROOT, root
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.samples import Commitments, SampleFault, sample_leaf, sample_proof
 from cohort.evidence.verify import main
-from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify.check import References
 from grpo_core.records import commitments as trainer
 from grpo_core.records import types as records
 from tests.factories import small_cards
@@ -123,10 +123,10 @@ def test_a_replaced_key_is_followed_from_the_one_given(log: Log) -> None:
     log.rotate("third")
     made = card(log)
     first, second, third = (one.public_key for one in log.keys)
-    assert "2 statements" in line(check(made, Beside(key=first)), "key")
+    assert "2 statements" in line(check(made, References(key=first)), "key")
     assert "replaced 2 times" in line(check(made), "key")
-    assert check(made, Beside(key=second)).accepted
-    assert check(made, Beside(key=third)).accepted
+    assert check(made, References(key=second)).accepted
+    assert check(made, References(key=third)).accepted
     # the statement that leads to the third key is missing, or is one that the first key made
     chain = json.loads(made["keys.json"])
     for rotations in (chain["rotations"][:1], chain["rotations"][:1] * 2, []):
@@ -138,7 +138,7 @@ def test_a_card_signed_by_a_key_before_the_one_given(log: Log) -> None:
     made = card(log)
     log.rotate("second")
     chain = {"origin": log.origin, "keys": [one.vkey for one in log.keys], "rotations": log.rotations}
-    second = Beside(key=log.keys[1].public_key)
+    second = References(key=log.keys[1].public_key)
     report = check({**made, "keys.json": canonical(chain)}, second)
     assert report.exit_status == 1
     assert "which is not known here" in faults(report)["attestation"]
@@ -155,7 +155,7 @@ def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Lo
     inside = small_cards._inside(log, sealed, "internal")
     chain = {"origin": log.origin, "keys": [stolen.vkey, newest.vkey], "rotations": log.rotations}
     made = small_cards.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
-    for beside in (Beside(), Beside(key=stolen.public_key), Beside(key=newest.public_key)):
+    for beside in (References(), References(key=stolen.public_key), References(key=newest.public_key)):
         problems = faults(check(made, beside))
         assert "which is not known here" in problems["attestation"]
         assert f"is not signed by {newest.vkey}" in problems["checkpoint"]
@@ -209,7 +209,7 @@ def test_the_runs_root_is_over_all_attempts_in_order() -> None:
     assert tree.count == 16
     assert tree.root() == root(leaf for line in tree.lines for leaf in line.leaves)
     assert Commitments([]).root() == EMPTY_ROOT
-    assert tree.standing(2) is tree.lines[2]  # the second attempt's
+    assert tree.current(2) is tree.lines[2]  # the second attempt's
     assert tree.index(2, 0) == 8
     for step, position in ((2, 4), (4, 0)):
         with pytest.raises(SampleFault):
@@ -245,7 +245,7 @@ def test_one_sample_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[st
     made = card(Log())
     for number in range(12):
         step, index, at = number // 4 + 1, number // 2 % 2, number % 2
-        assert check(made, Beside(sample=proof(step, index, at))).accepted
+        assert check(made, References(sample=proof(step, index, at))).accepted
 
 
 def test_a_sample_that_is_changed_or_of_another_run() -> None:
@@ -265,4 +265,4 @@ def test_a_sample_that_is_changed_or_of_another_run() -> None:
         {"more": 1},
     )
     for one in (*({**good, **change} for change in changes), {}, [], "x"):
-        assert list(faults(check(made, Beside(sample=one)))) == ["sample"], one
+        assert list(faults(check(made, References(sample=one)))) == ["sample"], one

@@ -11,7 +11,7 @@ from cohort.evidence.canonical import canonical
 from cohort.evidence.merkle import EMPTY_ROOT
 from cohort.evidence.note import sign_note
 from cohort.evidence.verify import main
-from cohort.evidence.verify.check import Beside
+from cohort.evidence.verify.check import References
 from cohort.evidence.verify.report import Report
 from tests.factories import small_cards
 from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, key, packed
@@ -19,7 +19,7 @@ from tests.tables import cases
 
 
 def against(newer: dict[str, bytes], older: dict[str, bytes]) -> Report:
-    return check(newer, Beside(older=io.BytesIO(packed(older)), older_name="older.zip"))
+    return check(newer, References(older=io.BytesIO(packed(older)), older_name="older.zip"))
 
 
 def judged(newer: dict[str, bytes], older: dict[str, bytes]) -> tuple[int, str]:
@@ -104,7 +104,7 @@ def test_two_audiences_another_platform_and_the_other_way_round() -> None:
     assert (status, "'other.example/log'" in words) == (1, True)
     log.rotate("second")
     newer = card(log, sealed({"run": 8}))
-    assert check(newer, Beside(key=key("second").public_key, older=io.BytesIO(packed(both["public"])))).accepted
+    assert check(newer, References(key=key("second").public_key, older=io.BytesIO(packed(both["public"])))).accepted
     status, words = judged(both["public"], newer)
     assert (status, "give the two the other way" in words) == (2, True)
 
@@ -179,7 +179,7 @@ def test_a_spoilt_signature_of_the_key_before() -> None:
     two = sign_note(text_of(newer), log.keys[::-1])
     assert check(proof_with(newer, checkpoint_note=two)).accepted
     forged = two.replace(two.rstrip("\n").split("\n")[-1], earlier)
-    for beside in (Beside(), Beside(key=log.keys[1].public_key)):
+    for beside in (References(), References(key=log.keys[1].public_key)):
         problems = faults(check(proof_with(newer, checkpoint_note=forged), beside))
         assert "does not fit its text" in problems["checkpoint"]  # of the key before, whoever is trusted
 

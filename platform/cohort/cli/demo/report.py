@@ -12,7 +12,7 @@ from cohort.lab.models import VerifierProbe
 from cohort.records.models import Record
 from cohort.runs.models import Run, RunState
 from cohort.runs.models.evals import EvalResult
-from cohort.runs.transitions import standing_evaluations
+from cohort.runs.transitions import current_evaluations
 from grpo_core.probe.report import ProbeReport
 from grpo_core.stats import wilson
 
@@ -20,7 +20,7 @@ from grpo_core.stats import wilson
 def accuracy(run: Run) -> list[str]:
     """One line per current evaluation, with its 95 % Wilson interval."""
     lines = []
-    for result in standing_evaluations(EvalResult.objects.filter(run=run)).order_by("at", "seq"):
+    for result in current_evaluations(EvalResult.objects.filter(run=run)).order_by("at", "seq"):
         interval = wilson(result.correct, result.problems)
         lines.append(
             f"{result.phase + ' training':<16} {result.correct / result.problems:.1%} right "

@@ -21,7 +21,7 @@ class CannotRead(GrpoError):
 
 
 @dataclass(frozen=True)
-class Beside:
+class References:
     """What a card is checked against; each may be missing."""
 
     key: PublicKey | None = None
@@ -32,16 +32,16 @@ class Beside:
     """A sample shown alone, with its proof."""
 
 
-def verify_card(path: Path, references: Beside | None = None) -> Report:
+def verify_card(path: Path, references: References | None = None) -> Report:
     """Check the card at `path`. Raises CannotRead when there is none; every other fault is in the report."""
     try:
         with path.open("rb") as handle:
-            return check_card(handle, str(path), references or Beside())
+            return check_card(handle, str(path), references or References())
     except OSError as error:
         raise CannotRead(f"cannot read {path}: {error.strerror}") from None
 
 
-def check_card(handle: IO[bytes], name: str, references: Beside) -> Report:
+def check_card(handle: IO[bytes], name: str, references: References) -> Report:
     """Check the card in `handle`, a seekable file. Raises CannotRead when it is no zip."""
     for file, label in ((handle, name), (references.older, references.older_name)):
         if file is not None:
@@ -53,7 +53,7 @@ def check_card(handle: IO[bytes], name: str, references: Beside) -> Report:
     return report
 
 
-def _check(report: Report, card: OpenCard, references: Beside) -> None:
+def _check(report: Report, card: OpenCard, references: References) -> None:
     for step in steps(card, references):
         good = report.run(step.name, step.check, step.not_proven)
         report.document = card.document or None
@@ -70,7 +70,7 @@ class Step:
     """Without it no later check means anything."""
 
 
-def steps(card: OpenCard, references: Beside) -> list[Step]:
+def steps(card: OpenCard, references: References) -> list[Step]:
     """Every check, in order: what it looks at, and what it does not prove."""
     checks = [
         Step(

@@ -10,7 +10,7 @@ from typing import Any
 
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import one_line, printable
-from cohort.evidence.verify.check import Beside, CannotRead, verify_card
+from cohort.evidence.verify.check import CannotRead, References, verify_card
 from cohort.evidence.verify.report import Check, Report, about
 
 _MARKS = {"ok": "ok", "failed": "FAILED", "cannot": "CANNOT", "withheld": "-"}
@@ -64,10 +64,10 @@ def _checked(arguments: argparse.Namespace) -> Report:
     key = given_key(arguments.key) if arguments.key is not None else None
     sample = _sample(arguments.trace) if arguments.trace is not None else None
     if arguments.against is None:
-        return verify_card(arguments.card, Beside(key=key, sample=sample))
+        return verify_card(arguments.card, References(key=key, sample=sample))
     try:
         with arguments.against.open("rb") as older:
-            return verify_card(arguments.card, Beside(key, older, str(arguments.against), sample))
+            return verify_card(arguments.card, References(key, older, str(arguments.against), sample))
     except OSError as error:
         raise CannotRead(f"cannot read {arguments.against}: {error.strerror}") from None
 

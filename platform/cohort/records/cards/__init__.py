@@ -2,5 +2,5 @@
 
 `data_files` and `traces` write what is sealed and what can be redacted; `markdown`, `html`, `pdf`, `bom`, `sheets`,
 `weights` and `readme` say what is in a record in the forms that others read, and nothing beyond it; `attest` signs;
-`pack` and `making` put the zips together. Sealing itself is `cohort.records.services`.
+`pack` and `issue` put the zips together. Sealing itself is `cohort.records.services`.
 """

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cohort.records.answers import printable
+from cohort.evidence.plain_text import printable
 from cohort.records.cards.reading import Reading
 
 FILE = "bom.cdx.json"

@@ -13,15 +13,16 @@ from typing import Any
 from cohort.evaluations.selectors import newest_results
 from cohort.evidence.canonical import canonical
 from cohort.evidence.zip_layout import MAX_ITEMS
-from cohort.records.cards.asked import EU_FORM, NIST_RMF, Asked
 from cohort.records.cards.markdown import escape
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.cards.reading import Reading, Series
-from cohort.records.facts import Facts, eval_items, standing_steps
+from cohort.records.cards.topics import EU_FORM, NIST_RMF, Topic
+from cohort.records.facts import Facts, eval_items
 from cohort.records.fields import field_facts
 from cohort.records.schema_types import Audience
 from cohort.records.traces.tree import StepLeaves
 from cohort.runs.models import EvalItem, ImportedResult, RunEvent
+from cohort.runs.transitions import current_steps
 
 # sheets/*.md: topics of external documentation forms and the record fields that cover them. Rows show the field's text
 # or "not stated" and do not judge whether it is enough.
@@ -56,7 +57,7 @@ def nist_sheet(reading: Reading) -> bytes:
     )
 
 
-def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Asked]) -> bytes:
+def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Topic]) -> bytes:
     answered = sum(any(reading.text(path) for path in topic.fields) for topic in rows)
     lines = [
         f"# {title}",
@@ -66,7 +67,7 @@ def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Asked]) -> byt
         f"Record of {escape(reading.head['title'])}, run {reading.head['run']}; seal `{reading.seal}`. "
         f"This copy is for: {reading.audience}. {answered} of {len(rows)} topics find something here.",
         "",
-        "| Asked (part: topic) | Found here |",
+        "| Topic (part: topic) | Found here |",
         "| --- | --- |",
         *(f"| {escape(topic.item)} | {_cell(reading, topic)} |" for topic in rows),
         "",
@@ -74,7 +75,7 @@ def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Asked]) -> byt
     return "\n".join(lines).encode()
 
 
-def _cell(reading: Reading, topic: Asked) -> str:
+def _cell(reading: Reading, topic: Topic) -> str:
     if not topic.fields:
         return "not stated (the record of a training run has no such field)"
     return "<br>".join(_answer(reading, path) for path in topic.fields)
@@ -228,7 +229,7 @@ def _event_lines(facts: Facts) -> Chunks:
 
 
 def _metric_lines(facts: Facts, collected: Collected) -> Chunks:
-    rows = standing_steps(facts.run).values_list("step", "at", "metrics", "seconds")
+    rows = current_steps(facts.run).values_list("step", "at", "metrics", "seconds")
     for step, at, metrics, seconds in rows.iterator(chunk_size=500):
         collected.step(step, metrics)
         yield line({"step": step, "at": at.isoformat(), "metrics": metrics, "seconds": seconds})

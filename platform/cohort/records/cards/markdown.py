@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from cohort.records.answers import percent, printable
+from cohort.evidence.plain_text import percent, printable
 from cohort.records.cards.reading import Reading
 from cohort.records.document_view import Block
 from cohort.records.schema_types import AUDIENCE_WORDS

@@ -82,13 +82,13 @@ class Pack:
         directory, offset = [], 0
         for entry in entries:
             head = local_head(entry.name, crc=entry.crc, packed=entry.packed, size=entry.size)
-            fields = {"crc": entry.crc, "packed": entry.packed, "size": entry.size, "place": offset}
+            fields = {"crc": entry.crc, "packed": entry.packed, "size": entry.size, "offset": offset}
             directory.append(central_entry(entry.name, **fields))
             yield head
             yield from self._content(entry)
             offset += len(head) + entry.packed
         lines = b"".join(directory)
-        yield lines + end_record(count=len(entries), length=len(lines), place=offset)
+        yield lines + end_record(count=len(entries), length=len(lines), offset=offset)
 
     def _content(self, entry: Packed) -> Iterator[bytes]:
         at, end = entry.offset, entry.offset + entry.packed

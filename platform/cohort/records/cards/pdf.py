@@ -8,7 +8,7 @@ from typing import Any
 
 import typst
 
-from cohort.records.answers import printable
+from cohort.evidence.plain_text import printable
 from cohort.records.cards import svg
 from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import Chart, charts

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from cohort.records.answers import printable
+from cohort.evidence.plain_text import printable
 from cohort.records.cards.reading import Reading
 from cohort.records.schema_types import AUDIENCE_WORDS
 

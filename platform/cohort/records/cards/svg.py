@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from cohort.records.answers import MINUS, printable
+from cohort.evidence.plain_text import MINUS, printable
 from cohort.records.cards.reading import Reading, Series
 
 WIDTH, LEFT, RIGHT = 640, 52, 70

@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Any
 
 from cohort.records.cards.data_files import Chunks, line
-from cohort.records.facts import TracesInCard, standing_groups
+from cohort.records.facts import TracesInCard
 from cohort.review.models import Sample
+from cohort.review.services import current_groups
 from cohort.runs.models import Run
 
 STEPS_A_FILE = 100
@@ -69,7 +70,7 @@ class Traces:
 
 def trace_lines(run: Run) -> Iterator[Line]:
     """Every kept standing group, by step and index, as it is now."""
-    rows = standing_groups(run).values_list(*_GROUP).iterator(chunk_size=_GROUPS_AT_ONCE)
+    rows = current_groups(run).values_list(*_GROUP).iterator(chunk_size=_GROUPS_AT_ONCE)
     while groups := list(islice(rows, _GROUPS_AT_ONCE)):
         by_group: dict[int, list[dict[str, Any]]] = {group[0]: [] for group in groups}
         samples = Sample.objects.filter(group__in=list(by_group)).order_by("group_id", "index").values_list(*_SAMPLE)

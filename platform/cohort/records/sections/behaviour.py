@@ -2,19 +2,8 @@
 
 from typing import Any
 
-from cohort.records.answers import (
-    count,
-    declared,
-    dig,
-    measured,
-    moment,
-    not_applicable,
-    not_evaluated,
-    number,
-    of,
-    percent,
-    points,
-)
+from cohort.evidence.plain_text import percent, points
+from cohort.records.answers import count, declared, dig, measured, moment, not_applicable, not_evaluated, number, of
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Category, Comparison

@@ -4,14 +4,14 @@ import re
 from typing import Any
 
 from cohort.base.formatting import seconds_in_words, signed_percent
-from cohort.evidence.plain_text import counted
+from cohort.evidence.plain_text import counted, percent
 from cohort.lab.estimates import estimate_of
 from cohort.lab.models import LaunchEstimate
-from cohort.records.answers import count, dig, measured, moment, not_measured, not_stated, number, percent, scaled, span
+from cohort.records.answers import count, dig, measured, moment, not_measured, not_stated, number, scaled, span
 from cohort.records.facts import Facts
 from cohort.records.fields import Budget
 from cohort.records.schema_types import Answer
-from cohort.records.sections import history as sections_history
+from cohort.records.sections import history
 from cohort.records.sections.from_statements import ASKED, given, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 from grpo_core.records.estimate import MEMORY, SECONDS, Estimate, compared
@@ -84,7 +84,7 @@ def budget(facts: Facts) -> Budget:
         step_time=step_time(facts),
         peak_memory=peak_memory(facts),
         tokens=missing if facts.tokens is None else _tokens(facts, facts.tokens),
-        superseded=sections_history.superseded(facts),
+        superseded=history.superseded(facts),
         compute=compute,
         energy=_energy(facts),
         base_share=_base_share(facts, compute),
@@ -109,7 +109,7 @@ def _time(facts: Facts) -> Answer:
     note = "From each claim of a node to its release: what was superseded or broken off is in it."
     by = facts.told_by
     which = "the newest" if by is None or by.fence == facts.run.fence else f"attempt {by.fence}"
-    return measured(value, f"{sections_history.held(facts)}; {which} on {device}", note=note)
+    return measured(value, f"{history.held(facts)}; {which} on {device}", note=note)
 
 
 def _tokens(facts: Facts, tokens: float) -> Answer:

@@ -17,7 +17,7 @@ from cohort.records.models import Record
 from cohort.records.schema_types import Comparison
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalResult, Run, RunEvent, RunState, StepMetric
-from cohort.runs.transitions import standing_evaluations, superseded
+from cohort.runs.transitions import current_evaluations, superseded
 
 # Origin of a run's base model, as far as this platform knows: its weights, a cold start, earlier runs that wrote it.
 # Writes nothing.
@@ -199,7 +199,7 @@ def history(run: Run) -> History:
         tries=_tries(run, attempts),
         superseded_groups=groups.count(),
         superseded_samples=Sample.objects.filter(group__in=groups.values("pk")).count(),
-        superseded_evaluations=evaluations.count() - standing_evaluations(evaluations).count(),
+        superseded_evaluations=evaluations.count() - current_evaluations(evaluations).count(),
         steered=_steered(run),
         earlier=_earlier(run),
     )

@@ -6,7 +6,7 @@ from cohort.evidence.plain_text import counted
 from cohort.records.answers import count, measured, not_measured, plain, short, stated
 from cohort.records.facts import Facts
 from cohort.records.schema_types import Answer
-from cohort.records.sections import method_text as method_words
+from cohort.records.sections import method_text
 from cohort.records.sections.from_statements import given, statement_answer
 from cohort.records.statements.questions import STAGE_WORDS
 
@@ -92,7 +92,7 @@ def _known_before(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _this_run(facts: Facts) -> dict[str, Any]:
-    name, _ = method_words.training_method(facts.config.algorithm)
+    name, _ = method_text.training_method(facts.config.algorithm)
     what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
     return {"kind": "grpo", "what": what, "known_by": "measured"}
 

@@ -4,7 +4,7 @@ from cohort.records.answers import count, declared, number, short
 from cohort.records.facts import Facts
 from cohort.records.fields import Method
 from cohort.records.schema_types import Answer
-from cohort.records.sections import method_text as method_words
+from cohort.records.sections import method_text
 from cohort.records.sections.from_statements import stated_or_asked
 from grpo_core.advantages.settings import AdvantageSettings
 from grpo_core.config.preset_differences import diff
@@ -29,24 +29,24 @@ def method(facts: Facts) -> Method:
     bounds = {"loss", "clip_low", "clip_high", "clip_delta", *algorithm.loss_spec.settings}
     estimator = {*AdvantageSettings.model_fields} - {"critic"}
     critic = {"critic"} if algorithm.estimator.critic else set()
-    controls = method_words.sampling_controls(algorithm)
-    trained = method_words.adapters(config)
+    controls = method_text.sampling_controls(algorithm)
+    trained = method_text.adapters(config)
     return Method(
         loss=declared(
             {"loss": algorithm.loss, **algorithm.model_dump(mode="json", include=_LOSS_FIELDS | critic)},
-            method_words.loss(algorithm),
+            method_text.loss(algorithm),
         ),
         normalization=declared(
             algorithm.model_dump(mode="json", include=estimator | critic),
-            method_words.normalization(algorithm),
+            method_text.normalization(algorithm),
         ),
         clipping=declared(
             algorithm.model_dump(mode="json", include=bounds),
-            method_words.clipping(algorithm),
-            note=method_words.clipping_note(algorithm),
+            method_text.clipping(algorithm),
+            note=method_text.clipping_note(algorithm),
         ),
         kl=declared(
-            algorithm.kl.model_dump() | {"reference": algorithm.reference.model_dump()}, method_words.kl(config)
+            algorithm.kl.model_dump() | {"reference": algorithm.reference.model_dump()}, method_text.kl(config)
         ),
         group_size=declared(sampling.group_size, f"{sampling.group_size} completions a problem"),
         sampling=declared(

@@ -7,8 +7,8 @@ from django.db.models.functions import MD5
 
 from cohort.records.schema_types import Comparison
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Run, StepMetric
-from cohort.runs.transitions import standing
+from cohort.runs.models import Run
+from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, Name, monitor
 
@@ -26,7 +26,7 @@ FLAG_WORDS: dict[Name, str] = {
 
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:
     """Every monitor's flag over the standing work of the run."""
-    rows = standing(StepMetric.objects.filter(run=run)).order_by("step").values_list("step", "metrics")
+    rows = current_steps(run).values_list("step", "metrics")
     return monitor(list(rows.iterator(chunk_size=5000)), _kept(run), _held_out(compared))
 
 
@@ -37,7 +37,7 @@ def _held_out(compared: Sequence[Comparison]) -> HeldOut | None:
 
 def _kept(run: Run) -> Iterator[KeptGroup]:
     """Completions by their digest: the texts stay in the database."""
-    groups = standing(Group.objects.filter(run=run))
+    groups = current_rows(Group.objects.filter(run=run))
     rows = Sample.objects.filter(group__in=groups.values("pk"), redacted_at=None).order_by(
         "group__step", "group_id", "index"
     )

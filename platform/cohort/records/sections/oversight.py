@@ -2,17 +2,8 @@
 
 from typing import get_args
 
-from cohort.records.answers import (
-    MINUS,
-    count,
-    measured,
-    moment,
-    not_applicable,
-    not_evaluated,
-    not_stated,
-    percent,
-    stated,
-)
+from cohort.evidence.plain_text import MINUS, percent
+from cohort.records.answers import count, measured, moment, not_applicable, not_evaluated, not_stated, stated
 from cohort.records.facts import Facts
 from cohort.records.fields import Handling, Oversight
 from cohort.records.schema_types import Answer

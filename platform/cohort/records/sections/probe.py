@@ -6,9 +6,10 @@ Only figures and class names: a probe's examples contain problems of the dataset
 from dataclasses import dataclass
 from typing import Any
 
+from cohort.evidence.plain_text import percent
 from cohort.lab.gate import gate, launch_of, listed
 from cohort.lab.models import LaunchProbe, VerifierProbe
-from cohort.records.answers import count, measured, moment, not_stated, of, percent
+from cohort.records.answers import count, measured, moment, not_stated, of
 from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import statement_answer

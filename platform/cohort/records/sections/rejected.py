@@ -6,7 +6,7 @@ from cohort.records.answers import count, dig, measured, not_measured, of, scale
 from cohort.records.facts import Facts, TracesInCard
 from cohort.records.fields import Rejected
 from cohort.records.schema_types import Answer
-from cohort.records.sections import method_text as method_words
+from cohort.records.sections import method_text
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 
 
@@ -68,7 +68,7 @@ def _groups(facts: Facts) -> Answer:
         names += [name for name in ("groups_discarded", *(f"discarded_{why}" for why in _REASONS)) if name in totals]
         whys = [f"{count(totals.get(f'discarded_{why}', 0))} {words}" for why, words in _REASONS.items()]
         notes.append(f"Dynamic sampling discarded {count(discarded)} groups ({', '.join(whys)}) and drew others.")
-    if sentence := method_words.silent_groups(algorithm, remaining=silent > discarded or silent == 0):
+    if sentence := method_text.silent_groups(algorithm, remaining=silent > discarded or silent == 0):
         notes.append(sentence)
     text = f"{of(silent, totals['groups'])} groups: all rewards equal, or fewer than two scored"
     return measured({name: totals[name] for name in names}, text, note=" ".join(notes))

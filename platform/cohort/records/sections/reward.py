@@ -1,11 +1,12 @@
 """The section about the reward."""
 
-from cohort.records.answers import MINUS, declared, dig, measured, not_applicable, not_measured, number, of, short
+from cohort.evidence.plain_text import MINUS
+from cohort.records.answers import declared, dig, measured, not_applicable, not_measured, number, of, short
 from cohort.records.facts import Facts
 from cohort.records.fields import Reward
 from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
-from cohort.records.sections import method_text as method_words
+from cohort.records.sections import method_text
 from cohort.records.sections.from_statements import given, stated_or_asked, statement_answer
 from cohort.records.sections.probe import brittleness, sandbox_text
 from cohort.records.sections.subject import NO_TOTALS
@@ -31,7 +32,7 @@ def reward(facts: Facts) -> Reward:
             f"{of(totals['reward_errors'], totals['samples'])} completions could not be scored",
             note=f"Here {_ON_ERROR[config.on_error]}.",
         )
-    punishment = method_words.overlong(facts.config.algorithm)
+    punishment = method_text.overlong(facts.config.algorithm)
     disclosed = facts.statements.get("reward.disclosure")
     return Reward(
         source=declared(

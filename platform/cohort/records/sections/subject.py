@@ -7,9 +7,7 @@ from cohort.records.answers import count, declared, dig, measured, moment, not_m
 from cohort.records.facts import Facts
 from cohort.records.fields import Environment, Subject
 from cohort.records.schema_types import Answer
-from cohort.records.sections import history as sections_history
-from cohort.records.sections import lineage as sections_lineage
-from cohort.records.sections import method_text as method_words
+from cohort.records.sections import history, lineage, method_text
 
 NO_MANIFEST = "the trainer ended before it described its inputs"
 NO_TOTALS = "the trainer ended without telling its totals"
@@ -19,13 +17,13 @@ def subject(facts: Facts) -> Subject:
     return Subject(
         run=_run(facts),
         outcome=_outcome(facts),
-        attempts=sections_history.attempts(facts),
-        steering=sections_history.steering(facts),
-        earlier_records=sections_history.earlier_records(facts),
+        attempts=history.attempts(facts),
+        steering=history.steering(facts),
+        earlier_records=history.earlier_records(facts),
         training_method=_training_method(facts),
         base_model=_base_model(facts),
-        lineage=sections_lineage.lineage(facts),
-        pipeline=sections_lineage.pipeline(facts),
+        lineage=lineage.lineage(facts),
+        pipeline=lineage.pipeline(facts),
         reference_policy=_reference(facts),
         old_policy=_old_policy(facts),
         trained_policy=_trained(facts),
@@ -73,7 +71,7 @@ def _outcome(facts: Facts) -> Answer:
 def _training_method(facts: Facts) -> Answer:
     if facts.steps_done == 0:
         return measured("none", "none: the run ended before its first training step")
-    name, words = method_words.training_method(facts.config.algorithm)
+    name, words = method_text.training_method(facts.config.algorithm)
     return measured(name, f"yes: {words}, {counted(facts.steps_done, 'step')}")
 
 
@@ -103,7 +101,7 @@ def _base_model(facts: Facts) -> Answer:
 
 
 def _reference(facts: Facts) -> Answer:
-    algorithm, text = facts.config.algorithm, method_words.reference(facts.config)
+    algorithm, text = facts.config.algorithm, method_text.reference(facts.config)
     if not algorithm.needs_reference:
         return declared(None, text)
     value = {"policy": "base model", "kl_coef": algorithm.kl.coef, "reference": algorithm.reference.model_dump()}

@@ -25,7 +25,7 @@ def newest_statements(run: Run) -> dict[str, Statement]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnsweredQuestion:
     """A question with its answers."""
 
     question: Question
@@ -35,7 +35,7 @@ class Asked:
     """Earlier answers and withdrawals, newest first."""
 
 
-def questions_of(run: Run) -> list[Asked]:
+def questions_of(run: Run) -> list[AnsweredQuestion]:
     """Every question, in the table's order."""
     by_field: dict[str, list[Statement]] = {}
     for statement in Statement.objects.filter(run=run).select_related("by").order_by("-pk"):
@@ -45,7 +45,7 @@ def questions_of(run: Run) -> list[Asked]:
         newest, *rest = by_field.get(question.field, [None])
         holds = newest if newest is not None and (newest.text or newest.value is not None) else None
         before = [statement for statement in (rest if holds else [newest, *rest]) if statement is not None]
-        rows.append(Asked(question, holds, before))
+        rows.append(AnsweredQuestion(question, holds, before))
     return rows
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from cohort.records.answers import printable
+from cohort.evidence.plain_text import printable
 from cohort.records.diff.compare import Cell, Diff, FieldDiff, SectionDiff
 from cohort.records.diff.values import Change, Kind, figure, one_line, signed
 

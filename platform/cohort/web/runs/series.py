@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from cohort.ingest.buckets import FACTOR, WIDTHS, first_of, numbers, point
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
-from cohort.runs.transitions import standing
+from cohort.runs.transitions import current_rows, current_steps
 from cohort.web.access import file_response, run_for
 from cohort.web.audit.selectors import downloaded, plain_cell
 from cohort.web.runs.charts import Piece
@@ -44,11 +44,6 @@ class Seam:
     step: int
     attempt: int
     why: str
-
-
-def current_steps(run: Run) -> QuerySet[StepMetric]:
-    """One row per step in order: those that no later attempt took the place of."""
-    return standing(StepMetric.objects.filter(run=run)).order_by("step")
 
 
 def segments(run: Run) -> list[Segment]:
@@ -111,7 +106,7 @@ def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     condition = Q(pk__in=[])
     for attempt, first in uncovered.items():
         condition |= Q(attempt=attempt, step__gte=first)
-    rest = standing(StepMetric.objects.filter(condition, run=run)).values_list("step", "metrics", "seconds")
+    rest = current_rows(StepMetric.objects.filter(condition, run=run)).values_list("step", "metrics", "seconds")
     parts += [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rest]
     return 0, sorted(parts, key=lambda piece: piece.first)
 
@@ -120,7 +115,7 @@ def metric_table(run: Run, *, everything: bool = False) -> Iterator[list[Any]]:
     """Header and rows of every metric that any step reported; absent values are empty. With `everything` superseded
     rows too, in the order in which they were recorded, and a column that marks them."""
     rows = StepMetric.objects.filter(run=run)
-    rows = rows.order_by("attempt__fence", "step") if everything else standing(rows).order_by("step")
+    rows = rows.order_by("attempt__fence", "step") if everything else current_rows(rows).order_by("step")
     names, spans = _keys(run, "metrics"), _keys(run, "seconds")
     marks = ["attempt", "superseded"] if everything else ["attempt"]
     yield ["step", "at", *marks, *names, *(f"seconds/{name}" for name in spans)]

@@ -8,7 +8,7 @@ from django.db.models import OuterRef, Q, Subquery
 from django.utils import timezone
 
 from cohort.runs.models import Attempt, EvalResult, Run, StepMetric
-from cohort.runs.transitions import standing_evaluations
+from cohort.runs.transitions import current_evaluations
 
 SHOWN = 50
 
@@ -77,7 +77,7 @@ class Successor:
 def superseded_evaluations(run: Run) -> list[dict[str, Any]]:
     """Each with its successor, newest first. One query, and one more for each."""
     every = EvalResult.objects.filter(run=run)
-    superseded = every.exclude(pk__in=standing_evaluations(every).values("pk"))
+    superseded = every.exclude(pk__in=current_evaluations(every).values("pk"))
     rows = superseded.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk")
     return [
         {"result": row, "successor": successor(row.attempt, step=0 if row.phase == "before" else None)} for row in rows

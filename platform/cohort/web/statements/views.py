@@ -18,7 +18,7 @@ from cohort.records.sections.monitors import FLAG_WORDS, watched
 from cohort.records.statements import services
 from cohort.records.statements.answers import MAX_CHARS
 from cohort.records.statements.questions import BY_FIELD, Question, is_override_field, override_field
-from cohort.records.statements.services import Asked, newest_statements, questions_of, said_since
+from cohort.records.statements.services import AnsweredQuestion, newest_statements, questions_of, said_since
 from cohort.runs.models import Run
 from cohort.web.access import OVERRIDES_FLAGS, form_page, run_for
 from cohort.web.accounts.views import person
@@ -119,7 +119,7 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
     }
 
 
-def _item(entry: Asked, posted: Posted | None) -> dict[str, Any]:
+def _item(entry: AnsweredQuestion, posted: Posted | None) -> dict[str, Any]:
     """One question on the page, with what was sent for it and why it was refused."""
     sent = posted if posted is not None and posted.field == entry.question.field else None
     return {

@@ -13,7 +13,7 @@ from cohort.evidence.card_reader import CardReader
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.cards import attest
 from cohort.records.cards.data_files import Collected
-from cohort.records.cards.making import Contents
+from cohort.records.cards.issue import Contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.traces import SampleKey, Traces, redacted_lines
 from cohort.records.models import Card, Record
@@ -21,7 +21,7 @@ from cohort.records.schema import SCHEMA
 from cohort.review.models import Sample
 
 
-def contents_again(record: Record, last: Card, pack: Pack) -> Contents:
+def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
     """Raises NotToBeIssued for a record of the first schema and for a card that is no longer stored."""
     if record.schema_version != SCHEMA:
         raise NotToBeIssued(

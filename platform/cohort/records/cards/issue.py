@@ -209,7 +209,7 @@ _FOR_THE_REST = 96 * 1024**2
 """Bytes that traces leave for the record, its copies to read and the proofs."""
 
 
-def contents_of(
+def read_contents(
     facts: Facts,
     pack: Pack,
     *,
