@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
-from cohort.evidence.record import record_root, seal_of
+from cohort.evidence.record import SALT_BYTES, record_root, seal_of
 from cohort.records.facts import Facts, TracesInCard
-from cohort.records.fields import FIELDS, Section, Sections
+from cohort.records.fields import FIELDS, Section
 from cohort.records.schema import SCHEMA, Document
 from cohort.records.schema_types import Answer, Entry, FileEntry, Head
 from cohort.records.sections.behaviour import behaviour
@@ -19,27 +19,17 @@ from cohort.records.sections.rejected import rejected
 from cohort.records.sections.reward import reward
 from cohort.records.sections.subject import environment, subject
 
-SALT_BYTES = 16
-
 
 def new_salt() -> str:
     """From the system's randomness: a withheld field must not be guessed from its hash."""
     return secrets.token_hex(SALT_BYTES)
 
 
-def build_sections(facts: Facts, *, traces: TracesInCard) -> Sections:
-    return Sections(
-        subject=subject(facts),
-        environment=environment(facts),
-        reward=reward(facts),
-        data=data(facts),
-        method=method(facts),
-        rejected=rejected(facts, traces=traces),
-        budget=budget(facts),
-        oversight=oversight(facts),
-        behaviour=behaviour(facts),
-        handling=handling(facts),
-    )
+def build_sections(facts: Facts, *, traces: TracesInCard) -> dict[str, Section]:
+    """By name, in the page's order."""
+    early: tuple[Section, ...] = (subject(facts), environment(facts), reward(facts), data(facts), method(facts))
+    late = (rejected(facts, traces=traces), budget(facts), oversight(facts), behaviour(facts), handling(facts))
+    return dict(zip(FIELDS, (*early, *late), strict=True))
 
 
 def build_record(
@@ -53,13 +43,15 @@ def build_record(
     """record.json for the project itself, as a value: every field with its audience and salt, the root over them and
     the seal. `files` are the sealed data files in any order; `traces`, the kept groups in the card;
     `version` counts within the run's end."""
-    sections = build_sections(facts, traces=traces)
-    parts = {name: getattr(sections, name) for name in FIELDS}
+    parts = build_sections(facts, traces=traces)
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "audience": "internal",
         "head": _head(facts, version).model_dump(mode="json"),
-        "sections": {name: _entries(name, part, salt) for name, part in parts.items()},
+        "sections": {
+            section: {name: _entry(section, name, answer, salt()) for name, answer in part.answers()}
+            for section, part in parts.items()
+        },
         "files": [file.model_dump(mode="json") for file in sorted(files, key=lambda file: file.path)],
     }
     body["record_root"] = record_root(body)
@@ -80,11 +72,6 @@ def _head(facts: Facts, version: int) -> Head:
     )
 
 
-def _entries(section: str, part: Section, salt: Callable[[], str]) -> dict[str, dict[str, Any]]:
-    return {name: _entry(section, name, answer, salt()) for name, answer in part.answers()}
-
-
 def _entry(section: str, name: str, answer: Answer, salt: str) -> dict[str, Any]:
     audience = answer.audience or FIELDS[section][name].audience
-    fields = answer.model_dump(mode="json", exclude={"audience"})
-    return Entry(**fields, audience=audience, salt=salt).model_dump(mode="json")
+    return Entry(**{**dict(answer), "audience": audience}, salt=salt).model_dump(mode="json")

@@ -15,12 +15,12 @@ from cohort.records.schema import Document
 from cohort.records.schema_types import (
     AUDIENCE_WORDS,
     EVIDENCE_WORDS,
-    Change,
+    Clean,
     Comparison,
     Entry,
     FileEntry,
     Head,
-    Side,
+    Slice,
     Withheld,
 )
 from cohort.records.statements.questions import BY_FIELD
@@ -123,7 +123,7 @@ class Compared(Figures):
     category: str
     verdict: str
     margin: str
-    """As `words.judged_by`."""
+    """As `answers.judged_by`."""
     paired: bool
     """The same problems under the same protocol both times."""
     tone: str
@@ -141,38 +141,28 @@ class Compared(Figures):
 
 
 def compared(comparison: Comparison) -> Compared:
-    change = comparison.change
-    parts = [_figures(part.slice, part.problems, part.before, part.after, part.change) for part in comparison.slices]
-    if comparison.clean is not None:
-        name = f"without the {count(comparison.clean.touched)} items found in the training file"
-        parts.append(
-            _figures(
-                name,
-                comparison.clean.problems,
-                comparison.clean.before,
-                comparison.clean.after,
-                comparison.clean.change,
-            )
-        )
-    figures = _figures(comparison.title, comparison.problems, comparison.before, comparison.after, change)
+    parts = [_figures(part.slice, part) for part in comparison.slices]
+    if (clean := comparison.clean) is not None:
+        parts.append(_figures(f"without the {count(clean.touched)} items found in the training file", clean))
     return Compared(
-        **{name: getattr(figures, name) for name in Figures.__dataclass_fields__},
+        **vars(_figures(comparison.title, comparison)),
         suite=comparison.suite,
         category=comparison.category.replace("_", " "),
         verdict=comparison.verdict,
         margin=judged_by(comparison.verdict, comparison.non_inferiority, comparison.margin),
-        paired=change is not None,
+        paired=comparison.change is not None,
         tone=tone(comparison.verdict),
         details=tuple(_details(comparison)),
         parts=tuple(parts),
     )
 
 
-def _figures(name: str, problems: int, before: Side | None, after: Side | None, change: Change | None) -> Figures:
+def _figures(name: str, part: Comparison | Slice | Clean) -> Figures:
+    before, after, change = part.before, part.after, part.change
     interval = f"[{points(change.interval.low)}, {points(change.interval.high)}]" if change else ""
     return Figures(
         name=name,
-        problems=count(problems),
+        problems=count(part.problems),
         before=percent(before.share) if before else "–",
         after=percent(after.share) if after else "–",
         difference=f"{points(change.difference)} {interval}" if change else "–",

@@ -146,21 +146,6 @@ class Handling(Section):
     monitoring: Answer = field("Post-market monitoring plan", "authority")
 
 
-class Sections(Part):
-    """All of a record, in the order of its page."""
-
-    subject: Subject
-    environment: Environment
-    reward: Reward
-    data: Data
-    method: Method
-    rejected: Rejected
-    budget: Budget
-    oversight: Oversight
-    behaviour: Behaviour
-    handling: Handling
-
-
 @dataclass(frozen=True)
 class FieldFacts:
     section: str
@@ -173,25 +158,16 @@ class FieldFacts:
         return f"{self.section}.{self.name}"
 
 
-def _table() -> dict[str, dict[str, FieldFacts]]:
-    table: dict[str, dict[str, FieldFacts]] = {}
-    for section, part in Sections.model_fields.items():
-        kind = part.annotation
-        assert kind is not None, "every section has a type"
-        table[section] = {
-            name: FieldFacts(section, name, str(info.title), info.json_schema_extra["audience"])
-            for name, info in kind.model_fields.items()
-        }
-    return table
-
-
-FIELDS: dict[str, dict[str, FieldFacts]] = _table()
-"""section → field → what the table above says of it, both in the page's order."""
-TITLES: dict[str, str] = {
-    section: (part.annotation.__doc__ or "").strip()
-    for section, part in Sections.model_fields.items()
-    if part.annotation
+_SECTIONS = {section.__name__.lower(): section for section in Section.__subclasses__()}
+FIELDS: dict[str, dict[str, FieldFacts]] = {
+    section: {
+        name: FieldFacts(section, name, str(info.title), info.json_schema_extra["audience"])  # type: ignore[index, arg-type]
+        for name, info in part.model_fields.items()
+    }
+    for section, part in _SECTIONS.items()
 }
+"""section → field → what the table above says of it, both in the page's order."""
+TITLES: dict[str, str] = {section: (part.__doc__ or "").strip() for section, part in _SECTIONS.items()}
 """section → its heading."""
 
 

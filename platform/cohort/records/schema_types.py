@@ -64,28 +64,19 @@ class Answer(Part):
     evidence: Evidence
     """recomputable: from the sealed files. reported: measured while the run ran. declared: set in the config.
     stated: a person's words. none."""
-    note: str = ""
-    """What a reader should know beside it."""
     audience: Audience | None = None
     """Null: the field's own."""
+    note: str = ""
+    """What a reader should know beside it."""
 
     @property
     def missing(self) -> bool:
         return self.source == NOT_STATED
 
 
-class Entry(Part):
+class Entry(Answer):
     """One field of the record."""
 
-    value: JsonValue
-    """For machines; null when there is none."""
-    text: Annotated[str, Field(min_length=1)]
-    """The value in words, as pages and cards show it."""
-    source: Source
-    """measured, config, stated by <user>, not stated, or not applicable."""
-    evidence: Evidence
-    """recomputable: from the sealed files. reported: measured while the run ran. declared: set in the config.
-    stated: a person's words. none."""
     audience: Audience
     """Who may see it: a card for public, downstream, authority or internal shows what is for it and for those before
     it."""
@@ -93,10 +84,6 @@ class Entry(Part):
     """What a reader should know beside it; may be empty."""
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Random, so that the hash of a withheld field does not tell what it says."""
-
-    @property
-    def missing(self) -> bool:
-        return self.source == NOT_STATED
 
 
 class Withheld(Part):

@@ -17,12 +17,13 @@ from cohort.base import artifacts
 from cohort.base.scratch import scratch_folder
 from cohort.base.storable import Refused
 from cohort.evidence.canonical import canonical
-from cohort.records.cards.issue import Issue, Issued, issue_cards, read_contents
+from cohort.records.cards.issue import Contents, Issue, Issued, issue_cards, read_contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reissue import NotToBeIssued, reissue_contents
 from cohort.records.facts import Facts, State, collect
 from cohort.records.models import Card, Record, Statement
 from cohort.records.schema import SCHEMA, Document
+from cohort.records.statements.services import statements_since
 from cohort.records.traces.tree import redactions_awaited
 from cohort.runs.dispatch import seal_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
@@ -40,7 +41,6 @@ __all__ = [
     "NotEnded",
     "NotToBeIssued",
     "NothingNew",
-    "has_news",
     "newest",
     "record_reissue",
     "record_seal",
@@ -90,11 +90,12 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
         if before is not None and not reason.strip():
             run_sealed(run=run)  # the process that stored it may have ended before updating the run
             return before
-        if before is not None and not has_news(before):
+        if before is not None and not statements_since(before).exists():
             raise NothingNew(f"nothing was stated since version {before.version} was sealed")
         version = 1 if before is None else before.version + 1
         _left_over_removed(run.pk)
-        through = _newest_statement(run)  # first: statements made while the facts are read belong to the next version
+        # First: statements made while the facts are read belong to the next version.
+        through = Statement.objects.filter(run=run).aggregate(last=Max("pk"))["last"] or 0
         facts = collect(run, state=_STATES[run.state])
         redactions_awaited(run.pk)  # those that begin after the facts' time need cards of their own
         issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())
@@ -102,13 +103,10 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
             contents = read_contents(facts, pack, version=version)
             issued = issue_cards(pack, contents, issue)
         try:
-            return _store(facts, dict(contents.document), contents.run_root, before, issue, issued, through)
+            return _store(facts, contents, before, issue, issued, through)
         except BaseException:  # whatever it was, cards must not stay without their record; it is raised again below
             kept = newest(run, version=version)
-            if (
-                kept is None
-                or not kept.cards.filter(artifact__in=[stored.key for stored in issued.stored.values()]).exists()
-            ):
+            if kept is None or not kept.cards.filter(artifact__in=issued.keys).exists():
                 issued.remove()
             if kept is None:
                 raise
@@ -119,15 +117,6 @@ def newest(run: Run, *, version: int | None = None) -> Record | None:
     """The newest version of the record of the end that the run is at, or the given one."""
     records = Record.objects.filter(run=run, end=run.ends)
     return (records if version is None else records.filter(version=version)).order_by("-version").first()
-
-
-def has_news(record: Record) -> bool:
-    """Whether something was stated about its run after this version was made."""
-    later = Statement.objects.filter(run=record.run)
-    sealed = RunEvent.objects.filter(run=record.run, kind="sealed", data__seal=record.seal).first()
-    if sealed is not None and "statements_through" in sealed.data:
-        return later.filter(pk__gt=sealed.data["statements_through"]).exists()
-    return later.filter(at__gt=record.sealed_at).exists()
 
 
 @dataclass(frozen=True)
@@ -151,7 +140,7 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
         raise ValidationError("Say why another version is sealed: the reason stands in the audit log and on the card.")
     if before is None:
         raise ValidationError("This run has no record of its end yet, so there is nothing to seal another version of.")
-    if not has_news(before):
+    if not statements_since(before).exists():
         raise ValidationError(f"Nothing was stated since version {before.version} was sealed.")
     run_event(
         run=run,
@@ -177,7 +166,7 @@ def version_pending(run: Run) -> VersionRequest | None:
         return None
     request = RunEvent.objects.filter(run=run, kind="version_requested").order_by("-pk").first()
     sealed = RunEvent.objects.filter(run=run, kind="sealed").order_by("-pk").first()
-    if request is None or (sealed is not None and sealed.pk > request.pk) or not has_news(before):
+    if request is None or (sealed is not None and sealed.pk > request.pk) or not statements_since(before).exists():
         return None
     return VersionRequest(User.objects.filter(pk=request.data["by"]).first(), request.message)
 
@@ -210,7 +199,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
                 )
                 return _card_rows(record, issue, issued, moment)
         except BaseException:  # whatever it was, cards must not stay without their rows; it is raised again below
-            kept = list(record.cards.filter(artifact__in=[stored.key for stored in issued.stored.values()]))
+            kept = list(record.cards.filter(artifact__in=issued.keys))
             if not kept:
                 issued.remove()
                 raise
@@ -219,20 +208,14 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
 
 @transaction.atomic
 def _store(
-    facts: Facts,
-    document: dict[str, object],
-    run_root: str,
-    before: Record | None,
-    issue: Issue,
-    issued: Issued,
-    through: int,
+    facts: Facts, contents: Contents, before: Record | None, issue: Issue, issued: Issued, through: int
 ) -> Record:
     run = facts.run
     read = (facts.state, run.ends, run.fence)
     run_lock(run=run)
     if (_STATES.get(run.state), run.ends, run.fence) != read:
         raise NotEnded(f"run {run.pk} continued while its record was being made; another is sealed at its next end")
-    content = canonical(document)
+    content = canonical(dict(contents.document))
     sealed = Document.model_validate_json(content)
     stated, total = sealed.counts()
     record = Record.objects.create(
@@ -245,7 +228,7 @@ def _store(
         document=content.decode(),
         seal=sealed.seal,
         record_root=sealed.record_root,
-        run_root=run_root,
+        run_root=contents.run_root,
         fields_stated=stated,
         fields_total=total,
         sealed_at=facts.sealed_at,
@@ -296,10 +279,6 @@ def _left_over_removed(run_id: int) -> None:
     for key in sorted(stored - known):
         log.warning("run %s: %s was left by a process that ended while it made cards; it is removed", run_id, key)
         artifacts.remove(key)
-
-
-def _newest_statement(run: Run) -> int:
-    return Statement.objects.filter(run=run).aggregate(last=Max("pk"))["last"] or 0
 
 
 def _moment() -> datetime:

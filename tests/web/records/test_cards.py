@@ -254,4 +254,4 @@ def test_a_stored_card_that_was_changed_is_not_issued_again(sealed: Record) -> N
 def test_parts_of_traces_are_read_in_their_order() -> None:
     blocks = ("000001-000100", "000001-000100-2", "000001-000100-10", "000101-000200", "1000001-1000100")
     names = [f"traces/steps-{block}.jsonl" for block in blocks]
-    assert sorted(sorted(names), key=reissue._place) == names != sorted(names)
+    assert sorted(sorted(names), key=reissue._steps) == names != sorted(names)

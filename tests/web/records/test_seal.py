@@ -26,7 +26,7 @@ from cohort.records.cards.issue import KeysChanged, read_contents
 from cohort.records.facts import collect
 from cohort.records.models import Card, Record
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_request
-from cohort.records.statements.services import statement_make
+from cohort.records.statements.services import statement_make, statements_since
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
 from cohort.web.records.selectors import record_of
@@ -364,8 +364,8 @@ def test_a_statement_made_while_the_record_is_read_is_news_afterwards(
         patched.setattr(services, "read_contents", and_state)
         first = record_seal(run=finished)
     assert entry(first, "handling.monitoring").text == "not stated"
-    assert services.has_news(first)
-    assert not services.has_news(record_seal(run=finished, reason="now with it"))
+    assert statements_since(first).exists()
+    assert not statements_since(record_seal(run=finished, reason="now with it")).exists()
 
 
 def test_a_version_is_asked_for_and_made_by_the_task_even_if_a_message_is_lost(

@@ -52,10 +52,10 @@ def test_the_newest_holds_and_what_was_said_stays(run: Run, alice: User, rita: U
     statement_make(run=run, actor=alice, field=FIELD, text="first")
     statement_make(run=run, actor=rita, field=FIELD, text="second", reason="clearer")
     assert newest_statements(run)[FIELD].text == "second"
-    assert (question().holds.by, [before.text for before in question().before]) == (rita, ["first"])
+    assert (question().current.by, [before.text for before in question().before]) == (rita, ["first"])
     statement_withdraw(run=run, actor=alice, field=FIELD, reason="it was not so")
     assert FIELD not in newest_statements(run)
-    assert (question().holds, [before.text for before in question().before]) == (None, ["", "second", "first"])
+    assert (question().current, [before.text for before in question().before]) == (None, ["", "second", "first"])
     assert question().before[0].reason == "it was not so"
     assert entry(record_seal(run=sealed_run.finished(run)), FIELD).text == "not stated"
     _, second = logged("statement_made")

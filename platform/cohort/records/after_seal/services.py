@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 @transaction.atomic
 def public_link_make(*, record: Record, actor: User) -> PublicLink:
     """Raises ValidationError while the record has one."""
-    Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
+    _lock(record)
     if record.public_links.filter(ended_at=None).exists():
         raise ValidationError("This record has a public page already. Withdraw it first to get another address.")
     link = PublicLink.objects.create(record=record, token=secrets.token_urlsafe(32), by=actor)
@@ -104,30 +104,16 @@ def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: s
     if member is None:
         raise PermissionDenied("Only members of the project sign its records.")
     standing = standing_of(record.entries.select_related("by"))
-    refused = may_not_sign(
-        SignRole(role),
-        standing=standing,
-        user_id=actor.pk,
-        member=member.role,
-        launched=has_launched(record, actor),
-    )
-    if refused:
+    launched = has_launched(record, actor)
+    if refused := may_not_sign(
+        SignRole(role), standing=standing, user_id=actor.pk, member=member.role, launched=launched
+    ):
         raise ValidationError({"role": refused})
     earlier = standing.of(role)
     if decision == Decision.WITHDRAWN and earlier is None:
         raise ValidationError({"decision": f"Nothing to withdraw: nobody has signed as {role}."})
-    return _append(
-        record,
-        actor,
-        kind=EntryKind.SIGN_OFF,
-        logged="record_signed_off",
-        text=text,
-        role=role,
-        decision=decision,
-        data={"member": member.role},
-        corrects=earlier.pk if earlier is not None else None,
-        openly=True,
-    )
+    data = {"member": member.role, **({"corrects": earlier.pk} if earlier is not None else {})}
+    return _append(record, actor, EntryKind.SIGN_OFF, text, data, role=role, decision=decision)
 
 
 @transaction.atomic
@@ -138,7 +124,7 @@ def revoke(*, record: Record, actor: User, reason: str) -> RecordEntry:
     earlier = record.entries.filter(kind=EntryKind.REVOKED).first()
     if earlier is not None:
         raise ValidationError(f"This record was revoked already, on {earlier.at:%Y-%m-%d}.")
-    return _append(record, actor, kind=EntryKind.REVOKED, logged="record_revoked", text=text, openly=True)
+    return _append(record, actor, EntryKind.REVOKED, text, {})
 
 
 @transaction.atomic
@@ -152,15 +138,7 @@ def incident(
     if when > timezone.now():
         raise ValidationError({"when": "This lies in the future. Give the time in UTC at which it happened."})
     data = {"severity": severity, "when": when.astimezone(UTC).isoformat(timespec="minutes")}
-    return _append(
-        record,
-        actor,
-        kind=EntryKind.INCIDENT,
-        logged="incident_reported",
-        text=text,
-        data=data,
-        corrects=_correctable(record, EntryKind.INCIDENT, corrects),
-    )
+    return _append(record, actor, EntryKind.INCIDENT, text, data, corrects=corrects)
 
 
 @transaction.atomic
@@ -168,15 +146,7 @@ def feedback(*, record: Record, actor: User, text: str, source: str, corrects: i
     """Feedback on the model from somebody outside, with its source."""
     text = checked_text(text, field="text", what="The feedback")
     from_whom = checked_text(source, field="source", what="The source", most=SHORT_CHARS)
-    return _append(
-        record,
-        actor,
-        kind=EntryKind.FEEDBACK,
-        logged="feedback_added",
-        text=text,
-        data={"source": from_whom},
-        corrects=_correctable(record, EntryKind.FEEDBACK, corrects),
-    )
+    return _append(record, actor, EntryKind.FEEDBACK, text, {"source": from_whom}, corrects=corrects)
 
 
 @transaction.atomic
@@ -205,15 +175,8 @@ def monitoring(
         }
         for name, value in figures
     ]
-    return _append(
-        record,
-        actor,
-        kind=EntryKind.MONITORING,
-        logged="monitoring_noted",
-        text=text,
-        data={"from": first.isoformat(), "until": last.isoformat(), "figures": kept},
-        corrects=_correctable(record, EntryKind.MONITORING, corrects),
-    )
+    data = {"from": first.isoformat(), "until": last.isoformat(), "figures": kept}
+    return _append(record, actor, EntryKind.MONITORING, text, data, corrects=corrects)
 
 
 @transaction.atomic
@@ -221,16 +184,7 @@ def override(*, record: Record, actor: User, what: str, reason: str, corrects: i
     """Say why a flag that a monitor raised does not stand against the record. The flag itself stays in it."""
     flag = checked_text(what, field="what", what="The flag", most=SHORT_CHARS)
     text = checked_text(reason, field="reason", what="The reason")
-    return _append(
-        record,
-        actor,
-        kind=EntryKind.OVERRIDE,
-        logged="flag_overridden",
-        text=text,
-        data={"what": flag},
-        corrects=_correctable(record, EntryKind.OVERRIDE, corrects),
-        openly=True,
-    )
+    return _append(record, actor, EntryKind.OVERRIDE, text, {"what": flag}, corrects=corrects)
 
 
 def has_launched(record: Record, user: User) -> bool:
@@ -257,66 +211,66 @@ def checked_text(text: str, *, field: str, what: str, most: int = TEXT_CHARS) ->
 
 
 def _lock(record: Record) -> None:
-    """One sign-off or revocation of a record at a time, so that two people cannot fill one role at once."""
+    """One change of a record at a time, so that two people cannot fill one role at once."""
     Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
 
 
-def _correctable(record: Record, kind: EntryKind, corrects: int | None) -> int | None:
-    if corrects is None:
-        return None
+def _require_correctable(record: Record, kind: EntryKind, corrects: int) -> None:
     _lock(record)
     if not record.entries.filter(pk=corrects, kind=kind).exists():
         raise ValidationError({"corrects": "There is no such entry of this kind on this record."})
     if record.entries.filter(data__corrects=corrects).exists():
         raise ValidationError({"corrects": "That entry was corrected already. Correct the one that did so."})
-    return corrects
+
+
+_LOGGED = {
+    EntryKind.SIGN_OFF: "record_signed_off",
+    EntryKind.REVOKED: "record_revoked",
+    EntryKind.INCIDENT: "incident_reported",
+    EntryKind.FEEDBACK: "feedback_added",
+    EntryKind.MONITORING: "monitoring_noted",
+    EntryKind.OVERRIDE: "flag_overridden",
+}
+"""Kinds of the audit log's entries."""
+_TEXT_LOGGED = (EntryKind.SIGN_OFF, EntryKind.REVOKED, EntryKind.OVERRIDE)
+"""Their text is a reason and is written to the log itself. Of texts that may concern people outside (incidents,
+feedback, monitoring) the log has only the digest."""
 
 
 def _append(
     record: Record,
     actor: User,
-    *,
     kind: EntryKind,
-    logged: str,
     text: str,
+    data: dict[str, Any],
+    *,
     role: str = "",
     decision: str = "",
-    data: dict[str, Any] | None = None,
     corrects: int | None = None,
-    openly: bool = False,
 ) -> RecordEntry:
-    """Log first: the entry keeps the log entry's number, and neither can be changed afterwards.
-
-    `openly`: the text is a reason and is written to the log itself. Of texts that may concern people outside
-    (incidents, feedback, monitoring) the log has only the digest.
-    """
-    facts = {**(data or {}), **({"corrects": corrects} if corrects is not None else {})}
-    content = sha256(canonical({"text": text, **facts}))
-    after = {"entry": kind.value, "content_sha256": content}
-    if role:
-        after |= {"role": role, "decision": decision}
+    """Log first: the entry keeps the log entry's number, and neither can be changed afterwards."""
+    if corrects is not None:
+        _require_correctable(record, kind, corrects)
+        data = {**data, "corrects": corrects}
+    signed = {"role": role, "decision": decision} if role else {}
+    after = {"entry": kind.value, "content_sha256": sha256(canonical({"text": text, **data})), **signed}
+    logged = {"after": after | data, "reason": _for_the_log(text)} if kind in _TEXT_LOGGED else {"after": after}
     row = audit.log(
         actor=audit.who(actor),
-        kind=logged,
+        kind=_LOGGED[kind],
         subject=f"record:{record.pk}",
         project=record.run.project,
-        after=after | facts if openly else after,
-        reason=_for_the_log(text) if openly else "",
         data={"run": record.run_id, "seal": record.seal},
+        **logged,
     )
+    data = {**data, "log": row.pk}
     return RecordEntry.objects.create(
-        record=record,
-        kind=kind,
-        role=role,
-        decision=decision,
-        text=text,
-        data={**facts, "log": row.pk},
-        by=actor,
+        record=record, kind=kind, role=role, decision=decision, text=text, data=data, by=actor
     )
 
 
 def _for_the_log(text: str) -> str:
     if len(text) <= MAX_REASON_CHARS:
         return text
-    suffix = f" … ({len(text):,} characters; all of it stands at the record, and its digest in content_sha256)"
+    suffix = f" … ({len(text):,} characters; all of it is at the record, and its digest in content_sha256)"
     return text[: MAX_REASON_CHARS - len(suffix)] + suffix

@@ -80,14 +80,7 @@ def _model(reading: Reading) -> dict[str, Any]:
         component["pedigree"] = {"ancestors": [base]}
         if notes := reading.text("subject.lineage"):
             component["pedigree"]["notes"] = _plain(notes)
-    if len(reading.weights) == 1:
-        component["hashes"] = _hashes(next(iter(reading.weights.values())))
-    elif reading.weights:
-        component["components"] = [
-            {"type": "file", "name": _plain(name), "bom-ref": f"weights/{number}", "hashes": _hashes(digest)}
-            for number, (name, digest) in enumerate(sorted(reading.weights.items()), start=1)
-        ]
-    return component
+    return component | _files(reading.weights, "weights")
 
 
 def _base(reading: Reading) -> dict[str, Any] | None:
@@ -106,14 +99,18 @@ def _base(reading: Reading) -> dict[str, Any] | None:
     if value.get("revision"):
         component["version"] = _plain(value["revision"])
     weights = {name: digest for name, digest in (value.get("weights") or {}).items() if _is_digest(digest)}
+    return component | _files(weights, "base-weights")
+
+
+def _files(weights: Mapping[str, str], ref: str) -> dict[str, Any]:
+    """What a component says of its weights: the hash of the only file, or a component for each."""
     if len(weights) == 1:
-        component["hashes"] = _hashes(next(iter(weights.values())))
-    elif weights:
-        component["components"] = [
-            {"type": "file", "name": _plain(name), "bom-ref": f"base-weights/{number}", "hashes": _hashes(digest)}
-            for number, (name, digest) in enumerate(sorted(weights.items()), start=1)
-        ]
-    return component
+        return {"hashes": _hashes(*weights.values())}
+    files = [
+        {"type": "file", "name": _plain(name), "bom-ref": f"{ref}/{number}", "hashes": _hashes(digest)}
+        for number, (name, digest) in enumerate(sorted(weights.items()), start=1)
+    ]
+    return {"components": files} if files else {}
 
 
 def _parameters(reading: Reading) -> dict[str, Any]:
@@ -173,9 +170,9 @@ def _metric(kind: str, value: float, interval: Mapping[str, float]) -> dict[str,
 
 def _considerations(reading: Reading) -> dict[str, Any]:
     considerations: dict[str, Any] = {}
-    limits = [_field(reading, path) for path in _LIMITATIONS if reading.text(path)]
+    limits = [entry for path in _LIMITATIONS if (entry := reading.filled_entry(path)) is not None]
     if limits:
-        considerations["technicalLimitations"] = limits
+        considerations["technicalLimitations"] = [_plain(f"{entry['text']} ({entry['source']})") for entry in limits]
     kept = [
         {"name": f"cohort:{path}", "value": _plain(text)}
         for path in ("budget.energy", "budget.compute")
@@ -192,12 +189,6 @@ def _properties(reading: Reading) -> Iterator[dict[str, str]]:
         if entry is not None:
             yield {"name": f"cohort:{path}", "value": _plain(entry["text"])}
             yield {"name": f"cohort:{path}:source", "value": _plain(entry["source"])}
-
-
-def _field(reading: Reading, path: str) -> str:
-    entry = reading.filled_entry(path)
-    assert entry is not None, "only fields that say something are listed"
-    return _plain(f"{entry['text']} ({entry['source']})")
 
 
 def _plain(text: object) -> str:

@@ -7,8 +7,10 @@ whole in memory.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from django.db.models import Model
 
 from cohort.evaluations.selectors import newest_results
 from cohort.evidence.canonical import canonical
@@ -67,7 +69,7 @@ def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Topic]) -> byt
         f"Record of {escape(reading.head['title'])}, run {reading.head['run']}; seal `{reading.seal}`. "
         f"This copy is for: {reading.audience}. {answered} of {len(rows)} topics find something here.",
         "",
-        "| Topic (part: topic) | Found here |",
+        "| Asked (part: topic) | Found here |",
         "| --- | --- |",
         *(f"| {escape(topic.item)} | {_cell(reading, topic)} |" for topic in rows),
         "",
@@ -85,18 +87,16 @@ def _answer(reading: Reading, path: str) -> str:
     label = f"**{escape(field_facts(path).label)}** (`{path}`)"
     if (audience := reading.withheld(path)) is not None:
         return f"{label}: in the card for {audience}"
-    text = reading.text(path)
-    if text is None:
-        return f"{label}: not stated"
     entry = reading.filled_entry(path)
-    assert entry is not None
+    if entry is None:
+        return f"{label}: not stated"
+    text = entry["text"]
     cut = text if len(text) <= _TEXT else f"{text[:_TEXT]}… (cut; whole in record.json)"
     return f"{label}: {escape(cut)} ({escape(entry['source'])})"
 
 
 Chunks = Iterator[bytes]
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
-_CHARTED = ("reward", "frac_reward_zero_std")
 
 
 @dataclass(frozen=True)
@@ -106,32 +106,15 @@ class DataFile:
     content: Chunks
 
 
-@dataclass
-class Collected:
-    """Series collected while the files are written."""
-
-    steps: list[int] = field(default_factory=list)
-    values: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in _CHARTED})
-
-    @property
-    def series(self) -> Series:
-        return Series(self.steps, self.values)
-
-    def step(self, number: int, metrics: dict[str, Any]) -> None:
-        self.steps.append(number)
-        for name, values in self.values.items():
-            values.append(metrics.get(name))
-
-
-def data_files(facts: Facts, leaves: list[StepLeaves], collected: Collected) -> Iterator[DataFile]:
-    """Every sealed file, to be written one after the other; `collected` is filled on the way."""
+def data_files(facts: Facts, leaves: list[StepLeaves], series: Series) -> Iterator[DataFile]:
+    """Every sealed file, to be written one after the other; `series` is filled on the way."""
     run = facts.run
     yield DataFile("config.yaml", "downstream", iter([facts.config.to_yaml().encode()]))
     if facts.manifest is not None:
         yield DataFile("manifest.json", "authority", iter([_document(facts.manifest)]))
     if facts.outcome is not None:
         yield DataFile("outcome.json", "authority", iter([_document(facts.outcome)]))
-    yield DataFile("metrics.jsonl", "downstream", _metric_lines(facts, collected))
+    yield DataFile("metrics.jsonl", "downstream", _metric_lines(facts, series))
     yield DataFile("events.jsonl", "internal", _event_lines(facts))
     sensitive = {suite.name for suite in facts.config.eval.suites if suite.sensitive}
     for phase in ("after", "before"):
@@ -153,18 +136,8 @@ def _score_lines(facts: Facts, phase: str) -> Chunks:
     for number, item in enumerate(eval_items(facts.run, phase), start=1):
         if number > MAX_ITEMS:
             raise CardTooLarge(f"a card takes at most {MAX_ITEMS:,} items evaluated {phase} training; there are more")
-        yield line(
-            {
-                "suite": item.suite,
-                "problem_id": item.problem_id,
-                "slice": item.slice,
-                "cluster": item.cluster,
-                "score": item.score,
-                "truncated": item.truncated,
-                "error": _error_class(item),
-                "tokens": item.tokens,
-            }
-        )
+        fields = _fields(item, "suite", "problem_id", "slice", "cluster", "score", "truncated", "tokens")
+        yield line({**fields, "error": _error_class(item)})
 
 
 def _error_class(item: EvalItem) -> str | None:
@@ -178,61 +151,40 @@ def _error_class(item: EvalItem) -> str | None:
 def _text_lines(facts: Facts, phase: str, suites: set[str]) -> Chunks:
     for item in eval_items(facts.run, phase):
         if item.suite in suites:
-            yield line(
-                {
-                    "suite": item.suite,
-                    "problem_id": item.problem_id,
-                    "prompt": item.prompt,
-                    "answer": item.answer,
-                    "completion": item.completion,
-                    "detail": item.detail,
-                    "error": item.error or None,
-                }
-            )
+            fields = _fields(item, "suite", "problem_id", "prompt", "answer", "completion", "detail")
+            yield line({**fields, "error": item.error or None})
 
 
 def _imported_lines(facts: Facts) -> Chunks:
     """Without the importing user, whom the audit log names."""
     rows = ImportedResult.objects.filter(run=facts.run, at__lte=facts.sealed_at).order_by("pk")
     for row in rows.iterator(chunk_size=500):
-        yield line(
-            {
-                "tool": row.tool,
-                "task": row.task,
-                "phase": row.phase,
-                "metric": row.metric,
-                "value": row.value,
-                "stderr": row.stderr,
-                "n": row.n,
-                "higher_is": row.higher_is or None,
-                "facts": row.facts,
-                "file_name": row.file_name,
-                "file_sha256": row.file_sha256,
-                "samples": row.samples,
-                "at": row.at.isoformat(),
-            }
+        fields = _fields(
+            row,
+            *("tool", "task", "phase", "metric", "value", "stderr", "n"),
+            "facts",
+            "file_name",
+            "file_sha256",
+            "samples",
         )
+        yield line({**fields, "higher_is": row.higher_is or None, "at": row.at.isoformat()})
 
 
 def _event_lines(facts: Facts) -> Chunks:
     events = RunEvent.objects.filter(run=facts.run, pk__lte=facts.last_event).order_by("pk")
     for event in events.iterator(chunk_size=500):
-        yield line(
-            {
-                "at": event.at.isoformat(),
-                "actor": event.actor,
-                "kind": event.kind,
-                "message": event.message,
-                "data": event.data,
-            }
-        )
+        yield line({**_fields(event, "actor", "kind", "message", "data"), "at": event.at.isoformat()})
 
 
-def _metric_lines(facts: Facts, collected: Collected) -> Chunks:
+def _metric_lines(facts: Facts, series: Series) -> Chunks:
     rows = current_steps(facts.run).values_list("step", "at", "metrics", "seconds")
     for step, at, metrics, seconds in rows.iterator(chunk_size=500):
-        collected.step(step, metrics)
+        series.add(step, metrics)
         yield line({"step": step, "at": at.isoformat(), "metrics": metrics, "seconds": seconds})
+
+
+def _fields(row: Model, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
 
 
 def line(value: Any) -> bytes:

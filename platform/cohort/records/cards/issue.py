@@ -25,7 +25,7 @@ from cohort.evidence.record import redact, shows
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
 from cohort.records.cards import attest, bom, html, markdown, pdf, readme
-from cohort.records.cards.data_files import EU_FILE, NIST_FILE, Collected, data_files, eu_sheet, nist_sheet
+from cohort.records.cards.data_files import EU_FILE, NIST_FILE, data_files, eu_sheet, nist_sheet
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.cards.traces import Traces, trace_lines
@@ -79,10 +79,14 @@ class Issued:
     log_index: int = 0
     checkpoint_size: int = 0
 
+    @property
+    def keys(self) -> list[str]:
+        return [stored.key for stored in self.stored.values()]
+
     def remove(self) -> None:
         """Delete the files: there will be no rows."""
-        for stored in self.stored.values():
-            artifacts.remove(stored.key)
+        for key in self.keys:
+            artifacts.remove(key)
 
 
 def run_root_of(leaves: Iterable[StepLeaves]) -> str:
@@ -128,11 +132,8 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
 
 def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
     """The unsealed files that are the same for every audience."""
-    files = [
-        pack.whole("record.schema.json", _schema()),
-        pack.whole("keys.json", keys),
-        pack.whole("verify.pyz", pyz.build()),
-    ]
+    contents_by_name = {"record.schema.json": _schema(), "keys.json": keys, "verify.pyz": pyz.build()}
+    files = [pack.whole(name, content) for name, content in contents_by_name.items()]
     if contents.weights:
         name = f"run-{contents.document['head']['run']}"
         signed = weights_envelope(contents.weights, name=name, key=audit.signing_key())
@@ -197,12 +198,8 @@ def _consistency(size: int) -> bytes:
     if len(sizes) > 2 * _MOST_EARLIER:
         sizes = sizes[:_MOST_EARLIER] + sizes[-_MOST_EARLIER:]
     proofs = audit.consistency(to=size, sizes=sizes)
-    return canonical(
-        {
-            "size": size,
-            "from": {str(old): [encode(digest) for digest in path] for old, path in proofs.items()},
-        }
-    )
+    paths = {str(old): [encode(digest) for digest in path] for old, path in proofs.items()}
+    return canonical({"size": size, "from": paths})
 
 
 _FOR_THE_REST = 96 * 1024**2
@@ -220,10 +217,10 @@ def read_contents(
     """Read the run into `pack` and make its record. Traces beyond `max_trace_bytes` are left out, and the record says
     so. Raises CardTooLarge."""
     leaves = list(step_leaves(facts.run))
-    collected, left = Collected(), MAX_CARD_BYTES
+    series, left = Series(), MAX_CARD_BYTES
     sealed: list[Packed] = []
     entries: list[FileEntry] = []
-    for file in data_files(facts, leaves, collected):
+    for file in data_files(facts, leaves, series):
         packed = pack.add(file.path, file.content, most=left)
         left -= packed.size
         sealed.append(packed)
@@ -234,7 +231,7 @@ def read_contents(
     entries.sort(key=lambda entry: entry.path)
     document = build_record(facts, traces=traces.kept, files=entries, version=version)
     weights = {name: entry["sha256"] for name, entry in facts.checkpoint.files.items()} if facts.checkpoint else {}
-    return Contents(document, sealed, shown, collected.series, weights, run_root_of(leaves))
+    return Contents(document, sealed, shown, series, weights, run_root_of(leaves))
 
 
 FILE = "weights.dsse.json"

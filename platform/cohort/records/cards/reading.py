@@ -3,31 +3,32 @@
 An export contains nothing that is not here; fields withheld from the audience are absent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from cohort.records.answers import dig
 from cohort.records.document_view import DocumentView, view_document
 
 Document = Mapping[str, Any]
 
-MEASURED = "measured"
+
+CHARTED = ("reward", "frac_reward_zero_std")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Series:
-    """Metrics of the standing steps, as in metrics.jsonl."""
+    """Metrics of the current steps, as in metrics.jsonl."""
 
-    steps: Sequence[int]
-    values: Mapping[str, Sequence[float | None]]
+    steps: list[int] = field(default_factory=list)
+    values: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in CHARTED})
     """By the metric's name, one value a step; None where the step did not measure it."""
 
-    def __len__(self) -> int:
-        return len(self.steps)
-
-
-EMPTY = Series(steps=(), values={})
+    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
+        self.steps.append(step)
+        for name, values in self.values.items():
+            values.append(metrics.get(name))
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,7 @@ class Reading:
 
     def value(self, path: str, *keys: str) -> Any:
         """The element at `keys` of the entry's value; None where any key is missing."""
-        here: Any = (self.filled_entry(path) or {}).get("value")
-        for key in keys:
-            if not isinstance(here, Mapping) or key not in here:
-                return None
-            here = here[key]
-        return here
+        return dig(self.filled_entry(path), "value", *keys)
 
     def text(self, path: str) -> str | None:
         """The entry's text; None where it is not stated."""

@@ -3,7 +3,6 @@ since."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cohort.base import artifacts
@@ -12,9 +11,9 @@ from cohort.evidence import dsse
 from cohort.evidence.card_reader import CardReader
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.cards import attest
-from cohort.records.cards.data_files import Collected
 from cohort.records.cards.issue import Contents
 from cohort.records.cards.pack import Pack
+from cohort.records.cards.reading import Series
 from cohort.records.cards.traces import SampleKey, Traces, redacted_lines
 from cohort.records.models import Card, Record
 from cohort.records.schema import SCHEMA
@@ -35,26 +34,22 @@ def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
         card = CardReader(handle)
         card.open()
         sealed = [pack.add(file["path"], card.chunks(file["path"])) for file in document["files"]]
-        wrong = [
-            packed.name
-            for packed, file in zip(sealed, document["files"], strict=True)
-            if packed.sha256 != file["sha256"]
-        ]
-        if wrong:
-            raise NotToBeIssued(
-                f"{wrong[0]} in the stored card of record {record.pk} is not the file that was sealed",
-                code="other_file",
-            )
-        names = sorted((name for name in card.entries if name.startswith("traces/")), key=_place)
+        for packed, file in zip(sealed, document["files"], strict=True):
+            if packed.sha256 != file["sha256"]:
+                raise NotToBeIssued(
+                    f"{packed.name} in the stored card of record {record.pk} is not the file that was sealed",
+                    code="other_file",
+                )
+        names = sorted((name for name in card.entries if name.startswith("traces/")), key=_steps)
         redacted = _redacted(record)
-        lines = redacted_lines(_lines(card, names), lambda sample: sample in redacted)
+        lines = redacted_lines((line for name in names for line in card.lines(name)), redacted)
         traces = Traces(lines, most=MAX_CARD_BYTES, most_a_file=MAX_TRACE_FILE_BYTES)
         shown = [pack.add(name, content) for name, content in traces.files()]
-        collected = Collected()
+        series = Series()
         for row in card.lines("metrics.jsonl"):
-            collected.step(row["step"], row["metrics"])
+            series.add(row["step"], row["metrics"])
         weights = _weights(card.whole(attest.FILE))
-    return Contents(document, sealed, shown, collected.series, weights, record.run_root)
+    return Contents(document, sealed, shown, series, weights, record.run_root)
 
 
 class NotToBeIssued(Refused):
@@ -69,14 +64,9 @@ def _redacted(record: Record) -> set[SampleKey]:
     return set(rows.values_list("group__attempt__fence", "group__step", "group__index", "index"))
 
 
-def _place(name: str) -> list[int]:
+def _steps(name: str) -> list[int]:
     """steps-000001-000100.jsonl, then its further part steps-000001-000100-2.jsonl, then those of later steps."""
     return [int(number) for number in re.findall(r"\d+", name)]
-
-
-def _lines(card: CardReader, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for name in names:
-        yield from card.lines(name)
 
 
 def _weights(envelope: bytes) -> dict[str, str]:

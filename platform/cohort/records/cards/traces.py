@@ -4,7 +4,7 @@ They are not sealed, so that a sample can be redacted later: its text goes, its 
 every other sample can still be checked.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -96,12 +96,12 @@ def redacted(index: int) -> dict[str, Any]:
     return {"index": index, "redacted": True}
 
 
-def redacted_lines(lines: Iterable[dict[str, Any]], gone: Callable[[SampleKey], bool]) -> Iterator[Line]:
-    """Groups of an earlier card, without the samples that are `gone` since."""
+def redacted_lines(lines: Iterable[dict[str, Any]], deleted: Collection[SampleKey]) -> Iterator[Line]:
+    """Groups of an earlier card, without the samples that were deleted since."""
     for group in lines:
         samples = [
             redacted(sample["index"])
-            if gone((group["attempt"], group["step"], group["index"], sample["index"]))
+            if (group["attempt"], group["step"], group["index"], sample["index"]) in deleted
             else sample
             for sample in group["samples"]
         ]

@@ -9,6 +9,7 @@ import yaml
 
 from cohort.base import artifacts
 from cohort.evidence.canonical import sha256
+from cohort.records.answers import dig
 from cohort.records.diff.values import Change, Kind, changes, difference, same
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.models import Audience, Card, Record
@@ -62,20 +63,13 @@ def suite_diffs(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str
 
 
 def _suite(name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> SuiteDiff:
-    cells = tuple(Cell(label, unit, _dig(before, path), _dig(after, path)) for label, path, unit in _CELLS)
+    cells = tuple(Cell(label, unit, dig(before, *path), dig(after, *path)) for label, path, unit in _CELLS)
     if before is None or after is None:
         return SuiteDiff(name, Kind.ADDED if before is None else Kind.REMOVED, cells, ())
     shown = {".".join(path) for _, path, _ in _CELLS}
     others = tuple(change for change in changes(before, after) if change.path not in shown)
     kind = Kind.EQUAL if not others and all(cell.equal for cell in cells) else Kind.CHANGED
     return SuiteDiff(name, kind, cells, others)
-
-
-def _dig(facts: Mapping[str, Any] | None, path: tuple[str, ...]) -> Any:
-    here: Any = facts
-    for name in path:
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here
 
 
 NAME = "config.yaml"
@@ -240,7 +234,7 @@ def diff(
     after: Mapping[str, Any],
     configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
 ) -> Diff:
-    """From the first record to the second: documents of either schema, for any audience. Raises NotARecord.
+    """From the first record to the second: documents for any audience. Raises NotARecord.
 
     `configs`: the sealed config.yaml of both, where the reader has them; a record itself holds only their digests.
     """
@@ -270,14 +264,10 @@ def _field(section: str, name: str, a: Read, b: Read) -> FieldDiff:
         kind = Kind.ADDED if before is None else Kind.REMOVED
         return FieldDiff(section, name, label, kind, _words(before), _words(after), withheld=withheld)
     if withheld:
-        if before == after:  # the same leaf: the same words, whatever they are
-            return FieldDiff(section, name, label, Kind.EQUAL, None, None, withheld=withheld)
-        return FieldDiff(section, name, label, Kind.WITHHELD, _words(before), _words(after), withheld=withheld)
+        kind = Kind.EQUAL if before == after else Kind.WITHHELD  # the same leaf: the same words, whatever they are
+        return FieldDiff(section, name, label, kind, _words(before), _words(after), withheld=withheld)
     marks = tuple(
-        Change(mark, Kind.CHANGED, before.get(mark, ""), after.get(mark, ""))
-        for mark in _MARKS
-        # records of the first schema name no audience, which is no change of it
-        if before.get(mark, "") != after.get(mark, "") and (mark != "audience" or (mark in before and mark in after))
+        Change(mark, Kind.CHANGED, before[mark], after[mark]) for mark in _MARKS if before[mark] != after[mark]
     )
     values = () if f"{section}.{name}" == COMPARISONS else tuple(changes(before["value"], after["value"]))
     equal = same(before["value"], after["value"]) and before["text"] == after["text"] and not marks
@@ -291,9 +281,7 @@ def _words(entry: Mapping[str, Any] | None) -> str | None:
 
 def _side(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     """On which side the field is withheld: before, after, both, or empty for neither."""
-    hidden = [
-        name for name, entry in (("before", before), ("after", after)) if entry is not None and "withheld" in entry
-    ]
+    hidden = [name for name, entry in (("before", before), ("after", after)) if "withheld" in (entry or {})]
     return "both" if len(hidden) == 2 else "".join(hidden)
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 
 from cohort.accounts.models import User
 from cohort.audit.services import log, who
@@ -21,7 +22,12 @@ from grpo_core.records.monitors import Name
 def newest_statements(run: Run) -> dict[str, Statement]:
     """Field → the newest statement, without fields whose newest one was withdrawn."""
     rows = Statement.objects.filter(run=run).select_related("by").order_by("field", "-pk").distinct("field")
-    return {statement.field: statement for statement in rows if statement.text or statement.value is not None}
+    return {statement.field: statement for statement in rows if _states(statement)}
+
+
+def _states(statement: Statement) -> bool:
+    """False for one that only withdraws what was stated before."""
+    return bool(statement.text or statement.value is not None)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class AnsweredQuestion:
     """A question with its answers."""
 
     question: Question
-    holds: Statement | None
+    current: Statement | None
     """None where nobody answered, or the answer was withdrawn."""
     before: list[Statement]
     """Earlier answers and withdrawals, newest first."""
@@ -42,26 +48,25 @@ def questions_of(run: Run) -> list[AnsweredQuestion]:
         by_field.setdefault(statement.field, []).append(statement)
     rows = []
     for question in QUESTIONS:
-        newest, *rest = by_field.get(question.field, [None])
-        holds = newest if newest is not None and (newest.text or newest.value is not None) else None
-        before = [statement for statement in (rest if holds else [newest, *rest]) if statement is not None]
-        rows.append(AnsweredQuestion(question, holds, before))
+        statements = by_field.get(question.field, [])
+        current = statements[0] if statements and _states(statements[0]) else None
+        rows.append(AnsweredQuestion(question, current, statements[1:] if current else statements))
     return rows
 
 
 def overrides(run: Run) -> list[Statement]:
     """Of flags, newest first; those withdrawn too."""
-    rows = Statement.objects.filter(run=run, field__startswith="oversight.overrides:")
+    rows = Statement.objects.filter(run=run, field__startswith=override_field(""))
     return list(rows.select_related("by").order_by("-pk"))
 
 
-def said_since(record: Record) -> int:
-    """Number of statements made after the record was made."""
+def statements_since(record: Record) -> QuerySet[Statement]:
+    """Those that are not in this version of the record, as they were made after it."""
     every = Statement.objects.filter(run=record.run_id)
     sealed = RunEvent.objects.filter(run=record.run_id, kind="sealed", data__seal=record.seal).first()
     if sealed is not None and "statements_through" in sealed.data:
-        return every.filter(pk__gt=sealed.data["statements_through"]).count()
-    return every.filter(at__gt=record.sealed_at).count()
+        return every.filter(pk__gt=sealed.data["statements_through"])
+    return every.filter(at__gt=record.sealed_at)
 
 
 @transaction.atomic
@@ -87,7 +92,7 @@ def statement_make(
     try:
         text = text_checked(text)
         if not text and not question.choices:
-            raise Unusable("Write something. To withdraw what was said, use “Withdraw”.")
+            raise Unusable("Write something. To withdraw what was stated, use “Withdraw”.")
         value = value_of(question, text=text, chosen=list(chosen))
         reason = text_checked(reason, "The reason")
     except Unusable as error:
@@ -100,15 +105,10 @@ def statement_withdraw(*, run: Run, actor: User, field: str, reason: str) -> Sta
     """Withdraw what was stated: an empty statement with its reason. The earlier text stays in the history and in
     records that were sealed with it. Raises ValidationError when nothing is stated, and without a reason."""
     monitors = {override_field(flag) for flag in get_args(Name)}
-    holds = _newest(run, field) if field in BY_FIELD or field in monitors else None
-    if holds is None:
+    current = _newest(run, field) if field in BY_FIELD or field in monitors else None
+    if current is None:
         raise ValidationError("Nothing is stated there, so there is nothing to withdraw.")
-    try:
-        if not (reason := text_checked(reason, "The reason")):
-            raise Unusable("Say why it is withdrawn.")
-    except Unusable as error:
-        raise ValidationError(str(error)) from None
-    return _append(run, actor, field, None, "", holds.audience, reason)
+    return _append(run, actor, field, None, "", current.audience, _reason(reason, "Say why it is withdrawn."))
 
 
 @transaction.atomic
@@ -117,17 +117,23 @@ def flag_override(*, run: Run, actor: User, flag: str, reason: str) -> Statement
     for an unknown monitor, and without a reason."""
     if flag not in get_args(Name):
         raise ValidationError(f"{flag[:80]!a} is no monitor; there are {', '.join(get_args(Name))}.")
+    text = _reason(reason, "Say why the flag is accepted.")
+    return _append(run, actor, override_field(flag), {"flag": flag}, text, Audience.DOWNSTREAM, "")
+
+
+def _reason(reason: str, missing: str) -> str:
     try:
-        if not (reason := text_checked(reason, "The reason")):
-            raise Unusable("Say why the flag is accepted.")
+        reason = text_checked(reason, "The reason")
     except Unusable as error:
         raise ValidationError(str(error)) from None
-    return _append(run, actor, override_field(flag), {"flag": flag}, reason, Audience.DOWNSTREAM, "")
+    if not reason:
+        raise ValidationError(missing)
+    return reason
 
 
 def _newest(run: Run, field: str) -> Statement | None:
     newest = Statement.objects.filter(run=run, field=field).order_by("-pk").first()
-    return newest if newest is not None and (newest.text or newest.value is not None) else None
+    return newest if newest is not None and _states(newest) else None
 
 
 def _append(run: Run, actor: User, field: str, value: Any, text: str, audience: str, reason: str) -> Statement:

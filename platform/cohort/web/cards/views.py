@@ -18,7 +18,8 @@ from cohort.base.formatting import natural
 from cohort.evidence import pyz
 from cohort.records.models import Audience, Card, Record
 from cohort.records.schema_types import AUDIENCE_WORDS
-from cohort.records.services import has_news, newest, version_pending, version_request
+from cohort.records.services import newest, version_pending, version_request
+from cohort.records.statements.services import statements_since
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED
 from cohort.web.access import call_service, file_response, run_for
@@ -67,7 +68,7 @@ def downloads(record: Record, role: str) -> dict[str, Any]:
     current = newest(record.run)
     is_newest = current is not None and current.pk == record.pk and record.run.state in ENDED
     pending = version_pending(record.run) if is_newest else None
-    may = is_newest and pending is None and bool(role) and reaches(role, Role.REVIEWER) and has_news(record)
+    may = is_newest and pending is None and bool(role) and reaches(role, Role.REVIEWER) and statements_since(record).exists()
     return {
         "record": record,
         "cards": listed,

@@ -10,7 +10,7 @@ from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.records.after_seal.rules import State
 from cohort.records.schema_types import AUDIENCE_WORDS
-from cohort.records.statements.services import said_since
+from cohort.records.statements.services import statements_since
 from cohort.web.access import project_for, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import Life
@@ -39,7 +39,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
             "shown": selectors.opened(row.record),
             "downloads": downloads(row.record, role),
             "life": Life(row.record, user=user),
-            "said_since": said_since(row.record) if row.newest else 0,
+            "said_since": statements_since(row.record).count() if row.newest else 0,
             "may_state": role != Role.VIEWER,
             "audiences": AUDIENCE_WORDS,
         }

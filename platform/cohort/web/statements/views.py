@@ -18,7 +18,7 @@ from cohort.records.sections.monitors import FLAG_WORDS, watched
 from cohort.records.statements import services
 from cohort.records.statements.answers import MAX_CHARS
 from cohort.records.statements.questions import BY_FIELD, Question, is_override_field, override_field
-from cohort.records.statements.services import AnsweredQuestion, newest_statements, questions_of, said_since
+from cohort.records.statements.services import AnsweredQuestion, newest_statements, questions_of, statements_since
 from cohort.runs.models import Run
 from cohort.web.access import OVERRIDES_FLAGS, form_page, run_for
 from cohort.web.accounts.views import person
@@ -109,11 +109,11 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
         "project": run.project,
         "run": run,
         "items": items,
-        "answered": sum(item["state"].holds is not None for item in items),
+        "answered": sum(item["state"].current is not None for item in items),
         "flags": flag_rows(run),
         "posted": posted,
         "record": record,
-        "said_since": said_since(record) if record is not None else 0,
+        "said_since": statements_since(record).count() if record is not None else 0,
         "may_state": reaches(role, Role.REVIEWER),
         "may_override": reaches(role, OVERRIDES_FLAGS),
     }
@@ -124,8 +124,8 @@ def _item(entry: AnsweredQuestion, posted: Posted | None) -> dict[str, Any]:
     sent = posted if posted is not None and posted.field == entry.question.field else None
     return {
         "state": entry,
-        "form": (sent and sent.form) or StatementForm(entry.question, holds=entry.holds),
-        "open": sent is not None or (entry.question.required and entry.holds is None and posted is None),
+        "form": (sent and sent.form) or StatementForm(entry.question, holds=entry.current),
+        "open": sent is not None or (entry.question.required and entry.current is None and posted is None),
         "reason": sent.reason if sent else "",
         "faults": sent.faults if sent else (),
     }
