@@ -68,12 +68,18 @@ def downloads(record: Record, role: str) -> dict[str, Any]:
     current = newest(record.run)
     is_newest = current is not None and current.pk == record.pk and record.run.state in ENDED
     pending = version_pending(record.run) if is_newest else None
-    may = is_newest and pending is None and bool(role) and reaches(role, Role.REVIEWER) and statements_since(record).exists()
+    may = (
+        is_newest
+        and pending is None
+        and bool(role)
+        and reaches(role, Role.REVIEWER)
+        and statements_since(record).exists()
+    )
     return {
         "record": record,
         "cards": listed,
         "fullest": next((download for download in reversed(listed) if download["allowed"]), None),
-        "may_seal": may,
+        "may_seal": may and statements_since(record).exists(),
         "pending": pending.reason if pending else "",
     }
 
