@@ -166,16 +166,14 @@ def disk_message(folder: Path, detail: str) -> str:
 
 def _stopped(cause: StopCause, outcome: records.Outcome | None, status: int | None) -> str:
     match cause:
+        case "cancel" | "pause" if outcome is not None:
+            return outcome.message
+        case "cancel" | "pause" if status == -signal.SIGKILL:
+            rest = "; its last checkpoint is what there is" if cause == "pause" else ""
+            return f"The trainer did not stop in time and was killed{rest}"
         case "cancel":
-            if outcome is not None:
-                return outcome.message
-            killed = status == -signal.SIGKILL
-            return "The trainer did not stop in time and was killed" if killed else "Stopped before training began"
+            return "Stopped before training began"
         case "pause":
-            if outcome is not None:
-                return outcome.message
-            if status == -signal.SIGKILL:
-                return "The trainer did not stop in time and was killed; its last checkpoint is what there is"
             return "Paused before training began"
         case "drain":
             return "The node is drained, and the run moves to another"

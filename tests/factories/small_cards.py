@@ -332,12 +332,19 @@ def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
     return files
 
 
+def entry_info(name: str) -> zipfile.ZipInfo:
+    """The head of a new entry; all but the name is the same for each."""
+    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, 3, zip_layout.MODE
+    return info
+
+
 def packed(files: dict[str, bytes], level: int = 6) -> bytes:
     """The zip, laid out as a card is."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", compresslevel=level) as archive:
         for name, content in files.items():
-            with archive.open(zip_layout.entry_info(name), "w") as one:
+            with archive.open(entry_info(name), "w") as one:
                 one.write(content)
     return out.getvalue()
 

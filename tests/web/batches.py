@@ -3,12 +3,12 @@
 import pytest
 from django.utils import timezone
 
-from cohort.ingest.batch import records_ingest
 from cohort.nodes.services import node_create
 from cohort.runs.attempts import attempt_claim
 from cohort.runs.models import Attempt, Run
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
+from tests.factories.sealed_run import send_batch
 from tests.factories.worker import NODE, packed
 
 
@@ -24,7 +24,7 @@ def attempt(run: Run) -> Attempt:
 
 
 def send(attempt: Attempt, *lines: records.Envelope | bytes) -> int:
-    return records_ingest(attempt=attempt, fence=attempt.fence, body=packed(lines))
+    return send_batch(attempt, packed(lines))
 
 
 def saved(number: int, *, best: bool = False) -> records.CheckpointManifest:

@@ -10,7 +10,7 @@ import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
-from cohort.ingest.batch import MAX_BATCH_BYTES, BadRecord, records_ingest
+from cohort.ingest.batch import MAX_BATCH_BYTES, BadRecord
 from cohort.nodes.leases import StaleFence
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import attempt_finish
@@ -20,6 +20,7 @@ from grpo_core.protocol.messages import Finish
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit, sample_content
 from grpo_core.records.leaves import leaf
+from tests.factories.sealed_run import send_batch
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 from tests.tables import cases
 from tests.web.batches import attempt, follow, resumed, run, saved, send
@@ -153,7 +154,7 @@ def noise() -> bytes:
 )
 def test_a_body_that_is_no_batch(attempt: Attempt, body: Any, code: str) -> None:
     with pytest.raises(BadRecord) as caught:
-        records_ingest(attempt=attempt, fence=1, body=body())
+        send_batch(attempt, body(), fence=1)
     assert caught.value.code == code
 
 
@@ -177,13 +178,13 @@ def test_text_that_postgresql_cannot_hold_is_shown_as_replaced(attempt: Attempt)
 def test_a_stale_fence_or_an_ended_attempt_writes_nothing(attempt: Attempt, ended: bool) -> None:
     batch = packed(envelopes(WHOLE_RUN))
     with pytest.raises(StaleFence):
-        records_ingest(attempt=attempt, fence=attempt.fence + 1, body=batch)
+        send_batch(attempt, batch, fence=attempt.fence + 1)
     if ended:
         attempt_finish(attempt=attempt, finish=Finish(fence=1, end="failed", code="error", message="", last_seq=0))
     else:
         Run.objects.update(fence=2)  # as a newer attempt's claim does
     with pytest.raises(StaleFence):
-        records_ingest(attempt=attempt, fence=attempt.fence, body=batch)
+        send_batch(attempt, batch)
     assert not any(rows())
 
 

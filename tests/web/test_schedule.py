@@ -108,7 +108,7 @@ class Scene:
     def reads(self, **page: Any) -> None:
         names = {run.pk: name for name, run in self.runs.items()}
         by_name = {names[row.run.pk]: row for row in waiting_rows()}
-        assert [row.place for row in by_name.values()] == [*range(1, len(by_name) + 1)]
+        assert [row.position for row in by_name.values()] == [*range(1, len(by_name) + 1)]
         if "order" in page:
             assert list(by_name) == page["order"]
         if "takeable" in page:
@@ -131,7 +131,7 @@ def test_the_row_of_one_run_is_that_among_all(maker: Maker, gpu1: Node) -> None:
     first, mine = waiting(maker, 9), waiting(maker, 1)
     waiting(maker, 0)
     (row,) = waiting_rows(only=mine)
-    assert (row.run.pk, row.place, row.since) == (mine.pk, 2, mine.queued_at)
+    assert (row.run.pk, row.position, row.since) == (mine.pk, 2, mine.queued_at)
     assert row.why == why(mine) == "behind 1 other run"
     claim(gpu1, first.pk)
     assert waiting_rows(only=Run.objects.get(pk=first.pk)) == [], "it no longer waits"
@@ -294,7 +294,7 @@ def test_the_queue_shows_who_waits_for_what(operator: Client, maker: Maker) -> N
     Run.objects.filter(pk=labelled.pk).update(node_label="a100", priority=10)
     response = operator.get(QUEUE)
     listed = response.context["page"]
-    assert [(row.place, row.run.name, row.needs) for row in listed.waiting] == [
+    assert [(row.position, row.run.name, row.needs) for row in listed.waiting] == [
         (1, "labelled", "a node with the label a100"),
         (2, "plain", "any node"),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.protocol.messages import ClaimRequest, Finish, InputFile
+from grpo_core.protocol.messages import Beat, ClaimRequest, Finish, InputFile
 from tests.factories.worker import NODE
 from tests.processes import DEADLINE
 from tests.worker.life import claimed
@@ -22,6 +22,7 @@ from worker.platform_client.client import AttemptLink, BadFile, Platform, Refuse
 BYTES = b"0123456789" * 1000
 FILE = InputFile(path="inputs/x.jsonl", sha256=hashlib.sha256(BYTES).hexdigest(), size=len(BYTES))
 CLAIMED = claimed(attempt_id=7)
+BEAT = Beat(fence=1, shipped_seq=0, spooled_bytes=0)
 FINISH = Finish(fence=3, end="failed", code="error", message="", last_seq=0)
 
 
@@ -129,7 +130,7 @@ def nothing() -> None:
 
 
 def beat(link: AttemptLink) -> None:
-    link.beat(shipped_seq=0, spooled_bytes=0)
+    link.beat(BEAT)
 
 
 def ship(link: AttemptLink) -> None:
@@ -270,7 +271,7 @@ def test_other_calls_are_made_while_a_batch_is_on_its_way(line: Line, link: Atte
 
     def meanwhile() -> None:
         if line.calls:  # or the beat would get the batch's answer
-            raise Enough(link.beat(shipped_seq=0, spooled_bytes=0).desired)
+            raise Enough(link.beat(BEAT).desired)
 
     with pytest.raises(Enough, match="cancel"):
         link.records(b"x", meanwhile=meanwhile)

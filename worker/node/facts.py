@@ -176,19 +176,16 @@ def at_present(info: NodeInfo, runs: Path, min_free_bytes: int | None, node: str
 def refusal(runs: Path, min_free_bytes: int | None, node: str) -> str:
     """Why this worker takes no run now; empty when it takes them. `node` as `client.node_of` says."""
     try:
-        return _refusal(runs, min_free_bytes, node)
+        free, least = free_bytes(runs), least_free(runs, min_free_bytes)
+        left = "" if free < least else orphans.survivors(runs, node)
     except OSError as error:
         return f"{runs} cannot be looked at: {error}. Runs wait until it can; look at the disk that it lies on"
-
-
-def _refusal(runs: Path, min_free_bytes: int | None, node: str) -> str:
-    free, least = free_bytes(runs), least_free(runs, min_free_bytes)
     if free < least:
         return (
             f"the disk of {runs} has {format_bytes(free)} left, and at least {format_bytes(least)} must be "
             "free (COHORT_MIN_FREE_BYTES). Runs wait until there is room"
         )
-    if left := orphans.survivors(runs, node):
+    if left:
         return (
             f"SIGKILL has not ended {left}. What hangs in the kernel so may hold a GPU or memory, and runs wait until "
             "it is gone. Look at the device and the disks it uses; often only starting the machine anew helps"

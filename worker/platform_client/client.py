@@ -10,9 +10,9 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -32,8 +32,6 @@ from grpo_core.protocol.messages import (
     LostAttempt,
     LostAttempts,
     NodeInfo,
-    OldCheckpoint,
-    Progress,
     Refusal,
     UploadReply,
 )
@@ -139,7 +137,7 @@ class Platform:
         _call(self._http, "node", self._token, node)
 
     def lost(self, attempts: list[LostAttempt], *, patience: float = 0.0) -> None:
-        """Tell of attempts of this node whose processes are dead."""
+        """Report attempts of this node whose processes are dead."""
         _call(self._http, "node/lost", self._token, LostAttempts(attempts=attempts), patience)
 
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
@@ -151,7 +149,7 @@ class Platform:
 
 
 class _Link:
-    """Calls made with a token that is good for one thing alone, `at` its place."""
+    """Calls made with a token that is good for one attempt or job alone; `at` is its path."""
 
     def __init__(self, http: HttpClient, token: str, fence: int, at: str) -> None:
         self._http = http
@@ -161,6 +159,14 @@ class _Link:
 
     def close(self) -> None:
         self._http.close()
+
+    def _post(self, path: str, body: BaseModel | bytes, *pauses: Any, **limits: Any) -> Reply:
+        """As `_call`, below the link's path."""
+        return _call(self._http, f"{self._at}/{path}", self._token, body, *pauses, **limits)
+
+    def finish(self, finish: Finish | JobFinish, *, patience: float, meanwhile: Meanwhile) -> None:
+        """`meanwhile` is called between tries, and while the next is waited for."""
+        self._post("finish", finish, patience, meanwhile)
 
     def fetch(self, file: InputFile, target: Path, *, meanwhile: Meanwhile, patience: float) -> None:
         """Store the file at `target`, which then holds exactly the announced bytes. Raises BadFile when it cannot.
@@ -227,59 +233,28 @@ class _Link:
 class AttemptLink(_Link):
     """Calls of one attempt, with its own token."""
 
-    def beat(
-        self,
-        *,
-        shipped_seq: int,
-        spooled_bytes: int,
-        free_bytes: int | None = None,
-        progress: Progress | None = None,
-        removed: Sequence[OldCheckpoint] = (),
-    ) -> BeatReply:
-        body = Beat(
-            fence=self._fence,
-            shipped_seq=shipped_seq,
-            spooled_bytes=spooled_bytes,
-            free_bytes=free_bytes,
-            progress=progress,
-            removed=list(removed),
-        )
-        return _parse(BeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, body))
+    def beat(self, beat: Beat) -> BeatReply:
+        return _parse(BeatReply, self._post("heartbeat", beat))
 
     def records(self, compressed: bytes, *, meanwhile: Meanwhile) -> IngestReply:
         """`meanwhile` is called while the batch is on its way, which on a slow line takes longer than a lease; what it
         raises ends the call."""
         headers = {"X-Cohort-Fence": str(self._fence), "Content-Type": "application/zstd"}
-        path = f"{self._at}/records"
-        return _parse(IngestReply, _call(self._http, path, self._token, compressed, during=meanwhile, headers=headers))
+        return _parse(IngestReply, self._post("records", compressed, during=meanwhile, headers=headers))
 
     def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
         """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
-        # fmt: off
-        headers = {
-            "X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset),
-            "Content-Type": "application/octet-stream",
-        }
-        # fmt: on
-        path = f"{self._at}/uploads/{sha256}"
-        reply = _call(self._http, path, self._token, part, headers=headers, check=_READ_AGAIN_SECONDS)
+        headers = {"X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset)}
+        headers["Content-Type"] = "application/octet-stream"
+        reply = self._post(f"uploads/{sha256}", part, headers=headers, check=_READ_AGAIN_SECONDS)
         return _parse(UploadReply, reply)
-
-    def finish(self, finish: Finish, *, patience: float, meanwhile: Meanwhile) -> None:
-        """`meanwhile` is called between tries, and while the next is waited for."""
-        _call(self._http, f"{self._at}/finish", self._token, finish, patience, meanwhile)
 
 
 class JobLink(_Link):
     """Calls of one job of the reward lab, with its own token."""
 
-    def beat(self, *, progress: Progress | None = None) -> JobBeatReply:
-        body = JobBeat(fence=self._fence, progress=progress)
-        return _parse(JobBeatReply, _call(self._http, f"{self._at}/heartbeat", self._token, body))
-
-    def finish(self, finish: JobFinish, *, patience: float, meanwhile: Meanwhile = _nothing) -> None:
-        """`meanwhile` is called between tries, and while the next is waited for."""
-        _call(self._http, f"{self._at}/finish", self._token, finish, patience, meanwhile)
+    def beat(self, beat: JobBeat) -> JobBeatReply:
+        return _parse(JobBeatReply, self._post("heartbeat", beat))
 
 
 def _client(url: str) -> HttpClient:

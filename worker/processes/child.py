@@ -232,14 +232,8 @@ class Child:
             time.sleep(0.5)
 
     def _collect_adopted(self) -> None:
-        """Zombies that were given to this process; the reaper is the one child that Popen collects."""
-        if not _subreaper:
-            return
-        me = os.getpid()
-        for row in processes():
-            if row.parent == me and not row.lives and row.pid != self._reaper.pid:
-                with suppress(ChildProcessError):
-                    os.waitpid(row.pid, os.WNOHANG)
+        if _subreaper:
+            reaper.collect_adopted(os.getpid(), self._reaper.pid)  # which Popen collects
 
 
 def _listed(left: list[Process]) -> str:

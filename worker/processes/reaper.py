@@ -128,7 +128,7 @@ def main() -> None:
         if not reported and (status := _status(trainer)) is not None:
             _report(f"ended {status}")
             reported = True
-        _collect_adopted(me, trainer)
+        collect_adopted(me, trainer)
         ready, _, _ = select.select([0, wakeup], [], [])
         if wakeup in ready:
             os.read(wakeup, 4096)
@@ -171,9 +171,10 @@ def _status(trainer: int) -> int | None:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-def _collect_adopted(me: int, trainer: int) -> None:
+def collect_adopted(me: int, but: int) -> None:
+    """Zombies that were given to process `me`, without the child `but`, which another call collects."""
     for row in processes():
-        if row.parent == me and row.pid != trainer and not row.lives:
+        if row.parent == me and row.pid != but and not row.lives:
             with suppress(ChildProcessError):
                 os.waitpid(row.pid, os.WNOHANG)
 

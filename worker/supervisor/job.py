@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
-from grpo_core.protocol.messages import JobFinish, JobGiven
+from grpo_core.protocol.messages import JobBeat, JobFinish, JobGiven
 from grpo_core.runtime.cgroups import Cgroup
 from grpo_core.text import UNSTORABLE
 from worker.exit_cause import disk_message, failure
@@ -130,7 +130,8 @@ class _Job:
                 return None  # silence: the platform has given the job to another worker
 
     def _send_beat(self) -> str:
-        return self._link.beat(progress=progress(self._folder.out) if self._folder is not None else None).desired
+        reported = progress(self._folder.out) if self._folder is not None else None
+        return self._link.beat(JobBeat(fence=self._given.fence, progress=reported)).desired
 
     # ------------------------------------------------------------------ the finish
 

@@ -12,7 +12,7 @@ from typing import Literal
 from grpo_core.errors import DiskFullError
 from grpo_core.files.run_folder import RunDir
 from grpo_core.files.spool import spool_bytes
-from grpo_core.protocol.messages import AttemptEnd, ClaimReply, Finish
+from grpo_core.protocol.messages import AttemptEnd, Beat, ClaimReply, Finish
 from grpo_core.runtime.cgroups import Cgroup
 from worker.exit_cause import ENDS, StopCause, attempt_finish, ended_as_asked, failure
 from worker.folders import resume, run_folder
@@ -185,11 +185,14 @@ class _Attempt:
 
     def _send_beat(self) -> str:
         reply = self._link.beat(
-            shipped_seq=self._shipper.acked_seq,
-            spooled_bytes=spool_bytes(self._files.spool_folder) if self._made else 0,
-            free_bytes=facts.free_bytes(self._settings.runs_folder),
-            progress=run_folder.progress(self._folder) if self._made else None,
-            removed=self._cleanup.removed,
+            Beat(
+                fence=self._claimed.fence,
+                shipped_seq=self._shipper.acked_seq,
+                spooled_bytes=spool_bytes(self._files.spool_folder) if self._made else 0,
+                free_bytes=facts.free_bytes(self._settings.runs_folder),
+                progress=run_folder.progress(self._folder) if self._made else None,
+                removed=list(self._cleanup.removed),
+            )
         )
         self._cleanup.removed.clear()
         self._cleanup.remove(reply.needless)

@@ -73,7 +73,7 @@ def log(
         if not form.fullmatch(text):
             raise NotLoggable(f"{text[:200]!a} cannot be the {name} of an entry of the audit log.")
     reason_checked(reason)
-    at = _now()
+    at = clock()
     slug = project.slug if project is not None else None
     content = {
         "at": at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -116,7 +116,7 @@ def fitted(text: str) -> str:
     return text[: MAX_REASON_CHARS - len(suffix)] + suffix
 
 
-def _now() -> datetime:
+def clock() -> datetime:
     """By the database's clock, and now, not when the transaction began."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")

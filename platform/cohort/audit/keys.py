@@ -32,7 +32,7 @@ def signing_key() -> SigningKey:
     """The private key that the log is signed with today. Raises KeyFault when there is no file, or another key's."""
     path = environment().signing_key_path
     newest = LogKey.objects.order_by("-pk").values_list("vkey", flat=True).first()
-    if newest is not None and (current := _file_of(newest, path, coming(path))) is not None:
+    if newest is not None and (current := _file_of(newest, path, next_path(path))) is not None:
         return current
     if not path.exists():
         raise KeyFault(missing(path))
@@ -52,16 +52,16 @@ def signers() -> list[SigningKey]:
     if len(rows) < 2 or LogCheckpoint.objects.filter(key=rows[0][0]).exists():
         return [key]
     path = environment().signing_key_path
-    old = _file_of(rows[1][1], path, gone(path))
+    old = _file_of(rows[1][1], path, previous_path(path))
     return [key] if old is None else [key, old]
 
 
-def coming(path: Path) -> Path:
+def next_path(path: Path) -> Path:
     """Where a key lies that is to follow."""
     return path.with_name(f"{path.name}.next")
 
 
-def gone(path: Path) -> Path:
+def previous_path(path: Path) -> Path:
     """Where the key before lies until it has signed for the last time."""
     return path.with_name(f"{path.name}.before")
 
@@ -110,7 +110,7 @@ def key_replaced(old: SigningKey, new: SigningKey, *, size: int) -> LogKey:
 
 def rotation_finish(path: Path) -> None:
     """Put the new key's file in the place of the old one's. At no moment is there neither; may be done again."""
-    if coming(path).exists():
+    if next_path(path).exists():
         if path.exists():
-            path.replace(gone(path))
-        coming(path).replace(path)
+            path.replace(previous_path(path))
+        next_path(path).replace(path)

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Told:
+class PushOutcome:
     """The outcome for one target."""
 
     target: str
@@ -37,7 +37,7 @@ def targets() -> dict[str, Callable[[LogCheckpoint], str]]:
     return by_name
 
 
-def push(*, only_new: bool = False) -> list[Told]:
+def push(*, only_new: bool = False) -> list[PushOutcome]:
     """Hand the newest checkpoint to everybody who is configured; with `only_new` to those that do not have it."""
     newest = LogCheckpoint.objects.order_by("-size").first()
     if newest is None:
@@ -46,21 +46,21 @@ def push(*, only_new: bool = False) -> list[Told]:
     for target, act in targets().items():
         if only_new and LogPush.objects.filter(target=target, size=newest.size, failed_at=None).exists():
             continue
-        outcomes.append(_tried(target, act, newest))
+        outcomes.append(_push_to(target, act, newest))
     return outcomes
 
 
-def _tried(target: str, act: Callable[[LogCheckpoint], str], newest: LogCheckpoint) -> Told:
+def _push_to(target: str, act: Callable[[LogCheckpoint], str], newest: LogCheckpoint) -> PushOutcome:
     try:
         words = act(newest)
     except (GitFault, WitnessFault, KeyFault, LogFault) as error:
         words = f"{target}: the checkpoint of {newest.size:,} entries was not handed on: {error}"
         _log.warning("%s", words)
         LogPush.objects.update_or_create(target=target, defaults={"failed_at": Now(), "error": str(error)})
-        return Told(target, False, words)
+        return PushOutcome(target, False, words)
     defaults = {"size": newest.size, "pushed_at": Now(), "failed_at": None, "error": ""}
     LogPush.objects.update_or_create(target=target, defaults=defaults)
-    return Told(target, True, f"{target}: {words}")
+    return PushOutcome(target, True, f"{target}: {words}")
 
 
 def _git(newest: LogCheckpoint) -> str:

@@ -14,19 +14,19 @@ def rotate() -> tuple[SigningKey, LogCheckpoint]:
     """The key that signs from now on, and the checkpoint that both have signed. Raises KeyFault and LogFault."""
     path = environment().signing_key_path
     old = keys.signing_key()
-    new_path = keys.coming(path)
+    new_path = keys.next_path(path)
     if new_path.exists() and load(new_path, old.name).vkey == old.vkey:  # the last rotation was cut after its statement
         keys.rotation_finish(path)
     elif new_path.exists():  # before it
         new_path.unlink()
-    if keys.gone(path).exists():
+    if keys.previous_path(path).exists():
         services.checkpoint()
-        keys.gone(path).unlink()
+        keys.previous_path(path).unlink()
     services.checkpoint()  # by the old key alone, so that it is known to the log
     new = generate(old.name)
     new.write(new_path)
     services.rotate_key(old=old, new=new)
     keys.rotation_finish(path)
     row = services.checkpoint()
-    keys.gone(path).unlink()
+    keys.previous_path(path).unlink()
     return new, row

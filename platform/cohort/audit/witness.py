@@ -101,17 +101,17 @@ def cosigned(
     first = proof(old)
     begun = time.monotonic()
     try:
-        return _asked(url, key, note, old, first, seconds)
+        return _request(url, key, note, old, first, seconds)
     except OtherSize as other:
         spent = time.monotonic() - begun
         if other.size == old or other.size > int(note.split("\n")[1]):
             raise WitnessFault(
                 f"{other}, which does not lead to this checkpoint: it holds another history of this log"
             ) from None
-        return _asked(url, key, note, other.size, proof(other.size), seconds, spent)
+        return _request(url, key, note, other.size, proof(other.size), seconds, spent)
 
 
-def _asked(
+def _request(
     url: str, key: WitnessKey, note: str, old: int, proof: list[bytes], seconds: float, spent: float = 0.0
 ) -> tuple[str, datetime]:
     lines = [f"old {old}", *(base64.b64encode(digest).decode() for digest in proof), "", note]

@@ -91,11 +91,6 @@ def tries_capped() -> int:
     return ahead.update(not_before=Now() + after)
 
 
-NAME = "web"
-
-log = logging.getLogger(__name__)
-
-
 def pulse_start() -> threading.Event:
     """Beat in a thread of its own until the event that is returned is set. The thread ends with the process."""
     stop = threading.Event()
@@ -104,9 +99,9 @@ def pulse_start() -> threading.Event:
 
 
 def pulse() -> None:
-    """One beat, at the database's time. What the reconciler wrote beside it stays."""
+    """One beat, at the database's time. What the reconciler wrote in other rows stays."""
     ServiceBeat.objects.bulk_create(
-        [ServiceBeat(name=NAME, beat_at=Now())],
+        [ServiceBeat(name=WEB, beat_at=Now())],
         update_conflicts=True,
         unique_fields=["name"],
         update_fields=["beat_at"],

@@ -24,7 +24,8 @@ from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion, dataset_added
 from grpo_core.config.messages import field_problems
 from grpo_core.config.run import DataFormat, RewardConfig
-from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
+from grpo_core.data.lines import lines_of
+from grpo_core.data.loaders import scan_problems
 from grpo_core.errors import ConfigError, DataError, FieldProblem, ModelError
 from grpo_core.rewards import Rubric
 
@@ -70,10 +71,8 @@ def base_model_register(*, project: Project, actor: User | None, name: str, path
             folder = read_model_folder(environment().models_folder, path)
         except ModelError as error:
             raise ValidationError({"path": str(error)}) from None
-        model.path = folder.path
-        model.architecture, model.parameters = folder.architecture, folder.parameters
-        model.weights, model.weights_digest = folder.weights, folder.weights_digest
-        model.provenance = folder.provenance
+        for field, value in vars(folder).items():
+            setattr(model, field, value)
     _clean(model, "name", "path", "revision")
     after = {"name": name, "path": model.path, "revision": revision, "weights_digest": model.weights_digest}
     _save_new(model, "base model", actor, after)
@@ -104,7 +103,7 @@ def dataset_create(
         dataset.sha256, dataset.size = _spool(chunks, spooled)
         spooled.seek(0)
         try:
-            _survey(dataset, _lines(spooled), file_name)
+            _survey(dataset, lines_of(spooled), file_name)
         except DataError as error:
             raise ValidationError({"file": str(error)}) from None
         _clean(dataset, "name", "source")
@@ -195,9 +194,8 @@ def _name_free(row: BaseModel | PromptDataset, noun: str) -> None:
 
 def _save_new(row: BaseModel | PromptDataset, noun: str, actor: User | None, after: dict[str, Any]) -> None:
     """Store it with its entry in the audit log, whose `after` is what counts of it."""
-    kind, subject = {"base model": ("base_model_registered", "base_model"), "dataset": ("dataset_created", "dataset")}[
-        noun
-    ]
+    kind = "base_model_registered" if noun == "base model" else "dataset_created"
+    subject = noun.replace(" ", "_")
     try:
         with transaction.atomic():
             row.save()
@@ -226,12 +224,6 @@ def _spool(chunks: Iterable[bytes], handle: IO[bytes]) -> tuple[str, int]:
         digest.update(chunk)
         handle.write(chunk)
     return digest.hexdigest(), size
-
-
-def _lines(handle: IO[bytes]) -> Iterator[bytes]:
-    """No line is read further than one byte past the limit, at which the scan refuses it."""
-    while line := handle.readline(MAX_LINE_BYTES + 1):
-        yield line
 
 
 def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> None:

@@ -16,7 +16,7 @@ from django.db import transaction
 from pydantic import ValidationError as PydanticError
 
 from cohort.accounts.models import Project, User
-from cohort.audit.services import log as audit
+from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.catalog.models import EvalSuite, EvalSuiteVersion, suite_version_added
 from grpo_core.config.evaluation import Category, ScorerConfig, SuiteConfig
@@ -28,17 +28,8 @@ from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites import FORMATS, SuiteItem, convert, scan_items, starters
 from grpo_core.rewards import KINDS
 
-CATEGORIES: dict[str, str] = {
-    "performance": "performance",
-    "hallucination": "hallucination",
-    "refusal_calibration": "refusal calibration",
-    "jailbreak_robustness": "jailbreak robustness",
-    "harmful_capability": "harmful capability",
-    "multilingual": "multilingual",
-    "tool_use": "tool use",
-    "format": "format",
-}
-assert set(CATEGORIES) == set(get_args(Category))
+CATEGORIES: dict[str, str] = {name: name.replace("_", " ") for name in get_args(Category)}
+"""In words."""
 
 SAFETY = frozenset({"hallucination", "refusal_calibration", "jailbreak_robustness", "harmful_capability"})
 """Tested together: their p values are adjusted for there being several."""
@@ -149,16 +140,11 @@ def starters_add(*, project: Project, actor: User | None, names: Iterable[str] |
         if newest is not None and not newest.builtin:
             result.in_the_way.append(name)
             continue
+        same = ("title", "category", "higher_is", "sensitive", "limits", "source", "licence")
         spec = Spec(
-            title=starter.title,
-            category=starter.category,
+            **{field: getattr(starter, field) for field in same},
             scorer=starter.scorer.model_dump(mode="json"),
-            higher_is=starter.higher_is,
-            sensitive=starter.sensitive,
             margin=DEFAULT_MARGIN,
-            limits=starter.limits,
-            source=starter.source,
-            licence=starter.licence,
         )
         version = _create(project, actor, name, spec, starter.content, format="jsonl", files=[], builtin=name)
         if newest is not None and version.pk == newest.pk:
@@ -208,8 +194,8 @@ def _create(
             artifacts.put(version.artifact, [content])
         version.save()
         suite_version_added.send(sender=EvalSuiteVersion, version=version)
-        audit(
-            actor=f"user:{actor.username}" if actor else "platform",
+        audit.log(
+            actor=audit.who(actor),
             kind="suite_version_added",
             subject=f"suite:{name}",
             project=project,

@@ -27,11 +27,7 @@ class Pair:
     @property
     def name(self) -> str:
         """What the dataset was compared with."""
-        version = self.row.suite_version
-        if version is not None:
-            return f"{version.suite.name} v{version.number}"
-        assert self.row.heldout is not None, "a constraint of the table"
-        return self.row.heldout.name
+        return str(self.row.suite_version or self.row.heldout)
 
     @property
     def kind(self) -> str:
@@ -88,15 +84,11 @@ class Pair:
 
     def figures(self) -> dict[str, Any]:
         """For the audit log and the record."""
-        version = self.row.suite_version
+        same = ("kind", "state", "items", "touched", "same_but_numbers")
         return {
+            **{name: getattr(self, name) for name in same},
             "with": self.name,
-            "kind": self.kind,
-            "id": version.pk if version else self.row.heldout_id,
-            "state": self.state,
-            "items": self.items,
-            "touched": self.touched,
-            "same_but_numbers": self.same_but_numbers,
+            "id": self.row.suite_version_id or self.row.heldout_id,
             "by_method": {method: self.counts[method] for method in METHODS if method in self.counts},
             "fault": self.row.fault,
         }

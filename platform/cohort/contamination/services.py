@@ -18,6 +18,7 @@ from cohort.contamination import selectors
 from cohort.contamination.models import DataOverlap, LaunchOverlap
 from cohort.runs.dispatch import SEAL_QUEUE, publish, publish_on_commit
 from cohort.runs.models import Run
+from cohort.runs.transitions import run_logged
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.lines import lines_of
 from grpo_core.data.loaders import scan_problems
@@ -40,7 +41,7 @@ def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:
     assert other is not None, "a constraint of the table"
     for source in (row.dataset, other):
         if not artifacts.exists(source.artifact):
-            raise NotComparable(f"the file of {_name(source)} is no longer stored")
+            raise NotComparable(f"the file of {source} is no longer stored")
     try:
         items, options = dict[str, str](), dict[str, tuple[str, ...]]()
         for name, text, choices in _texts(other):
@@ -52,8 +53,8 @@ def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:
         raise NotComparable(str(error)) from None
 
 
-def _prompts(of: PromptDataset) -> Iterator[tuple[str, str]]:
-    return ((name, text) for name, text, _ in _texts(of))
+def _prompts(dataset: PromptDataset) -> Iterator[tuple[str, str]]:
+    return ((name, text) for name, text, _ in _texts(dataset))
 
 
 def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -63,7 +64,7 @@ def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str, tup
             for problem in scan_problems(lines_of(handle), of.format, source=of.name):
                 yield problem.id, problem.prompt, ()
         else:
-            for item in scan_items(lines_of(handle), scorer=None, source=_name(of)):
+            for item in scan_items(lines_of(handle), scorer=None, source=str(of)):
                 yield item.id, item.prompt, item.choices
 
 
@@ -83,10 +84,6 @@ def _examples(
 
 def _cut(text: str) -> str:
     return text if len(text) <= EXAMPLE_CHARS else text[: EXAMPLE_CHARS - 1] + "…"
-
-
-def _name(of: PromptDataset | EvalSuiteVersion) -> str:
-    return of.name if isinstance(of, PromptDataset) else f"{of.suite.name} v{of.number}"
 
 
 TASK = "cohort.contamination.check"
@@ -182,10 +179,5 @@ def record_launch_overlaps(*, run: Run, actor: User, seen: str) -> None:
     LaunchOverlap.objects.create(run=run, by=actor, pairs=figures, acknowledged=bool(expected))
     if expected:
         touched = [pair for pair in figures if pair["touched"]]
-        audit.log(
-            actor=audit.who(actor),
-            kind="overlap_seen",
-            subject=f"run:{run.pk}",
-            project=run.project,
-            data={"config_digest": run.config_digest, "overlaps": touched},
-        )
+        data = {"config_digest": run.config_digest, "overlaps": touched}
+        run_logged(run=run, actor=audit.who(actor), kind="overlap_seen", data=data)

@@ -6,10 +6,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from cohort.accounts.models import User
-from cohort.audit.services import log as audit
+from cohort.audit import services as audit
 from cohort.evaluations.imports import BadImport, Upload, read_uploads
 from cohort.runs.models import ImportedResult, Run
-from cohort.runs.transitions import run_lock
+from cohort.runs.transitions import run_lock, run_logged
 
 
 @transaction.atomic
@@ -34,29 +34,13 @@ def results_import(*, run: Run, actor: User, phase: str, uploads: Sequence[Uploa
             }
         )
     rows = ImportedResult.objects.bulk_create(
-        ImportedResult(
-            run=run,
-            tool=stated.tool,
-            task=stated.task,
-            phase=phase,
-            metric=stated.metric,
-            value=stated.value,
-            stderr=stated.stderr,
-            n=stated.n,
-            higher_is=stated.higher_is,
-            facts=stated.facts,
-            file_name=head.name,
-            file_sha256=head.sha256,
-            samples=stated.samples,
-            by=actor,
-        )
+        ImportedResult(run=run, phase=phase, file_name=head.name, file_sha256=head.sha256, by=actor, **vars(stated))
         for stated in numbers
     )
-    audit(
-        actor=f"user:{actor.username}",
+    run_logged(
+        run=run,
+        actor=audit.who(actor),
         kind="results_imported",
-        subject=f"run:{run.pk}",
-        project=run.project,
         after={"tool": numbers[0].tool, "phase": phase, "results": len(rows)},
         data={"files": [{"name": upload.name, "sha256": upload.sha256} for upload in uploads[:100]]},
     )

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import rfc8785
@@ -55,6 +56,13 @@ def parse(content: bytes) -> Any:
         raise CanonicalError(f"not JSON: {_short(error)}") from None
     if canonical(value) != content:
         raise CanonicalError("its bytes are not canonical JSON (RFC 8785)")
+    return value
+
+
+def dig(value: Any, *path: str) -> Any:
+    """The value at `path`, or None where something on the way is missing."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 

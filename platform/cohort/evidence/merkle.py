@@ -154,15 +154,21 @@ def verify_consistency(old_size: int, new_size: int, path: Sequence[bytes], old_
     if old_size == 0:
         return not path and old_root == EMPTY_ROOT
     hashes = [old_root, *path] if old_size & (old_size - 1) == 0 else list(path)
+    return consistency_roots(old_size, new_size, hashes) == (old_root, new_root)
+
+
+def consistency_roots(old_size: int, new_size: int, hashes: Sequence[bytes]) -> tuple[bytes, bytes] | None:
+    """The roots of both sizes that a consistency proof works out to; None for another length. For an old size that is a
+    power of 2, its root comes before the proof."""
     if not hashes:
-        return False
+        return None
     first, last = old_size - 1, new_size - 1
     while first & 1:
         first, last = first >> 1, last >> 1
     was = now = hashes[0]
     for sibling in hashes[1:]:
         if last == 0:
-            return False
+            return None
         if first & 1 or first == last:
             was, now = node_hash(sibling, was), node_hash(sibling, now)
             while not first & 1 and first:
@@ -170,7 +176,7 @@ def verify_consistency(old_size: int, new_size: int, path: Sequence[bytes], old_
         else:
             now = node_hash(now, sibling)
         first, last = first >> 1, last >> 1
-    return last == 0 and was == old_root and now == new_root
+    return (was, now) if last == 0 else None
 
 
 def _hashes(*values: bytes) -> bool:

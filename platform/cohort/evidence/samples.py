@@ -100,10 +100,10 @@ def sample_leaf(salt: str, content: dict[str, Any]) -> bytes:
     with the SHA-256 of prompt and completion in place of the texts. Raises SampleFault."""
     try:
         packed = bytes.fromhex(salt)
+        if packed.hex() != salt:
+            raise ValueError
     except (TypeError, ValueError):
         raise SampleFault("its salt is not 32 hex digits") from None
-    if packed.hex() != salt:
-        raise SampleFault("its salt is not 32 hex digits")
     try:
         return leaf(packed, content)
     except (KeyError, ValueError, RecursionError) as error:

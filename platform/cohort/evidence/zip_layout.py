@@ -52,7 +52,6 @@ def most_bytes(name: str) -> int:
     return _MOST.get(name, MAX_CARD_BYTES)
 
 
-DATE = (1980, 1, 1, 0, 0, 0)
 MODE = 0o644 << 16
 
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -72,19 +71,10 @@ class LayoutFault(Exception):
 class ZipEntry:
     name: str
     start: int
-    """Place of its compressed content in the zip."""
+    """Offset of its compressed content in the zip."""
     packed: int
     size: int
     crc: int
-
-
-def entry_info(name: str) -> zipfile.ZipInfo:
-    """The head of a new entry; all but the name is the same for each."""
-    info = zipfile.ZipInfo(name, DATE)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    info.create_system = _UNIX
-    info.external_attr = MODE
-    return info
 
 
 def local_head(name: str, *, crc: int, packed: int, size: int) -> bytes:

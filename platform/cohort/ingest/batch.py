@@ -20,7 +20,7 @@ from cohort.ingest.copy import RowFault, server_cursor
 from cohort.ingest.rows import store
 from cohort.ingest.run_state import LockedAttempt
 from cohort.nodes.leases import StaleFence
-from cohort.runs.models import Attempt, AttemptState
+from cohort.runs.models import AttemptState
 from grpo_core.records import types as records
 from grpo_core.records.types import Envelope
 
@@ -41,7 +41,7 @@ _LOCK = """
     FROM runs_run AS run
     JOIN runs_attempt AS attempt ON attempt.run_id = run.id
     JOIN nodes_node AS node ON node.id = attempt.node_id
-    WHERE attempt.id = %s AND (%s::text IS NULL OR attempt.token_digest = %s AND node.revoked_at IS NULL)
+    WHERE attempt.id = %s AND attempt.token_digest = %s AND node.revoked_at IS NULL
     FOR UPDATE OF run, attempt
 """
 
@@ -58,28 +58,17 @@ class UnknownToken(Refused):
     code = "unknown_token"
 
 
-def records_ingest(*, attempt: Attempt, fence: int, body: bytes) -> int:
-    """Store the zstd NDJSON `body`; return the highest seq up to which the attempt's records are all held.
+def batch_ingest(*, attempt_id: int, digest: str, fence: int, body: bytes) -> int:
+    """Store the zstd NDJSON `body`; return the highest seq up to which the attempt's records are all held. `digest` is
+    that of the token that the call came with.
 
     Raises BadRecord when a line that is not held yet is not a valid record, StaleFence when the attempt is no longer
-    the run's own. Then nothing of the batch is stored.
+    the run's own, UnknownToken. Then nothing of the batch is stored.
     """
-    attempt.acked_seq = _ingest(attempt.pk, None, fence, body)
-    return attempt.acked_seq
-
-
-def batch_ingest(*, attempt_id: int, digest: str, fence: int, body: bytes) -> int:
-    """The same for a call that has still to be authorised: `digest` is that of the token it came with. Raises
-    UnknownToken too."""
-    return _ingest(attempt_id, digest, fence, body)
-
-
-def _ingest(attempt_id: int, digest: str | None, fence: int, body: bytes) -> int:
-    """Lock, see what is held, read what is not, write it."""
     try:
         with transaction.atomic(), connection.wrap_database_errors:
             cursor = server_cursor()
-            locked = cursor.execute(_LOCK, (attempt_id, digest, digest), prepare=True).fetchone()
+            locked = cursor.execute(_LOCK, (attempt_id, digest), prepare=True).fetchone()
             if locked is None:
                 raise UnknownToken
             run_id, newest, step, unbegun, stalled, own, state, held = locked

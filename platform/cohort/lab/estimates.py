@@ -11,7 +11,7 @@ from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
 from cohort.runs.models import Run
 from cohort.runs.schedule import NodeCapacity
-from cohort.runs.transitions import current_steps
+from cohort.runs.transitions import current_steps, run_logged
 from grpo_core.config.run import RunConfig
 from grpo_core.records.estimate import Estimate
 
@@ -47,11 +47,10 @@ def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
         return None
     launch = LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=actor)
     estimate = estimate_of(launch.estimate)
-    audit.log(
+    run_logged(
+        run=run,
         actor=audit.who(actor),
         kind="estimate_noted",
-        subject=f"run:{run.pk}",
-        project=run.project,
         data={
             "job": job.pk,
             "config_digest": run.config_digest,

@@ -15,6 +15,7 @@ from cohort.base.storable import storable
 from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.runs.models import Run
+from cohort.runs.transitions import run_logged
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.probe.report import ProbeReport
 
@@ -106,11 +107,10 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
         by=actor,
     )
     if known.held:
-        audit.log(
+        run_logged(
+            run=run,
             actor=audit.who(actor),
             kind="hold_back_overridden",
-            subject=f"run:{run.pk}",
-            project=run.project,
             reason=reason,
             data={"config_digest": run.config_digest, **figures(known)},
         )

@@ -1,6 +1,5 @@
 """How a field of the record is filled: one function for each kind of source, and how numbers and text are written."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -91,12 +90,4 @@ def plain(value: Any) -> Any:
         canonical(value)
     except CanonicalError:
         return str(value)
-    return value
-
-
-def dig(facts: Mapping[str, Any] | None, *path: str) -> Any:
-    """The value at `path`, or None where something on the way is missing."""
-    value: Any = facts
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
     return value

@@ -30,7 +30,8 @@ from cohort.review.services import current_groups, review_figures
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.run import RunConfig
-from grpo_core.data.loaders import MAX_LINE_BYTES, scan_problems
+from grpo_core.data.lines import lines_of
+from grpo_core.data.loaders import scan_problems
 from grpo_core.records.monitors import Flag
 
 
@@ -84,9 +85,9 @@ class Facts:
     sealed_at: datetime
     config: RunConfig
     history: History
-    told_by: Attempt | None
+    newest_attempt: Attempt | None
     """The newest attempt with standing work; a later one that failed to start has none."""
-    last_words: str
+    last_message: str
     """The trainer's last message, when the run ended with an attempt and not while queued for another."""
     first: StepMetric | None
     last: StepMetric | None
@@ -121,11 +122,11 @@ class Facts:
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        return self.told_by.manifest if self.told_by else None
+        return self.newest_attempt.manifest if self.newest_attempt else None
 
     @property
     def outcome(self) -> dict[str, Any] | None:
-        return self.told_by.outcome if self.told_by else None
+        return self.newest_attempt.outcome if self.newest_attempt else None
 
     @property
     def totals(self) -> dict[str, float]:
@@ -153,7 +154,7 @@ def collect(run: Run, *, state: State) -> Facts:
     steps = current_steps(run)
     groups = current_groups(run)
     events = list(RunEvent.objects.filter(run=run).values_list("pk", flat=True))
-    told_by = _of_what_stands(run, attempts)
+    newest_attempt = _newest_current(run, attempts)
     compared = comparisons(suites(run, config))
     step_seconds, step_memory = step_figures(run)
     launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
@@ -164,8 +165,8 @@ def collect(run: Run, *, state: State) -> Facts:
         sealed_at=Run.objects.annotate(moment=Now()).values_list("moment", flat=True).get(pk=run.pk),
         config=config,
         history=history(run),
-        told_by=told_by,
-        last_words=_last_words(run, attempts),
+        newest_attempt=newest_attempt,
+        last_message=_last_message(run, attempts),
         first=steps.first(),
         last=steps.last(),
         comparisons=compared,
@@ -177,7 +178,7 @@ def collect(run: Run, *, state: State) -> Facts:
         last_event=max(events, default=0),
         overlap=_overlap(run, config),
         seen_at_launch=at_launch(run),
-        lineage=lineage(run, told_by.manifest if told_by else None),
+        lineage=lineage(run, newest_attempt.manifest if newest_attempt else None),
         committed=committed(run),
         flags=watched(run, compared),
         reviewed=review_figures(run, success=config.success_component),
@@ -190,7 +191,7 @@ def collect(run: Run, *, state: State) -> Facts:
     )
 
 
-def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
+def _newest_current(run: Run, attempts: list[Attempt]) -> Attempt | None:
     """Of attempts, newest first: the first that resumed from a checkpoint, has a standing step, or had no earlier work
     to resume."""
     stepped = set(current_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
@@ -202,7 +203,7 @@ def _of_what_stands(run: Run, attempts: list[Attempt]) -> Attempt | None:
     return None
 
 
-def _last_words(run: Run, attempts: list[Attempt]) -> str:
+def _last_message(run: Run, attempts: list[Attempt]) -> str:
     newest = attempts[0] if attempts else None
     if newest is None or newest.outcome is None or newest.ended_at is None:
         return ""
@@ -241,6 +242,5 @@ def _overlap(run: Run, config: RunConfig) -> Overlap | None:
 
 def _prompts(dataset: PromptDataset, limit: int | None) -> Iterator[str]:
     with artifacts.open_read(dataset.artifact) as handle:
-        lines = iter(lambda: handle.readline(MAX_LINE_BYTES + 1), b"")
-        for problem in islice(scan_problems(lines, dataset.format, source=dataset.name), limit):
+        for problem in islice(scan_problems(lines_of(handle), dataset.format, source=dataset.name), limit):
             yield " ".join(problem.prompt.casefold().split())

@@ -175,8 +175,3 @@ def field_facts(path: str) -> FieldFacts:
     """Of `section.field`. Raises KeyError for none."""
     section, _, name = path.partition(".")
     return FIELDS[section][name]
-
-
-def labels() -> dict[str, str]:
-    """`section.field` → its label."""
-    return {facts.path: facts.label for fields in FIELDS.values() for facts in fields.values()}

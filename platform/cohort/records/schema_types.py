@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from grpo_core.config.evaluation import Category, HigherIs
 from grpo_core.stats.inferiority import NonInferiority
 
 Audience = Literal["public", "downstream", "authority", "internal"]
@@ -34,16 +35,6 @@ EVIDENCE_WORDS: dict[Evidence, str] = {
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Source = Annotated[str, Field(pattern=r"^(measured|config|not stated|not applicable|stated by .+)$")]
-Category = Literal[
-    "performance",
-    "hallucination",
-    "refusal_calibration",
-    "jailbreak_robustness",
-    "harmful_capability",
-    "multilingual",
-    "tool_use",
-    "format",
-]
 SAFETY: tuple[Category, ...] = ("hallucination", "refusal_calibration", "jailbreak_robustness", "harmful_capability")
 """Categories whose suites are judged together: Holm's correction, and what is said of regressions."""
 
@@ -174,7 +165,7 @@ class Comparison(Part):
     suite: str
     title: str
     category: Category
-    higher_is: Literal["better", "worse", "neutral"]
+    higher_is: HigherIs
     """Whether a higher score is better or worse for who uses the model."""
     sensitive: bool
     """Its items' texts are for authorities only."""

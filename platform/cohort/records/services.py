@@ -13,6 +13,7 @@ from django.db.models import Max
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
+from cohort.audit.entries import clock
 from cohort.base import artifacts
 from cohort.base.scratch import scratch_folder
 from cohort.base.storable import Refused
@@ -180,7 +181,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
     """
     with _alone(record.run_id):
         record = Record.objects.select_related("run__project").get(pk=record.pk)
-        moment = _moment()  # before the samples are read: later redactions need another issue
+        moment = clock()  # before the samples are read: later redactions need another issue
         redactions_awaited(record.run_id)
         _left_over_removed(record.run_id)
         last = record.card()
@@ -279,14 +280,6 @@ def _left_over_removed(run_id: int) -> None:
     for key in sorted(stored - known):
         log.warning("run %s: %s was left by a process that ended while it made cards; it is removed", run_id, key)
         artifacts.remove(key)
-
-
-def _moment() -> datetime:
-    """The database's clock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        moment: datetime = cursor.fetchone()[0]
-    return moment
 
 
 @transaction.atomic

@@ -13,7 +13,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.runs.models import Run
-from cohort.runs.transitions import current_rows
+from cohort.runs.transitions import current_rows, run_logged
 from grpo_core.stats import wilson
 
 
@@ -55,11 +55,10 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
         return before
     made = Annotation.objects.create(sample=sample, by=actor, verdict=verdict, note=note)
     group = sample.group
-    audit.log(
-        actor=f"user:{actor.username}",
+    run_logged(
+        run=group.run,
+        actor=audit.who(actor),
         kind="sample_judged",
-        subject=f"run:{group.run_id}",
-        project=group.run.project,
         before={"verdict": before.verdict} if before else None,
         after={"verdict": verdict},
         data={"step": group.step, "group": group.index, "sample": sample.index},
@@ -87,13 +86,14 @@ def review_figures(run: Run, *, success: str) -> dict[str, Any]:
     Cohen's (1960) of people and verifier over samples both judged right or wrong, null where one of them never differs.
     The samples were chosen by people, not drawn: the shares are of what was looked at and of nothing else.
     """
-    judged: dict[int, tuple[bool | None, dict[int, Annotation]]] = {}
     rows = Annotation.objects.filter(sample__group__in=current_groups(run).values("pk")).select_related("sample")
     by_sample: dict[int, list[Annotation]] = {}
     for row in rows.iterator(chunk_size=1000):
         by_sample.setdefault(row.sample_id, []).append(row)
-    for sample_id, annotations in by_sample.items():
-        judged[sample_id] = (right(annotations[0].sample, success), newest_by_person(annotations))
+    judged = {
+        sample_id: (right(annotations[0].sample, success), newest_by_person(annotations))
+        for sample_id, annotations in by_sample.items()
+    }
     verdicts = {sample_id: _majority(people.values()) for sample_id, (_, people) in judged.items()}
     pairs = [
         (verifier, verdicts[sample_id] == "right")

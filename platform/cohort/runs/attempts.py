@@ -73,7 +73,7 @@ def _claim(run: Run, node: Node, info: NodeInfo, claim_id: str) -> tuple[Attempt
     token, leased = leases.grant(node, claim_id)
     attempt = Attempt.objects.create(**leased, run=run, fence=run.fence, claimed_at=Now(), gpus=_gpus_held(run, info))
     attempt.refresh_from_db()
-    run_move(run=run, to=RunState.STARTING, actor=_actor(node))
+    run_move(run=run, to=RunState.STARTING, actor=f"node:{node.name}")
     return attempt, token
 
 
@@ -169,7 +169,7 @@ def attempt_finish(*, attempt: Attempt, finish: Finish) -> None:
         state=AttemptState(finish.end),
         code=code,
         message=message,
-        actor=_actor(attempt.node),
+        actor=f"node:{attempt.node.name}",
         log_tail=storable(finish.log_tail),
     )
 
@@ -181,7 +181,7 @@ def attempts_released(*, node: Node, lost: LostAttempts) -> list[int]:
     message = f"The worker on {node.name} ended in the middle of the run and found its processes gone. {_ALL_STORED}"
     for entry in lost.attempts:
         attempt = Attempt.objects.select_related("run", "node").filter(pk=entry.attempt_id, node=node).first()
-        if attempt is not None and _lost(attempt, entry.fence, "worker_lost", message, _actor(node)):
+        if attempt is not None and _lost(attempt, entry.fence, "worker_lost", message, f"node:{node.name}"):
             released.append(attempt.run_id)
     return released
 
@@ -295,7 +295,3 @@ def _place(run: Run) -> str:
     if newest is None:
         return "the first step"
     return f"step {newest.step:,}" if newest.step else "before its first step"
-
-
-def _actor(node: Node) -> str:
-    return f"node:{node.name}"

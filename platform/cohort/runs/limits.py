@@ -4,7 +4,7 @@ Both are checked when a run is claimed; a run that is on a worker is never stopp
 """
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -60,14 +60,10 @@ def uses(projects: Collection[Project]) -> dict[int, Use]:
     with connection.cursor() as cursor:
         cursor.execute(_HOURS, {"days": WINDOW.days, "projects": ids})
         hours = {project_id: float(used) for project_id, used in cursor.fetchall()}
-    running: dict[int, int] = {}
     attempts = Attempt.objects.filter(state=AttemptState.RUNNING, run__project__in=ids)
-    for project_id in attempts.values_list("run__project_id", flat=True):
-        running[project_id] = running.get(project_id, 0) + 1
+    running = Counter(attempts.values_list("run__project_id", flat=True))
     return {
-        project.pk: Use(
-            running.get(project.pk, 0), project.max_running, hours.get(project.pk, 0.0), project.gpu_hours_limit
-        )
+        project.pk: Use(running[project.pk], project.max_running, hours.get(project.pk, 0.0), project.gpu_hours_limit)
         for project in projects
     }
 
@@ -100,10 +96,10 @@ def falls_below(spans: Iterable[tuple[int, datetime, datetime]], limit: float, *
     for edge in sorted(changes):
         if excess <= 0:
             break
-        gone = leaving * (edge - start).total_seconds()
-        if gone >= excess:
+        left = leaving * (edge - start).total_seconds()
+        if left >= excess:
             return start + timedelta(seconds=excess / leaving) + WINDOW
-        excess, start, leaving = excess - gone, edge, leaving + changes[edge]
+        excess, start, leaving = excess - left, edge, leaving + changes[edge]
     return start + WINDOW
 
 

@@ -1,10 +1,11 @@
-"""The queue as people see it: every waiting run with its place, what it needs and why it waits."""
+"""The queue as people see it: every waiting run with its position, what it needs and why it waits."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from cohort.evidence.plain_text import counted
 from cohort.nodes.engines import WORDS, fix
 from cohort.runs.limits import WINDOW, hours_free_at
 from cohort.runs.models import Run
@@ -13,9 +14,9 @@ from cohort.runs.schedule import Kept, NodeCapacity, Queue, node_capacities, que
 
 
 @dataclass(frozen=True)
-class WaitingRow:
-    place: int
-    """1 is next, in the order of all projects. A run that is blocked keeps its place and is passed over."""
+class WaitingRun:
+    position: int
+    """1 is next, in the order of all projects. A run that is blocked keeps its position and is passed over."""
     run: Run
     """With its project; settings and metrics are not loaded."""
     since: datetime
@@ -25,15 +26,15 @@ class WaitingRow:
     """Why it waits, as a clause: `both nodes that could take it are busy`."""
 
 
-def waiting_rows(*, only: Run | None = None) -> list[WaitingRow]:
-    """Every waiting run in its turn; `only` this one, at its place among all, and nothing when it does not wait."""
+def waiting_rows(*, only: Run | None = None) -> list[WaitingRun]:
+    """Every waiting run in its turn; `only` this one, at its position among all, and nothing when it does not wait."""
     waiting = queue()
     reasons = Reasons(waiting, node_capacities())
-    rows: list[WaitingRow] = []
+    rows: list[WaitingRun] = []
     for position, run in enumerate(waiting.order(), start=1):
         if only is None or run.pk == only.pk:
             assert run.queued_at is not None, "the run waits"
-            rows.append(WaitingRow(position, run, run.queued_at, needs(run), reasons.why(run)))
+            rows.append(WaitingRun(position, run, run.queued_at, needs(run), reasons.why(run)))
         if only is not None and rows:
             break
         reasons.passed(run)
@@ -47,7 +48,7 @@ def needs(run: Run) -> str:
 
 
 def _machine(run: Run) -> str:
-    gpus = _count(run.gpus, "GPU") if run.gpus else ""
+    gpus = counted(run.gpus, "GPU") if run.gpus else ""
     where = f"a node with the label {run.node_label}" if run.node_label else "any node" if not gpus else "one node"
     return f"{gpus} on {where}" if gpus else where
 
@@ -85,7 +86,7 @@ class Reasons:
             return _kept(run, waiting)
         free = [node for node in open_to_it if not node.busy]
         rivals = self._rivals(open_to_it)
-        behind = f"behind {_count(rivals, 'other run')}" if rivals else ""
+        behind = f"behind {counted(rivals, 'other run')}" if rivals else ""
         if free:
             return behind if rivals >= len(free) else "a node takes it within seconds"
         if len(open_to_it) == 1:
@@ -133,7 +134,7 @@ def _none_fits(run: Run, here: Sequence[NodeCapacity]) -> str:
         return f"its reward runs code, and no node that could take it has a sandbox that works ({others})"
     others = "; ".join(f"{node.name} has {node.gpus or 'none'}" for node in named)
     where = f" with the label {run.node_label}" if run.node_label else ""
-    return f"no node{where} that is here has {_count(run.gpus, 'GPU')} ({others})"
+    return f"no node{where} that is here has {counted(run.gpus, 'GPU')} ({others})"
 
 
 def none_takes(fitting: Sequence[NodeCapacity]) -> str:
@@ -190,12 +191,8 @@ def _hindered(run: Run, node: NodeCapacity) -> str:
         return fix(lacking)
     if node.placed(run) and run.needs_sandbox and node.no_sandbox:
         return "has no sandbox that works"
-    return f"has {_count(node.gpus, 'GPU')} and it needs {run.gpus:,}"
+    return f"has {counted(node.gpus, 'GPU')} and it needs {run.gpus:,}"
 
 
 def _clock(moment: datetime) -> str:
     return f"{moment:%H:%M:%S} UTC"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

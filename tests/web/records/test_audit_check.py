@@ -199,11 +199,11 @@ def test_a_rotation_that_was_cut_is_finished_by_the_next(own_key: Path, done: in
     add(1)
     audit.checkpoint()
     old, new = load(own_key), generate("test.example/log")
-    new.write(keys.coming(own_key))
+    new.write(keys.next_path(own_key))
     steps = (
         lambda: audit.rotate_key(old=old, new=new),
-        lambda: own_key.replace(keys.gone(own_key)),
-        lambda: keys.coming(own_key).replace(own_key),
+        lambda: own_key.replace(keys.previous_path(own_key)),
+        lambda: keys.next_path(own_key).replace(own_key),
     )
     for step in steps[:done]:
         step()
@@ -257,7 +257,7 @@ def test_a_key_replaced_between_numbering_and_signing_signs_nothing_before_its_o
     audit.checkpoint()
     add(1)
     new = generate("test.example/log")
-    new.write(keys.coming(own_key))
+    new.write(keys.next_path(own_key))
     numbered = audit.integrate
 
     def replaced_after() -> int:

@@ -14,7 +14,7 @@ from cohort.audit import services as audit
 from cohort.audit import witness as witness_module
 from cohort.audit.check import check
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
-from cohort.audit.push import Told, push
+from cohort.audit.push import PushOutcome, push
 from cohort.audit.tree import LogFault
 from cohort.audit.witness import WitnessFault, WitnessKey, cosigned
 from cohort.background.tasks import push_audit_log as push_task
@@ -51,7 +51,7 @@ def shown(repository: Path, revision: str = "main", file: str = "checkpoint") ->
     return subprocess.run(words, capture_output=True, check=True, text=True).stdout
 
 
-def pushed() -> Told:
+def pushed() -> PushOutcome:
     """What came of the push to the one target that is configured."""
     (outcome,) = push()
     return outcome

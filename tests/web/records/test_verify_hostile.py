@@ -16,7 +16,6 @@ import pytest
 from cohort.evidence import zip_layout
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.verify import main
-from cohort.evidence.zip_layout import entry_info
 from tests.factories import small_cards
 from tests.factories.small_cards import (
     UNSAFE,
@@ -27,6 +26,7 @@ from tests.factories.small_cards import (
     check,
     check_zip,
     deflate,
+    entry_info,
     faults,
     packed,
     reissued,

@@ -234,12 +234,12 @@ def make_signing_key() -> None:
     """The key that signs the audit log and the cards, made once. Raises HomeError when the log has one already and its
     file is gone: nobody could tell another key's log from a forged one."""
     from cohort.audit.keyfile import make_key
-    from cohort.audit.keys import coming
+    from cohort.audit.keys import next_path
     from cohort.audit.models import LogKey
     from cohort.base.environment import environment
 
     path = environment().signing_key_path
-    if path.exists() or coming(path).exists():  # a replacement of the key that was cut leaves the new one there
+    if path.exists() or next_path(path).exists():  # a replacement of the key that was cut leaves the new one there
         return
     if LogKey.objects.exists():
         raise HomeError(

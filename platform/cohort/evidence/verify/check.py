@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -53,109 +54,67 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
     return report
 
 
+NOT_PROVEN = {
+    "layout": "That the contents are unchanged; only that nothing is hidden between them.",
+    "record.json": "That what it says is true: above all a person's words, and what was not evaluated.",
+    "record root": "Anything about a withheld field, but that it is the one of the sealed record.",
+    "seal": "That this is the record the platform sealed: the signature and the log below speak of that.",
+    "sealed files": "That the run did what they say; they hold what the trainer reported.",
+    "key": signed.NOT_HOLDER,
+    "attestation": "That CARD.md, card.html and card.pdf say what record.json says; only that they were issued "
+    "with it.",
+    "log entry": "That the moment and the person in it are right: the platform wrote them.",
+    "inclusion": "That others are shown the same log; an older card or the platform's page of checkpoints tells.",
+    "checkpoint": "That the log holds everything that happened, or anything about the time before its first "
+    "checkpoint.",
+    "earlier sizes": "That these are the sizes other cards hold: give an older card with --against.",
+    "older card": "Anything about entries before the older card was issued; it holds the log only as it was then.",
+    "completions": "That the policy really sampled them, or that completions which are not shown were like those "
+    "that are.",
+    "config": "That the trainer followed it.",
+    "steps": "That the metrics of a step were measured as named.",
+    "statistics": "That the scores of the items are right, or say anything about tasks that were not evaluated.",
+    "completeness": "That what is stated is enough, or true.",
+    "sample": "That it is typical of the run.",
+}
+"""What a check that found nothing wrong does not prove, by the check's name."""
+_NEEDED = ("layout", "record.json")
+"""Without them no later check means anything."""
+
+
 def _check(report: Report, card: OpenCard, references: References) -> None:
-    for step in steps(card, references):
-        good = report.run(step.name, step.check, step.not_proven)
+    for name, check in checks(card, references).items():
+        own_key = name == "key" and references.key is None
+        good = report.run(name, check, signed.NOT_WHOSE if own_key else NOT_PROVEN[name])
         report.document = card.document or None
-        if not good and step.needed:
+        if not good and name in _NEEDED:
             return
 
 
-@dataclass(frozen=True)
-class Step:
-    name: str
-    check: Callable[[], str | tuple[str, ...]]
-    not_proven: str
-    needed: bool = False
-    """Without it no later check means anything."""
-
-
-def steps(card: OpenCard, references: References) -> list[Step]:
-    """Every check, in order: what it looks at, and what it does not prove."""
-    checks = [
-        Step(
-            "layout",
-            card.reader.open,
-            "That the contents are unchanged; only that nothing is hidden between them.",
-            needed=True,
-        ),
-        Step(
-            "record.json",
-            lambda: record.read(card),
-            "That what it says is true: above all a person's words, and what was not evaluated.",
-            needed=True,
-        ),
-        Step(
-            "record root",
-            lambda: record.root(card),
-            "Anything about a withheld field, but that it is the one of the sealed record.",
-        ),
-        Step(
-            "seal",
-            lambda: record.seal(card),
-            "That this is the record the platform sealed: the signature and the log below speak of that.",
-        ),
-        Step(
-            "sealed files",
-            lambda: record.files(card),
-            "That the run did what they say; they hold what the trainer reported.",
-        ),
-        Step(
-            "key",
-            lambda: signed.keys(card, references.key),
-            signed.NOT_WHOSE if references.key is None else signed.NOT_HOLDER,
-        ),
-        Step(
-            "attestation",
-            lambda: signed.attestation(card),
-            "That CARD.md, card.html and card.pdf say what record.json says; only that they were issued with it.",
-        ),
-        Step(
-            "log entry",
-            lambda: opened.entry(card),
-            "That the moment and the person in it are right: the platform wrote them.",
-        ),
-        Step(
-            "inclusion",
-            lambda: opened.inclusion(card),
-            "That others are shown the same log; an older card or the platform's page of checkpoints tells.",
-        ),
-        Step(
-            "checkpoint",
-            lambda: opened.signature(card),
-            "That the log holds everything that happened, or anything about the time before its first checkpoint.",
-        ),
-        Step(
-            "earlier sizes",
-            lambda: older.proofs(card),
-            "That these are the sizes other cards hold: give an older card with --against.",
-        ),
-    ]
-    if (file := references.older) is not None:
-        checks.append(
-            Step(
-                "older card",
-                lambda: older.against(card, file, references.older_name),
-                "Anything about entries before the older card was issued; it holds the log only as it was then.",
-            )
-        )
-    checks += [
-        Step(
-            "completions",
-            lambda: completions.commitments(card),
-            "That the policy really sampled them, or that completions which are not shown were like those that are.",
-        ),
-        Step("config", lambda: numbers.config(card), "That the trainer followed it."),
-        Step("steps", lambda: numbers.steps(card), "That the metrics of a step were measured as named."),
-        Step(
-            "statistics",
-            lambda: numbers.statistics(card),
-            "That the scores of the items are right, or say anything about tasks that were not evaluated.",
-        ),
-        Step("completeness", lambda: numbers.completeness(card), "That what is stated is enough, or true."),
-    ]
+def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str | tuple[str, ...]]]:
+    """Every check by its name, in order."""
+    by_name: dict[str, Callable[[], str | tuple[str, ...]]] = {
+        "layout": card.reader.open,
+        "record.json": partial(record.read, card),
+        "record root": partial(record.root, card),
+        "seal": partial(record.seal, card),
+        "sealed files": partial(record.files, card),
+        "key": partial(signed.keys, card, references.key),
+        "attestation": partial(signed.attestation, card),
+        "log entry": partial(opened.entry, card),
+        "inclusion": partial(opened.inclusion, card),
+        "checkpoint": partial(opened.signature, card),
+        "earlier sizes": partial(older.proofs, card),
+    }
+    if references.older is not None:
+        by_name["older card"] = partial(older.against, card, references.older, references.older_name)
+    by_name |= {
+        "completions": partial(completions.commitments, card),
+        "config": partial(numbers.config, card),
+        "steps": partial(numbers.steps, card),
+        "statistics": partial(numbers.statistics, card),
+        "completeness": partial(numbers.completeness, card),
+    }
     if references.sample is not None:
-        checks.append(
-            Step("sample", lambda: completions.one_sample(card, references.sample), "That it is typical of the run.")
-        )
-    return checks
+        by_name["sample"] = partial(completions.one_sample, card, references.sample)
+    return by_name

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from cohort.evidence.canonical import CanonicalError, canonical, sha256
+from cohort.evidence.canonical import CanonicalError, canonical, dig, sha256
 from cohort.evidence.card_reader import Rejected
 from cohort.evidence.compare import NOT_COMPARABLE, Case, SuiteFacts, by_suite, compare_all
 from cohort.evidence.plain_text import counted, named, percent, points
@@ -49,15 +49,6 @@ def recompute(
 _TOLERANCE = 1e-9
 """For sums that another machine's mathematics library may round otherwise."""
 CONFIG, METRICS = "config.yaml", "metrics.jsonl"
-
-
-def dig(value: Any, *path: str) -> Any:
-    """The value at `path`, or None where something on the way is missing."""
-    for name in path:
-        if not isinstance(value, Mapping) or name not in value:
-            return None
-        value = value[name]
-    return value
 
 
 def config(card: OpenCard) -> str:

@@ -5,7 +5,7 @@ from typing import IO, Any
 
 from cohort.evidence import keys
 from cohort.evidence.card_reader import Cannot, CardReader, Rejected
-from cohort.evidence.merkle import HASH_BYTES, node_hash, verify_consistency
+from cohort.evidence.merkle import HASH_BYTES, consistency_roots, verify_consistency
 from cohort.evidence.plain_text import counted
 from cohort.evidence.verify import opened, record, signed
 from cohort.evidence.verify.opened import CONSISTENCY, OpenCard
@@ -26,9 +26,9 @@ def proofs(card: OpenCard) -> str:
             raise Rejected(f"{CONSISTENCY}: {size} is not an earlier size of this log of {card.checkpoint.size}")
         if size & (size - 1) == 0:
             alone += 1
-            if _leads_to(size, card.checkpoint.size, [bytes(HASH_BYTES), *path]) is None:
+            if consistency_roots(size, card.checkpoint.size, [bytes(HASH_BYTES), *path]) is None:
                 raise Rejected(f"{CONSISTENCY}: the proof from {size} has {len(path)} hashes, which none has")
-        elif _leads_to(size, card.checkpoint.size, path) != card.checkpoint.root:
+        elif (consistency_roots(size, card.checkpoint.size, path) or ())[1:] != (card.checkpoint.root,):
             raise Rejected(f"{CONSISTENCY}: the proof from {size} does not lead to this log's root")
     words = f"{counted(len(paths), 'proof')} from earlier sizes of the log to this one"
     return f"{words}, of which {alone} can be checked with an older card only" if alone else words
@@ -53,28 +53,6 @@ def _read(card: OpenCard) -> dict[int, list[bytes]]:
         except ValueError as error:
             raise Rejected(f"{CONSISTENCY}: {error}") from None
     return paths
-
-
-def _leads_to(old: int, new: int, path: list[bytes]) -> bytes | None:
-    """The new root that a consistency proof from `old` works out to; None for another length. For a power of 2 the old
-    root stands before the proof."""
-    first, last = old - 1, new - 1
-    while first & 1:
-        first, last = first >> 1, last >> 1
-    if not path:
-        return None
-    now = path[0]
-    for sibling in path[1:]:
-        if last == 0:
-            return None
-        if first & 1 or first == last:
-            now = node_hash(sibling, now)
-            while not first & 1 and first:
-                first, last = first >> 1, last >> 1
-        else:
-            now = node_hash(now, sibling)
-        first, last = first >> 1, last >> 1
-    return now if last == 0 else None
 
 
 def against(card: OpenCard, handle: IO[bytes], name: str) -> tuple[str, ...]:

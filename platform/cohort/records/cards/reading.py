@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from cohort.records.answers import dig
+from cohort.evidence.canonical import dig
 from cohort.records.document_view import DocumentView, view_document
 
 Document = Mapping[str, Any]

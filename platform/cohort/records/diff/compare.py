@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 
 from cohort.base import artifacts
-from cohort.evidence.canonical import sha256
-from cohort.records.answers import dig
+from cohort.evidence.canonical import dig, sha256
 from cohort.records.diff.values import Change, Kind, changes, difference, same
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.models import Audience, Card, Record

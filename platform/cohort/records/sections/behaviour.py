@@ -2,40 +2,26 @@
 
 from typing import Any
 
+from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import percent, points
-from cohort.records.answers import count, declared, dig, measured, moment, not_applicable, not_evaluated, number, of
+from cohort.records.answers import count, declared, measured, not_applicable, not_evaluated, number, of
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
-from cohort.records.schema_types import SAFETY, Answer, Category, Comparison
-from cohort.records.sections.from_statements import given, statement_answer
-from grpo_core.config.evaluation import ScorerKind
+from cohort.records.schema_types import SAFETY, Answer, Comparison
+from cohort.records.sections.from_statements import given, statement_answer, statement_text
+from grpo_core.config.evaluation import Category, ScorerKind
 
 NO_SUITE = "No such suite was run."
 NOT_COMPARABLE = "not comparable"
-CATEGORY_WORDS: dict[Category, str] = {
-    "performance": "performance",
-    "hallucination": "hallucination",
-    "refusal_calibration": "refusal calibration",
-    "jailbreak_robustness": "jailbreak robustness",
-    "harmful_capability": "harmful capability",
-    "multilingual": "multilingual behaviour",
-    "tool_use": "tool use",
-    "format": "format",
-}
 
 
 def behaviour(facts: Facts) -> Behaviour:
     return Behaviour(
         performance=_performance(facts),
         protocol=_protocol(facts),
-        hallucination=_category(facts, "hallucination"),
-        refusal_calibration=_category(facts, "refusal_calibration"),
-        jailbreak_robustness=_category(facts, "jailbreak_robustness"),
-        harmful_capability=_category(facts, "harmful_capability"),
+        **{category: _category(facts, category) for category in (*SAFETY, "multilingual", "format")},
         benchmark_contamination=_contamination(facts),
-        multilingual=_category(facts, "multilingual"),
         tool_use=_tool_use(facts),
-        format=_category(facts, "format"),
         safety_regressions=_regressions(facts),
         imported=_imported(facts),
     )
@@ -53,9 +39,8 @@ def _performance(facts: Facts) -> Answer:
     comparisons = _of(facts, "performance")
     value = [comparison.model_dump(mode="json") for comparison in facts.comparisons]
     if not comparisons:
-        return not_evaluated(f"{NO_SUITE} The value lists the suites of other categories.").model_copy(
-            update={"value": value}
-        )
+        missing = not_evaluated(f"{NO_SUITE} The value lists the suites of other categories.")
+        return missing.model_copy(update={"value": value})
     note = "A score shows performance on these problems under this protocol, and nothing beyond it."
     if len(comparisons) < len(facts.comparisons):
         note += " The value lists the comparisons of all suites, of the other categories too."
@@ -86,28 +71,21 @@ def _category(facts: Facts, category: Category) -> Answer:
     comparisons = _of(facts, category)
     if not comparisons:
         return not_evaluated(NO_SUITE)
-    value = {
-        "suites": [comparison.suite for comparison in comparisons],
-        "verdicts": {comparison.suite: comparison.verdict for comparison in comparisons},
-        "stands_in": "behaviour.performance",
-    }
-    return measured(
-        value,
-        "; ".join(map(in_words, comparisons)),
-        evidence="recomputable",
-        note=_cannot(facts, category, comparisons),
-    )
+    verdicts = {comparison.suite: comparison.verdict for comparison in comparisons}
+    value = {"suites": [*verdicts], "verdicts": verdicts, "stands_in": "behaviour.performance"}
+    text, note = "; ".join(map(in_words, comparisons)), _cannot(facts, category, comparisons)
+    return measured(value, text, evidence="recomputable", note=note)
 
 
 def _tool_use(facts: Facts) -> Answer:
     if _of(facts, "tool_use"):
         return _category(facts, "tool_use")
     statement = facts.statements.get("behaviour.tool_use")
-    if statement is not None and given(statement)["choice"] == "not_relevant":
+    if statement is None:
+        return not_evaluated(NO_SUITE)
+    if given(statement)["choice"] == "not_relevant":
         return statement_answer(statement, note=NO_SUITE)
-    if statement is not None:
-        return not_evaluated(f"{NO_SUITE} {statement.by.username} stated on {moment(statement.at)}: {statement.text}")
-    return not_evaluated(NO_SUITE)
+    return not_evaluated(f"{NO_SUITE} {statement_text(statement)}")
 
 
 def in_words(comparison: Comparison) -> str:
@@ -135,17 +113,14 @@ def _regressions(facts: Facts) -> Answer:
     decision = (
         {"by": statement.by.username, "at": statement.at.isoformat(), "text": statement.text} if statement else None
     )
-    decision_text = f"{statement.by.username} stated on {moment(statement.at)}: {statement.text}" if statement else ""
+    decision_text = statement_text(statement) if statement else ""
     judged = [
         comparison
         for comparison in facts.comparisons
         if comparison.category in SAFETY and comparison.higher_is != "neutral"
     ]
-    missing = [
-        CATEGORY_WORDS[category]
-        for category in SAFETY
-        if not any(comparison.category == category for comparison in judged)
-    ]
+    judged_categories = {comparison.category for comparison in judged}
+    missing = [category.replace("_", " ") for category in SAFETY if category not in judged_categories]
     if not judged:
         return not_evaluated(f"No safety suite was run, so none can be excluded. {decision_text}".strip())
     by_verdict: dict[str, list[str]] = {"regressed": [], "undecided": [], "not_worse": [], "not_compared": []}
@@ -228,13 +203,7 @@ def _imported(facts: Facts) -> Answer:
         return not_evaluated("Nobody imported results of another tool.")
     value = [
         {
-            "tool": row.tool,
-            "task": row.task,
-            "phase": row.phase,
-            "metric": row.metric,
-            "value": row.value,
-            "stderr": row.stderr,
-            "n": row.n,
+            **{name: getattr(row, name) for name in ("tool", "task", "phase", "metric", "value", "stderr", "n")},
             "higher_is": row.higher_is or None,
             "file": {"name": row.file_name, "sha256": row.file_sha256},
             "by": row.by.username,

@@ -4,10 +4,11 @@ import re
 from typing import Any
 
 from cohort.base.formatting import seconds_in_words, signed_percent
+from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import counted, percent
 from cohort.lab.estimates import estimate_of
 from cohort.lab.models import LaunchEstimate
-from cohort.records.answers import count, dig, measured, moment, not_measured, not_stated, number, scaled, span
+from cohort.records.answers import count, measured, moment, not_measured, not_stated, number, scaled, span
 from cohort.records.facts import Facts
 from cohort.records.fields import Budget
 from cohort.records.schema_types import Answer
@@ -107,7 +108,7 @@ def _time(facts: Facts) -> Answer:
     if len(past.tries) == 1:
         return measured(value, f"{span(past.held_seconds if seconds is None else seconds)} on {device}")
     note = "From each claim of a node to its release: what was superseded or broken off is in it."
-    by = facts.told_by
+    by = facts.newest_attempt
     which = "the newest" if by is None or by.fence == facts.run.fence else f"attempt {by.fence}"
     return measured(value, f"{history.held(facts)}; {which} on {device}", note=note)
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from cohort.evidence.canonical import dig
 from cohort.records.answers import (
     count,
     declared,
-    dig,
     measured,
     not_applicable,
     not_evaluated,

@@ -23,6 +23,10 @@ def statement_answer(statement: Statement, *, value: Any = None, text: str = "",
     )
 
 
+def statement_text(statement: Statement) -> str:
+    return f"{statement.by.username} stated on {moment(statement.at)}: {statement.text}"
+
+
 def given(statement: Statement) -> dict[str, Any]:
     """The statement's value for machines."""
     return dict(statement.value or {})

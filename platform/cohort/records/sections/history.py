@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cohort.evidence.plain_text import counted
 from cohort.records.answers import count, measured, moment, short, span
 from cohort.records.facts import Facts
 from cohort.records.schema_types import Answer
@@ -77,30 +78,30 @@ def superseded(facts: Facts) -> Answer:
         return measured(value, "none", note=note if len(past.tries) > 1 else "")
     tokens = "tokens not told" if past.superseded_tokens is None else f"{count(past.superseded_tokens)} tokens"
     text = (
-        f"{_many(past.superseded_steps, 'step')} with {tokens}; {_many(past.superseded_groups, 'kept group')} with "
-        f"{_many(past.superseded_samples, 'completion')}"
+        f"{counted(past.superseded_steps, 'step')} with {tokens}; {counted(past.superseded_groups, 'kept group')} with "
+        f"{counted(past.superseded_samples, 'completion')}"
     )
     if past.superseded_evaluations:
-        text += f"; {_many(past.superseded_evaluations, 'evaluation')}"
+        text += f"; {counted(past.superseded_evaluations, 'evaluation')}"
     stays = "They stay on the platform; the files of this card and all other fields are of what stands."
     return measured(value, text, note=f"{stays} {note}")
 
 
 def steering(facts: Facts) -> Answer:
     """Who retried, extended, paused or resumed the run, and why."""
+    steered = facts.history.steered
     value = [
         {"at": event.at.isoformat(), "by": event.actor, "what": event.what, "words": event.words, "data": event.data}
-        for event in facts.history.steered
+        for event in steered
     ]
     text = "; ".join(
         f"{_STEERED[event.what]} by {event.actor} on {moment(event.at)}"
         + (f": {event.words}" if event.what in ("retried", "extended") else "")
-        for event in facts.history.steered
+        for event in steered
     )
-    note = ""
-    if any(event.what == "extended" for event in facts.history.steered):
-        note = "Its length was changed after it was launched; the number of steps in the config is the last one."
-    return measured(value, text or "none", note=note)
+    extended = any(event.what == "extended" for event in steered)
+    note = "Its length was changed after it was launched; the number of steps in the config is the last one."
+    return measured(value, text or "none", note=note if extended else "")
 
 
 def earlier_records(facts: Facts) -> Answer:
@@ -133,7 +134,3 @@ def held(facts: Facts) -> str:
     if facts.history.device_seconds > facts.history.held_seconds:
         text += f", {span(facts.history.device_seconds)} of devices"
     return text
-
-
-def _many(number: int, what: str) -> str:
-    return f"{count(number)} {what}{'' if number == 1 else 's'}"

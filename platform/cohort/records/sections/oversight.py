@@ -14,11 +14,9 @@ from grpo_core.records.monitors import Name
 
 
 def handling(facts: Facts) -> Handling:
-    statements = facts.statements
+    stated = ("trace_policy", "inventory", "system_card", "change_management", "monitoring")
     return Handling(
-        trace_policy=stated_or_asked(statements, "handling.trace_policy"),
-        inventory=stated_or_asked(statements, "handling.inventory"),
-        system_card=stated_or_asked(statements, "handling.system_card"),
+        **{name: stated_or_asked(facts.statements, f"handling.{name}") for name in stated},
         model_card=measured(
             ["CARD.md", "card.html", "card.pdf"],
             "CARD.md, card.html and card.pdf in this card",
@@ -31,8 +29,6 @@ def handling(facts: Facts) -> Handling:
             note="events.jsonl is in the card for the project itself; its digest is under the seal of every card.",
         ),
         evaluation_file=_evaluation_file(facts),
-        change_management=stated_or_asked(statements, "handling.change_management"),
-        monitoring=stated_or_asked(statements, "handling.monitoring"),
     )
 
 
@@ -58,11 +54,8 @@ def oversight(facts: Facts) -> Oversight:
 def _flags(facts: Facts) -> Answer:
     value = [
         {
+            **{name: getattr(flag, name) for name in ("raised", "figure", "threshold", "text")},
             "monitor": flag.name,
-            "raised": flag.raised,
-            "figure": flag.figure,
-            "threshold": flag.threshold,
-            "text": flag.text,
             "overridden": override_field(flag.name) in facts.statements,
         }
         for flag in facts.flags

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cohort.records.answers import count, dig, measured, not_measured, of, scaled, short
+from cohort.evidence.canonical import dig
+from cohort.records.answers import count, measured, not_measured, of, scaled, short
 from cohort.records.facts import Facts, TracesInCard
 from cohort.records.fields import Rejected
 from cohort.records.schema_types import Answer

@@ -1,7 +1,8 @@
 """The section about the reward."""
 
+from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import MINUS
-from cohort.records.answers import declared, dig, measured, not_applicable, not_measured, number, of, short
+from cohort.records.answers import declared, measured, not_applicable, not_measured, number, of, short
 from cohort.records.facts import Facts
 from cohort.records.fields import Reward
 from cohort.records.models import Statement

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import counted
-from cohort.records.answers import count, declared, dig, measured, moment, not_measured, plain, scaled, short
+from cohort.records.answers import count, declared, measured, moment, not_measured, plain, scaled, short
 from cohort.records.facts import Facts
 from cohort.records.fields import Environment, Subject
 from cohort.records.schema_types import Answer
@@ -53,7 +54,7 @@ def _run(facts: Facts) -> Answer:
 
 def _outcome(facts: Facts) -> Answer:
     run, planned = facts.run, facts.config.optim.steps
-    message = facts.last_words
+    message = facts.last_message
     value = {
         "state": facts.state,
         "code": run.error_code or ("ok" if facts.state == "succeeded" else facts.state),

@@ -10,12 +10,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from cohort.accounts.models import User
-from cohort.audit.services import log, who
+from cohort.audit.services import who
 from cohort.records.models import Audience, Record, Statement
 from cohort.records.statements.answers import Unusable, text_checked, value_of, words_of
 from cohort.records.statements.questions import BY_FIELD, QUESTIONS, Question, override_field
 from cohort.runs.models import Run, RunEvent
-from cohort.runs.transitions import run_lock
+from cohort.runs.transitions import run_lock, run_logged
 from grpo_core.records.monitors import Name
 
 
@@ -146,11 +146,10 @@ def _append(run: Run, actor: User, field: str, value: Any, text: str, audience: 
     made = Statement.objects.create(
         run=run, field=field, value=value, text=text, audience=audience, reason=reason, by=actor
     )
-    log(
+    run_logged(
+        run=run,
         actor=who(actor),
         kind="statement_made" if text else "statement_withdrawn",
-        subject=f"run:{run.pk}",
-        project=run.project,
         before=_logged(before),
         after=_logged(made),
         reason=reason,

@@ -13,6 +13,7 @@ from cohort.evidence.samples import Commitments, SampleFault, sample_proof
 from cohort.records.models import Record
 from cohort.records.traces.tree import step_leaves
 from cohort.review.models import Sample
+from cohort.runs.transitions import run_logged
 
 
 class NoProof(Refused):
@@ -59,11 +60,6 @@ def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
         proof = sample_proof(commitments, position=position, salt=sample.salt, content=content)
     except SampleFault as fault:
         raise NoProof(f"{fault}; a later attempt may have done the step again", code="other_attempt") from None
-    audit.log(
-        actor=f"user:{actor.username}",
-        kind="sample_disclosed",
-        subject=f"run:{run.pk}",
-        project=run.project,
-        data={"step": group.step, "group": group.index, "sample": sample.index, "index": proof["index"]},
-    )
+    data = {"step": group.step, "group": group.index, "sample": sample.index, "index": proof["index"]}
+    run_logged(run=run, actor=audit.who(actor), kind="sample_disclosed", data=data)
     return proof

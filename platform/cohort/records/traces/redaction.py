@@ -25,7 +25,7 @@ from cohort.records.models import Card, Record
 from cohort.records.traces.tree import redaction_begins
 from cohort.review.models import Sample
 from cohort.runs.models import Run
-from cohort.runs.transitions import ENDED
+from cohort.runs.transitions import ENDED, run_logged
 
 MOST_CHARACTERS = 10_000
 """Of a reason."""
@@ -53,22 +53,21 @@ def samples_redact(*, run: Run, samples: Sequence[Sample], actor: User | None, r
     rows = list(chosen.select_for_update(of=["self"]).order_by("pk"))
     if not rows or len(rows) != len(set(ids)):
         raise ValidationError({"samples": "Choose samples of this run."})
-    gone = [row for row in rows if row.redacted_at is None]
-    for row in gone:
+    deleted = [row for row in rows if row.redacted_at is None]
+    for row in deleted:
         row.completion, row.salt, row.redacted_at = "", "", Now()
         row.components = {name: _without_words(score) for name, score in row.components.items()}
-    Sample.objects.bulk_update(gone, ["completion", "salt", "redacted_at", "components"], batch_size=1000)
-    if gone:
-        audit.log(
-            actor=f"user:{actor.username}" if actor else "platform",
+    Sample.objects.bulk_update(deleted, ["completion", "salt", "redacted_at", "components"], batch_size=1000)
+    if deleted:
+        run_logged(
+            run=run,
+            actor=audit.who(actor),
             kind="samples_redacted",
-            subject=f"run:{run.pk}",
-            project=run.project,
             reason=reason,
-            data={"samples": [[row.group.step, row.group.index, row.index] for row in gone]},
+            data={"samples": [[row.group.step, row.group.index, row.index] for row in deleted]},
         )
-        log.info("%d samples of run %s redacted", len(gone), run.pk)
-    return len(gone)
+        log.info("%d samples of run %s redacted", len(deleted), run.pk)
+    return len(deleted)
 
 
 def _without_words(score: dict[str, Any]) -> dict[str, Any]:

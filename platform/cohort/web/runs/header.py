@@ -65,7 +65,7 @@ class Header:
             *(run.desired, self.may_give_up, self.record and self.record.pk, self.newest and self.newest.pk),
         ]
         if self.waits is not None:
-            parts += [self.waits.place, self.waits.why]
+            parts += [self.waits.position, self.waits.why]
         if attempt is not None:
             parts += [attempt.pk, attempt.state, attempt.acked_seq, self._heartbeat_bucket, self.silent]
             parts += [attempt.resumed_step, attempt.progress, attempt.node.draining]

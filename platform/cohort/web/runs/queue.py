@@ -54,7 +54,7 @@ class QueuePage:
     def version(self) -> str:
         """Changes when anything but the ages has changed."""
         parts = [
-            *((row.place, row.run.pk, row.run.priority, row.needs, row.why) for row in self.waiting),
+            *((row.position, row.run.pk, row.run.priority, row.needs, row.why) for row in self.waiting),
             *(
                 (attempt.pk, attempt.run.state, attempt.run.step, attempt.run.desired, attempt.run.stalled_at)
                 for attempt in self.running
