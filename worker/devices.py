@@ -64,7 +64,7 @@ def program_output(command: list[str], seconds: float = _SECONDS) -> str | None:
     """What a program prints; None when it fails or does not answer in time.
 
     One that hangs in a driver is not waited for, as even SIGKILL does not end it, and while it is there no other one is
-    started to hang beside it.
+    started to hang next to it.
     """
     before = _hanging.get(command[0])
     if before is not None and before.poll() is None:

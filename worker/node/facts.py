@@ -154,7 +154,7 @@ def _version(package: str) -> str | None:
 
 
 def _vllm_server(vllm_python: Path | None, own: str | None) -> dict[str, str]:
-    """Version of vLLM in the environment that servers of it are started from: `vllm_python`'s, asked of that
+    """Version of vLLM in the environment that servers of it are started from: `vllm_python`'s, from that
     interpreter, and none when it has none or does not answer; without such an interpreter this one, which has `own`."""
     if vllm_python is None:
         return {} if own is None else {"vllm-server": own}

@@ -42,8 +42,8 @@ Meanwhile = Callable[[], None]
 """Called while something is waited for; what it raises ends the wait."""
 
 _SECONDS = 25.0
-"""For one try of a call, its body apart; for the next byte of a file. Well below a lease, because nothing is heard of
-the worker while it waits for the answer to a beat."""
+"""For one try of a call, its body apart; for the next byte of a file. Well below a lease, because the worker sends
+nothing while it waits for the answer to a beat."""
 _SLOWEST_LINE = 32 * 1024
 """Bytes a second; on a line that is slower the largest bodies do not arrive in their time."""
 _READ_AGAIN_SECONDS = 300.0

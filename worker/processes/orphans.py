@@ -144,7 +144,7 @@ class HeldRecord:
 
 def sweep(runs: Path) -> dict[Path, ProcessRecord]:
     """End what lives of attempts that nobody supervises any more; those attempts, by folder. `survives` in a record
-    tells that not all of it is gone."""
+    means that not all of it is gone."""
     swept = {}
     with _SWEEPING:
         for folder, record in _records(runs):

@@ -1,4 +1,4 @@
-"""Writes to people, projects and memberships. Each function checks, does, and says what stands in the way.
+"""Writes to people, projects and memberships. Each function checks, does, and says what prevents it.
 
 Who may call what is decided by the views through `cohort.web.access`; the rules that hold for everybody are here.
 """

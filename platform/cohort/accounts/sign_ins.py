@@ -1,4 +1,4 @@
-"""Who signed in and out, who failed, who was locked out; told by Django's and axes' signals.
+"""Who signed in and out, who failed, who was locked out, from Django's and axes' signals.
 
 Neither the browser's address nor a name that nobody has is written down: the log keeps everything for ever, and people
 type passwords where names belong. What floods the sign-in page does not flood the log, and the log says so.

@@ -12,7 +12,7 @@ from grpo_core.errors import DataError
 
 def export(path: Path) -> int:
     """Write every entry up to a checkpoint made now, in the tree's order, its exact bytes and a line end each, and the
-    checkpoint beside it as `<path>.checkpoint`. Returns how many entries.
+    checkpoint next to it as `<path>.checkpoint`. Returns how many entries.
 
     Raises DataError when one of the files exists or cannot be written.
     """

@@ -59,7 +59,7 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
 
 
 def _lying(file: Path) -> str | None:
-    """The checkpoint that lies there; what is no text is told by `_follows` to be none."""
+    """The checkpoint that lies there; what is no text is refused by `_follows`."""
     if file.is_symlink() or not file.is_file():
         return None
     return file.read_bytes().decode("utf-8", errors="replace")

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 AT_MOST_EVERY = timedelta(seconds=60)
-"""Between two checkpoints that nobody asked for."""
+"""Between two checkpoints that nobody requested."""
 AT_ONCE = 10_000
 """Entries numbered in one transaction."""
 _TRIES = 3

@@ -1,4 +1,4 @@
-"""A witness's cosignatures (c2sp.org/tlog-cosignature, Ed25519) and how one is asked for (c2sp.org/tlog-witness)."""
+"""A witness's cosignatures (c2sp.org/tlog-cosignature, Ed25519) and how one is requested (c2sp.org/tlog-witness)."""
 
 import base64
 import binascii
@@ -29,7 +29,7 @@ class WitnessFault(Exception):
 
 
 class OtherSize(WitnessFault):
-    """The witness has seen a checkpoint of another size than it was told."""
+    """The witness has seen a checkpoint of another size than the request names."""
 
     def __init__(self, size: int) -> None:
         self.size = size

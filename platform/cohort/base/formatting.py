@@ -62,7 +62,7 @@ def num(value: Any, digits: int = 3) -> str:
 
 
 def fixed(value: Any, places: int = 2) -> str:
-    """A number with a fixed count of decimals, for columns whose points should stand under each other."""
+    """A number with a fixed count of decimals, for columns whose points should be aligned."""
     if value is None or value == "":
         return NOTHING
     number = float(value)

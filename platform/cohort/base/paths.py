@@ -1,4 +1,4 @@
-"""Where data that is not Python lies: in the wheel beside this package, in a checkout at its root."""
+"""Where data that is not Python lies: in the wheel next to this package, in a checkout at its root."""
 
 from pathlib import Path
 

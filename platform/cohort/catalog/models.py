@@ -163,7 +163,7 @@ class EvalSuiteVersion(models.Model):
     taken = models.JSONField(default=dict)
     """{limit, attacks} by which items were made of the files; empty where all were taken as they are."""
     limits = models.TextField(blank=True)
-    """What the suite cannot tell, in plain words."""
+    """What the suite cannot show, in plain words."""
     source = models.TextField(blank=True)
     licence = models.CharField(max_length=200, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 PREVIEW_PROBLEMS = 5
 PREVIEW_CHARS = 2000
 MAX_COLUMNS = 200
-"""Fields of problems beside prompt and answer; more are names that are data."""
+"""Fields of problems other than prompt and answer; more are names that are data."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _COMPRESSED = {

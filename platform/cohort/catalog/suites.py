@@ -56,7 +56,7 @@ _OF_THE_CONFIG = ("title", "category", "scorer", "higher_is", "sensitive", "marg
 
 @dataclass(frozen=True)
 class Spec:
-    """What a person says of a suite, beside its items."""
+    """What a person says of a suite, without its items."""
 
     title: str
     category: str

@@ -17,7 +17,7 @@ class DataOverlap(models.Model):
     suite_version = models.ForeignKey(EvalSuiteVersion, on_delete=models.CASCADE, null=True, related_name="overlaps")
     heldout = models.ForeignKey(PromptDataset, on_delete=models.CASCADE, null=True, related_name="overlaps_held_out")
     asked_at = models.DateTimeField()
-    """When it was asked for, or asked for again because nothing came of it."""
+    """When it was requested, or requested again because nothing came of it."""
     begun_at = models.DateTimeField(null=True)
     at = models.DateTimeField(null=True)
     """When it was finished; null: being checked."""

@@ -103,7 +103,7 @@ def of_dataset(dataset: PromptDataset) -> list[Pair]:
 def of_choice(
     dataset: PromptDataset, heldout: PromptDataset | None, versions: Iterable[EvalSuiteVersion]
 ) -> list[Pair]:
-    """The comparisons that a run of this choice is concerned with, as far as they were asked for."""
+    """The comparisons that a run of this choice is concerned with, as far as they were requested."""
     numbers = [version.pk for version in versions]
     rows = [*_rows().filter(dataset=dataset, suite_version__in=numbers)] if numbers else []
     if heldout is not None:

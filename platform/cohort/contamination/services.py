@@ -36,7 +36,7 @@ class NotComparable(Refused):
 
 
 def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """(the report, the first touched items beside their nearest training texts). Raises NotComparable."""
+    """(the report, the first touched items with their nearest training texts). Raises NotComparable."""
     other = row.suite_version or row.heldout
     assert other is not None, "a constraint of the table"
     for source in (row.dataset, other):
@@ -164,7 +164,7 @@ def check(overlap_id: int) -> None:
 def record_launch_overlaps(*, run: Run, actor: User, seen: str) -> None:
     """Keep what is known of the overlaps of the run's data, in the transaction of its launch.
 
-    Raises ConfigError when evaluation items stand in the data and `seen` is not `selectors.token` of just that: the
+    Raises ConfigError when evaluation items are in the data and `seen` is not `selectors.token` of just that: the
     person must have seen these figures.
     """
     request_comparisons(run.dataset, run.eval_dataset, EvalSuiteVersion.objects.filter(run_suites__run=run))

@@ -35,7 +35,7 @@ class Suite:
     before: EvalResult | None
     after: EvalResult | None
     compared: dict[str, Any]
-    """As `evidence.compare.compare` gives it; the contract of its fields stands there."""
+    """As `evidence.compare.compare` gives it; the contract of its fields is there."""
     same_protocol: bool
 
     @property
@@ -122,7 +122,7 @@ def points(change: Mapping[str, Any] | None) -> Points | None:
 
 
 def tone(compared: Mapping[str, Any]) -> str:
-    """Class of the badge that a verdict is shown in; the word always stands beside it."""
+    """Class of the badge that a verdict is shown in; the word is always next to it."""
     verdict = str(compared["verdict"])
     if verdict == "regressed" or compared["non_inferiority"] == "regressed":
         return "is-wrong"
@@ -159,14 +159,14 @@ def by_category(measured: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
 
 
 def newest_results(run: Run) -> QuerySet[EvalResult]:
-    """One evaluation for each suite and phase: the newest that stands."""
+    """One evaluation for each suite and phase: the newest current one."""
     newest = current_evaluations(EvalResult.objects.filter(run=run)).order_by("suite", "phase", "-attempt_id", "-seq")
     return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
 
 
 def evaluations_known(run: Run) -> str:
-    """Which evaluations stand. Nothing of one changes once it is stored, so while this is the same, so is all that
-    follows from them."""
+    """Which evaluations are current. Nothing of one changes once it is stored, so while this is the same, all that
+    follows from them is."""
     return ",".join(str(pk) for pk in newest_results(run).values_list("pk", flat=True))
 
 
@@ -205,7 +205,7 @@ def _scores(result: EvalResult) -> list[Item]:
 
 def _touched(result: EvalResult) -> frozenset[str] | None:
     """Ids of items that the trainer found in its training file; None where it did not look. A worker wrote the
-    manifest, so any part of it may be of another type; such a one tells nothing."""
+    manifest, so any part of it may be of another type; such a one is ignored."""
     here: Any = Attempt.objects.values_list("manifest", flat=True).get(pk=result.attempt_id)
     for key in ("data", "overlap", result.suite, "touched"):
         here = here.get(key) if isinstance(here, dict) else None

@@ -77,7 +77,7 @@ class CardReader:
         return b"".join(self.chunks(name))
 
     def needed(self, name: str) -> bytes:
-        """The content of a file that a check stands on. Raises Cannot when the card has none."""
+        """The content of a file that a check needs. Raises Cannot when the card has none."""
         if name not in self.entries:
             raise Cannot(f"there is no {name} in the card")
         return self.whole(name)

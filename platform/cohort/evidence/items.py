@@ -14,7 +14,7 @@ MAX_TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class SuiteFacts:
-    """What a suite is, beside its items. The margin is fixed before the run."""
+    """What a suite is, without its items. The margin is fixed before the run."""
 
     suite: str
     title: str
@@ -43,7 +43,7 @@ class Item:
     cluster: str = ""
     """Items with the same cluster hang together, such as one problem in several languages; empty: with no other."""
     slice: str = ""
-    """The part of the suite that is told apart, such as a language; empty: none."""
+    """The part of the suite that is counted separately, such as a language; empty: none."""
 
     @property
     def unit(self) -> tuple[bool, str]:

@@ -198,7 +198,7 @@ class Proof:
     path: tuple[bytes, ...]
     """From the leaf's sibling to the root's child."""
     checkpoint: str
-    """The signed note, as it stands."""
+    """The signed note, as it is written."""
     extra: bytes | None = None
     """Opaque, under no signature: never to be trusted."""
 

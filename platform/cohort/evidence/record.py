@@ -25,7 +25,7 @@ def shows(card: str, field: str) -> bool:
 
 
 def field_leaf(section: str, field: str, entry: dict[str, Any]) -> bytes:
-    """Leaf hash of an entry with its salt, or the one that stands where an entry was withheld. Raises RecordFault."""
+    """Leaf hash of an entry with its salt, or the hash in place of a withheld entry. Raises RecordFault."""
     where = f"{section}.{field}"
     if "withheld" in entry:
         if set(entry) != {"withheld", "audience"}:
@@ -70,7 +70,7 @@ def redact(document: dict[str, Any], audience: str) -> dict[str, Any]:
 
 
 def withheld(section: str, field: str, entry: dict[str, Any]) -> dict[str, str]:
-    """What stands in a card where the audience does not get the entry."""
+    """What a card holds in place of an entry that its audience does not get."""
     return {"withheld": field_leaf(section, field, entry).hex(), "audience": entry["audience"]}
 
 

@@ -51,7 +51,7 @@ def line_of(value: Any) -> Line:
 
 class Commitments:
     """commitments.jsonl read whole. Raises SampleFault when lines are not sorted by attempt and step, or one is twice,
-    or a step has two lines that stand."""
+    or a step has two current lines."""
 
     def __init__(self, lines: Iterable[Any]) -> None:
         self.lines: list[Line] = []

@@ -78,7 +78,7 @@ class ZipEntry:
 
 
 def local_head(name: str, *, crc: int, packed: int, size: int) -> bytes:
-    """What stands before an entry's deflated content, of `packed` bytes."""
+    """The head before an entry's deflated content, of `packed` bytes."""
     return _LOCAL.pack(b"PK\x03\x04", _NEEDS, 0, *_KIND, crc, packed, size, len(name), 0) + name.encode("ascii")
 
 

@@ -132,7 +132,7 @@ def _envelope(line: bytes, line_number: int) -> Envelope:
 
 
 def _slowly(line: bytes, line_number: int, *, escaped: bool) -> Envelope:
-    """The same line by Python's own reader, which tells a NaN and half a surrogate pair where they stand."""
+    """The same line by Python's own reader, which names a NaN and half a surrogate pair with their position."""
     try:
         # Decoded first: of bytes, json takes other encodings too, and halves of surrogate pairs written as they are.
         content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=_finite)

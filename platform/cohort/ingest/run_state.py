@@ -38,7 +38,7 @@ class LockedAttempt:
     run_id: int
     fence: int
     step: int
-    """The run's newest standing step, from which the next one rises."""
+    """The run's newest current step, from which the next one rises."""
     unbegun: bool
     """The run has no first metrics yet."""
     stalled: bool

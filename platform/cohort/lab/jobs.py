@@ -45,7 +45,7 @@ class BadResult(Refused):
 
 
 def job_on_commit(*, job: LabJob) -> None:
-    """Tell the workers that this job waits."""
+    """Notify the workers that this job waits."""
     dispatch.publish_on_commit(LAB_JOB_TASK, job.pk, LAB_QUEUE)
 
 

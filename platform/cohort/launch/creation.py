@@ -46,7 +46,7 @@ def run_config(
     """The complete, checked config of a run made from these rows.
 
     `settings` is a nested part of RunConfig, such as {"preset": "dapo", "sampling": {"group_size": 8}, "seed": 1};
-    what it leaves out comes from the preset, then from RunConfig. Suites stand in the config in the order given.
+    what it leaves out comes from the preset, then from RunConfig. Suites are in the config in the order given.
     Raises ConfigError whose problems carry the dotted path of each faulty field.
     """
     refused = [
@@ -153,8 +153,8 @@ def run_create(
 
 @transaction.atomic
 def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override: str = "") -> None:
-    """Put a draft into the queue and tell the workers once that is committed. Raises IllegalTransition, and ConfigError
-    when evaluation items stand in the training data and `overlap_seen` does not say that the person has seen just that
+    """Put a draft into the queue and notify the workers on commit. Raises IllegalTransition, and ConfigError
+    when evaluation items are in the training data and `overlap_seen` does not say that the person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
     no reason to launch all the same (`cohort.lab.gate`), or when no node has the sandbox that its
     reward needs or the packages that its engine needs.

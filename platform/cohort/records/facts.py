@@ -1,6 +1,6 @@
 """All platform data on an ended run, read once when the record is made. Writes nothing.
 
-Superseded work is only counted (`history`); everything else here is standing work.
+Superseded work is only counted (`history`); everything else here is current work.
 """
 
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ class Facts:
     config: RunConfig
     history: History
     newest_attempt: Attempt | None
-    """The newest attempt with standing work; a later one that failed to start has none."""
+    """The newest attempt with current work; a later one that failed to start has none."""
     last_message: str
     """The trainer's last message, when the run ended with an attempt and not while queued for another."""
     first: StepMetric | None
@@ -108,13 +108,13 @@ class Facts:
     committed: Committed
     flags: list[Flag]
     reviewed: dict[str, Any]
-    """Figures of `cohort.review.services`: human judgements of standing completions."""
+    """Figures of `cohort.review.services`: human judgements of current completions."""
     imported: list[ImportedResult]
     probed: Probed
     estimate: LaunchEstimate | None
     """The estimate measured for the config before the run's last launch."""
     step_seconds: list[float]
-    """Duration of each standing step."""
+    """Duration of each current step."""
     step_memory: list[float]
     """Peak memory in bytes of each step that reported it."""
     statements: dict[str, Statement]
@@ -130,14 +130,14 @@ class Facts:
 
     @property
     def totals(self) -> dict[str, float]:
-        """Sums over the standing work; empty when none were reported. Zero samples with steps done means that the
+        """Sums over the current work; empty when none were reported. Zero samples with steps done means that the
         trainer ended before it restored the earlier totals, so they count as not reported."""
         totals = dict(self.outcome["totals"]) if self.outcome else {}
         return totals if "samples" in totals and (totals["samples"] or not self.steps_done) else {}
 
     @property
     def tokens(self) -> float | None:
-        """Sampled in the standing steps, with prompts: from the totals, else as counted at the last step."""
+        """Sampled in the current steps, with prompts: from the totals, else as counted at the last step."""
         if self.totals:
             return self.totals["tokens"]
         counted = self.last.metrics.get("num_tokens") if self.last else None
@@ -192,7 +192,7 @@ def collect(run: Run, *, state: State) -> Facts:
 
 
 def _newest_current(run: Run, attempts: list[Attempt]) -> Attempt | None:
-    """Of attempts, newest first: the first that resumed from a checkpoint, has a standing step, or had no earlier work
+    """Of attempts, newest first: the first that resumed from a checkpoint, has a current step, or had no earlier work
     to resume."""
     stepped = set(current_steps(run).order_by().values_list("attempt_id", flat=True).distinct())
     for index, attempt in enumerate(attempts, start=1):
@@ -212,7 +212,7 @@ def _last_message(run: Run, attempts: list[Attempt]) -> str:
 
 
 def _final(run: Run) -> Checkpoint | None:
-    """The newest standing final weights."""
+    """The newest current final weights."""
     saved = current_rows(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
     return saved.order_by("-attempt__fence", "-seq").first()
 

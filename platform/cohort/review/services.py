@@ -66,7 +66,7 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
     return made
 
 
-# What reviewers said of a run's samples, beside what the verifier said: how often it paid for what is wrong, and how
+# What reviewers said of a run's samples, next to what the verifier said: how often it paid for what is wrong, and how
 # often it did not pay for what is right.
 
 
@@ -80,7 +80,7 @@ def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]
 
 
 def review_figures(run: Run, *, success: str) -> dict[str, Any]:
-    """Figures of human review over samples that stand, JSON-ready; `success` is the component that decides.
+    """Figures of human review over current samples, JSON-ready; `success` is the component that decides.
 
     A sample counts by the judgement that more reviewers gave; by "unsure" where as many said right as wrong. `kappa` is
     Cohen's (1960) of people and verifier over samples both judged right or wrong, null where one of them never differs.

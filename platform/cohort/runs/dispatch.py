@@ -53,12 +53,12 @@ def publish_on_commit(task: str, row_id: int, to: str) -> None:
 
 
 def train_on_commit(*, run: Run) -> None:
-    """Tell the workers that this run waits."""
+    """Notify the workers that this run waits."""
     publish_on_commit(RUN_ATTEMPT_TASK, run.pk, run_queue(run))
 
 
 def next_on_commit() -> None:
-    """A node may have become free: tell the workers of the runs whose turn it is, one for each queue."""
+    """A node may have become free: notify the workers of the runs whose turn it is, one for each queue."""
     transaction.on_commit(_publish_next)
 
 

@@ -41,7 +41,7 @@ class NodeStatus:
     versions: list[tuple[str, str]]
     """Package and version; Cohort's own is apart."""
     cohort: str
-    """Version of Cohort there; empty when not told."""
+    """Version of Cohort there; empty when not reported."""
 
     @property
     def other_version(self) -> bool:

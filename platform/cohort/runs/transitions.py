@@ -16,7 +16,7 @@ from cohort.base.storable import Refused
 from cohort.runs.models import Run, RunEvent, RunState, StepMetric
 from cohort.runs.models.run import Desired
 
-# Which rows of a run stand and which a later attempt superseded: the one rule that every reader of steps, groups,
+# Which rows of a run are current and which a later attempt superseded: the one rule that every reader of steps, groups,
 # evaluations and checkpoints shares.
 #
 # An attempt that resumes from step k takes the place of what earlier attempts recorded beyond k. Nothing is deleted and
@@ -43,8 +43,8 @@ def superseded(rows: QuerySet[Row]) -> QuerySet[Row]:
 
 
 def current_evaluations(rows: QuerySet[Row]) -> QuerySet[Row]:
-    """Of rows with `attempt` and `phase`: what was measured before training stands unless a later attempt began at the
-    beginning, what was measured after it unless a later attempt continued at all."""
+    """Of rows with `attempt` and `phase`: what was measured before training is current unless a later attempt began at
+    the beginning, what was measured after it unless a later attempt continued at all."""
     return rows.filter(_ALL | Q(phase="before", attempt__valid_through__gte=0))
 
 
@@ -62,7 +62,7 @@ ALLOWED: dict[RunState, frozenset[RunState]] = {
     S.FAILED: frozenset({S.QUEUED}),
     S.CANCELLED: frozenset({S.QUEUED}),
 }
-"""The same pairs stand in the database's table runs_transition, whose trigger refuses any other; a test compares them.
+"""The same pairs are in the database's table runs_transition, whose trigger refuses any other; a test compares them.
 An ended run goes back to the queue when a person retries or extends it. evaluating → evaluating does not exist: before
 and after are parted by training."""
 

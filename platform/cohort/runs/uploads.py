@@ -63,7 +63,7 @@ def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | 
     """
     leases.require_current(attempt, fence)
     size = _announced(attempt, sha256)
-    # In a transaction of its own: a row that others can see stands before the first byte does (see `_sweep`).
+    # In a transaction of its own: a row that others can see is there before the first byte (see `_sweep`).
     CheckpointFile.objects.get_or_create(run_id=attempt.run_id, sha256=sha256, defaults={"size": size})
     with transaction.atomic():
         file = CheckpointFile.objects.select_for_update().filter(run_id=attempt.run_id, sha256=sha256).first()

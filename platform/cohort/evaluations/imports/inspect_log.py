@@ -1,4 +1,4 @@
-"""Logs of Inspect: the `.json` export, or `.eval`, which is a zip of JSON. Only what stands over all samples is taken,
+"""Logs of Inspect: the `.json` export, or `.eval`, which is a zip of JSON. Only what is of all samples is taken,
 and of each sample its scores, to see whether they give the same mean."""
 
 import math
@@ -48,7 +48,7 @@ def read_zip(content: bytes, source: str) -> list[ToolResult]:
 
 
 def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[ToolResult]:
-    """Every metric of every score. `samples` are its samples' summaries, where they stand apart. Raises BadImport."""
+    """Every metric of every score. `samples`: their summaries, where they are a separate file. Raises BadImport."""
     version = data.get("version", 1)
     if version not in VERSIONS or isinstance(version, bool):
         raise BadImport(

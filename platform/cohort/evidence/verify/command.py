@@ -25,7 +25,7 @@ NEVER_PROVEN = (
     "That entries were true when they were written, above all a person's words.",
     "Anything about behaviour that was not evaluated.",
 )
-"""Beyond what stands with each check."""
+"""Beyond what is printed with each check."""
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "cohort verify") -> int:

@@ -50,7 +50,7 @@ class OpenCard:
         return listed and name not in self.reader.entries
 
     def canonical(self, name: str) -> Any:
-        """The value of a file of canonical JSON that a check stands on."""
+        """The value of a file of canonical JSON that a check needs."""
         try:
             return parse(self.reader.needed(name))
         except CanonicalError as error:
@@ -119,7 +119,7 @@ def signature(card: OpenCard) -> tuple[str, ...]:
     if not card.trusted:
         raise Cannot("there is no key to check the checkpoint with")
     try:
-        opened = open_note(card.proof.checkpoint, card.chain)  # what an earlier key signed beside it must fit too
+        opened = open_note(card.proof.checkpoint, card.chain)  # what an earlier key signed as well must fit too
     except NoteError as error:
         raise Rejected(f"{PROOF}: the checkpoint {error}") from None
     if not set(card.trusted) <= set(opened.verified):

@@ -181,7 +181,7 @@ def monitoring(
 
 @transaction.atomic
 def override(*, record: Record, actor: User, what: str, reason: str, corrects: int | None = None) -> RecordEntry:
-    """Say why a flag that a monitor raised does not stand against the record. The flag itself stays in it."""
+    """Say why a flag that a monitor raised does not count against the record. The flag itself stays in it."""
     flag = checked_text(what, field="what", what="The flag", most=SHORT_CHARS)
     text = checked_text(reason, field="reason", what="The reason")
     return _append(record, actor, EntryKind.OVERRIDE, text, {"what": flag}, corrects=corrects)

@@ -1,6 +1,6 @@
 """The files that a record seals: the run's data, one line a record, as bytes to be streamed, each with its audience.
 
-Only standing steps and evaluations; the record counts the superseded ones. Rows are read in chunks; a run is never
+Only current steps and evaluations; the record counts the superseded ones. Rows are read in chunks; a run is never
 whole in memory.
 """
 

@@ -1,7 +1,7 @@
 """CARD.md: the record as Markdown, with the YAML head that model hubs read. Text in it is inert: nothing a person or a
 model wrote can become markup.
 
-The head's scores are those after training; before, the difference and its interval stand in the table below it.
+The head's scores are those after training; before, the difference and its interval are in the table below it.
 """
 
 import re

@@ -20,7 +20,7 @@ WHAT_FILES_HOLD = (
     ("weights.dsse.json", "signed list of the final weights' files and digests"),
     ("config.yaml", "the run's complete config"),
     ("manifest.json", "what the trainer ran on: code, packages, machine, model, data"),
-    ("outcome.json", "totals that the trainer told at its end"),
+    ("outcome.json", "totals that the trainer reported at its end"),
     ("metrics.jsonl", "numbers of every step"),
     ("events.jsonl", "what happened to the run, with time and actor"),
     ("evals/", "every evaluated item, before and after training"),

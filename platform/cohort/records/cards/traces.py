@@ -69,7 +69,7 @@ class Traces:
 
 
 def trace_lines(run: Run) -> Iterator[Line]:
-    """Every kept standing group, by step and index, as it is now."""
+    """Every kept current group, by step and index, as it is now."""
     rows = current_groups(run).values_list(*_GROUP).iterator(chunk_size=_GROUPS_AT_ONCE)
     while groups := list(islice(rows, _GROUPS_AT_ONCE)):
         by_group: dict[int, list[dict[str, Any]]] = {group[0]: [] for group in groups}

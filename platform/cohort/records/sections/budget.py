@@ -18,15 +18,15 @@ from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 from grpo_core.records.estimate import MEMORY, SECONDS, Estimate, compared
 
 NO_ESTIMATE = "Nothing was measured of this config before the launch."
-_NO_STEPS = "No step of the run told it, so there is nothing to compare with."
+_NO_STEPS = "No step of the run reported it, so there is nothing to compare with."
 
 
 def step_time(facts: Facts) -> Answer:
-    return _answer(facts, SECONDS, seconds_in_words, "median of the steps that stand")
+    return _answer(facts, SECONDS, seconds_in_words, "median of the current steps")
 
 
 def peak_memory(facts: Facts) -> Answer:
-    return _answer(facts, MEMORY, lambda size: scaled(size, "B"), "largest of the steps that stand")
+    return _answer(facts, MEMORY, lambda size: scaled(size, "B"), "largest of the current steps")
 
 
 def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
@@ -51,7 +51,7 @@ def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
     }
     text = f"estimated {words(estimate)}"
     if actual is None:
-        text += ", actual not told"
+        text += ", actual not reported"
     else:
         text += f", took {words(actual)}" + (
             "" if error is None else f": the estimate is off by {signed_percent(error)}"
@@ -96,7 +96,7 @@ def _time(facts: Facts) -> Answer:
     past, seconds = facts.history, facts.totals.get("seconds")
     if not past.tries:
         return not_measured(NO_TOTALS)
-    device = dig(facts.manifest, "platform", "device") or "a device not told"
+    device = dig(facts.manifest, "platform", "device") or "a device not reported"
     value = {
         "seconds": None if seconds is None else round(seconds, 1),
         "device": device,
@@ -121,10 +121,10 @@ def _tokens(facts: Facts, tokens: float) -> Answer:
         "superseded_tokens": besides,
         "tokens_with_superseded": None if besides is None else tokens + besides,
     }
-    completions = "a number of completions not told" if samples is None else f"{count(samples)} completions"
+    completions = "a number of completions not reported" if samples is None else f"{count(samples)} completions"
     text = f"{completions}, {count(tokens)} tokens with prompts"
     if facts.history.superseded_steps:
-        text += f"; besides {'a number not told' if besides is None else count(besides)} in superseded steps"
+        text += f"; besides {'a number not reported' if besides is None else count(besides)} in superseded steps"
     note = f"As counted at the last step: {NO_TOTALS}." if samples is None else ""
     return measured(value, text, note=note)
 
@@ -153,7 +153,7 @@ def _compute(facts: Facts, tokens: float) -> Answer:
     saved = " and ".join(cheaper)
     work = " Superseded steps are counted." if superseded else ""
     if facts.history.superseded_tokens is None:
-        work = " Superseded steps are not counted: their tokens were not told."
+        work = " Superseded steps are not counted: their tokens were not reported."
     return measured(
         {"flop_estimate": flop, "per_token": factor * parameters},
         f"about {scaled(flop, 'FLOP')}",
@@ -170,20 +170,21 @@ def _energy(facts: Facts) -> Answer:
         value = {"joules": joules, "estimated": False, "meter": meters}
         note = f"By {meters}." if meters else ""
         if len(facts.history.tries) > 1:
-            note += " Of the work that stands; what was superseded or broken off is not in it."
+            note += " Of the current work; what was superseded or broken off is not in it."
         return measured(value, _energy_words(joules), note=note.strip())
     device = dig(facts.manifest, "platform", "device")
     if device and (watts := rated_watts(str(device))) is not None and facts.history.device_seconds:
         joules = watts * facts.history.device_seconds
         devices = {dig(tried.attempt.manifest, "platform", "device") for tried in facts.history.tries}
-        others = (
-            " Attempts on another device, or on one not told, are counted as if on it." if devices - {device} else ""
+        others = " Attempts on another device, or on one not reported, are counted as if on it."
+        note = (
+            f"No meter was read. Estimate: {span(facts.history.device_seconds)} of devices × {count(watts)} W, "
+            f"the rated power of {device}; the rest of the machine and its cooling are not in it."
         )
         return measured(
             {"joules": joules, "estimated": True, "device": device, "rated_watts": watts},
             f"estimated: about {_energy_words(joules)}, were the devices at their rated power all the time",
-            note=f"No meter was read. Estimate: {span(facts.history.device_seconds)} of devices × {count(watts)} W, "
-            f"the rated power of {device}; the rest of the machine and its cooling are not in it.{others}",
+            note=note + (others if devices - {device} else ""),
         )
     return not_measured("No meter was read, and the device's rated power is not known here.")
 

@@ -76,14 +76,14 @@ def superseded(facts: Facts) -> Answer:
     note = "Of a step in hand when an attempt ended nothing was recorded, so it is in no count."
     if not any(value.values()):
         return measured(value, "none", note=note if len(past.tries) > 1 else "")
-    tokens = "tokens not told" if past.superseded_tokens is None else f"{count(past.superseded_tokens)} tokens"
+    tokens = "tokens not reported" if past.superseded_tokens is None else f"{count(past.superseded_tokens)} tokens"
     text = (
         f"{counted(past.superseded_steps, 'step')} with {tokens}; {counted(past.superseded_groups, 'kept group')} with "
         f"{counted(past.superseded_samples, 'completion')}"
     )
     if past.superseded_evaluations:
         text += f"; {counted(past.superseded_evaluations, 'evaluation')}"
-    stays = "They stay on the platform; the files of this card and all other fields are of what stands."
+    stays = "They stay on the platform; the files of this card and all other fields are of what is current."
     return measured(value, text, note=f"{stays} {note}")
 
 

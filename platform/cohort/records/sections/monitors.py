@@ -25,7 +25,7 @@ FLAG_WORDS: dict[Name, str] = {
 
 
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:
-    """Every monitor's flag over the standing work of the run."""
+    """Every monitor's flag over the current work of the run."""
     rows = current_steps(run).values_list("step", "metrics")
     return monitor(list(rows.iterator(chunk_size=5000)), _kept(run), _held_out(compared))
 

@@ -11,7 +11,7 @@ from cohort.records.schema_types import Answer
 from cohort.records.sections import history, lineage, method_text
 
 NO_MANIFEST = "the trainer ended before it described its inputs"
-NO_TOTALS = "the trainer ended without telling its totals"
+NO_TOTALS = "the trainer ended without reporting its totals"
 
 
 def subject(facts: Facts) -> Subject:
@@ -189,7 +189,7 @@ def _machine(facts: Facts) -> Answer:
         return not_measured(NO_MANIFEST)
     device = machine.get("device")
     hardware = machine.get("processor") if device == "cpu" else device
-    text = f"{hardware or 'device not told'}" + (f", {machine.get('threads')} threads" if device == "cpu" else "")
+    text = f"{hardware or 'device not reported'}" + (f", {machine.get('threads')} threads" if device == "cpu" else "")
     if machine.get("ranks", 1) > 1:
         text += f"; {machine['ranks']} processes"
     if machine.get("python"):

@@ -81,7 +81,7 @@ class ComparisonCache(models.Model):
 
 
 class RunSuite(models.Model):
-    """A suite version that a run is evaluated on. What the run decided of it (margin, limit) stands in its config."""
+    """A suite version that a run is evaluated on. What the run decided of it (margin, limit) is in its config."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="run_suites")
     version = models.ForeignKey(EvalSuiteVersion, on_delete=models.PROTECT, related_name="run_suites")
@@ -95,7 +95,7 @@ class RunSuite(models.Model):
 
 
 class ImportedResult(models.Model):
-    """One number that another tool measured and somebody uploaded: shown beside the run's own, never mixed with them.
+    """One number that another tool measured and somebody uploaded: shown next to the run's own, never mixed with them.
     The database refuses to change or delete a row."""
 
     class Tool(models.TextChoices):

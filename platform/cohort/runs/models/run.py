@@ -50,7 +50,7 @@ class Priority(models.IntegerChoices):
 
 
 class Run(models.Model):
-    """One training run: what was asked, how far it is, how it ended."""
+    """One training run: what was requested, how far it is, how it ended."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
     name = models.CharField(max_length=120)
@@ -101,7 +101,7 @@ class Run(models.Model):
     barren = models.PositiveSmallIntegerField(default=0)
     """Failures in a row after which the run was no further than before."""
     resume_from = models.ForeignKey("runs.Checkpoint", on_delete=models.SET_NULL, null=True, related_name="+")
-    """Checkpoint that a person chose for the next attempt; empty: the newest that stands."""
+    """Checkpoint that a person chose for the next attempt; empty: the newest current one."""
     from_start = models.BooleanField(default=False)
     """A person chose that the next attempt begins at the first step."""
     stalled_at = models.DateTimeField(null=True)
@@ -154,7 +154,7 @@ class Attempt(Leased):
     """Step of the checkpoint that the attempt resumed from; null: it began at the beginning."""
     valid_through = models.IntegerField(null=True)
     """What this attempt recorded beyond this step is superseded: a later attempt resumed from there. 0 leaves the
-    evaluation before training, -1 nothing; null: all of it stands."""
+    evaluation before training, -1 nothing; null: all of it is current."""
     progress_at = models.DateTimeField(null=True)
     """When a record or a unit of work was last reported."""
     free_bytes = models.BigIntegerField(null=True)
