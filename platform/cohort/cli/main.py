@@ -14,8 +14,8 @@ from grpo_core.errors import GrpoError
 
 def main(argv: Sequence[str] | None = None) -> int:
     command_line = list(sys.argv[1:] if argv is None else argv)
-    if command_line and command_line[0] in _OTHERS:  # the rest is parsed by the command itself
-        return _exit_status(lambda: _OTHERS[command_line[0]](command_line[1:]))
+    if command_line and command_line[0] in _SEPARATE_PARSERS:  # the rest is parsed by the command itself
+        return _exit_status(lambda: _SEPARATE_PARSERS[command_line[0]](command_line[1:]))
     arguments = _parser().parse_args(command_line)
     return _exit_status(lambda: int(arguments.run(arguments)))
 
@@ -194,7 +194,7 @@ def _audit(argv: list[str]) -> int:
     return audit(argv)
 
 
-_OTHERS = {"audit": _audit, "manage": _manage, "verify": _verify}
+_SEPARATE_PARSERS = {"audit": _audit, "manage": _manage, "verify": _verify}
 """Commands with a parser of their own."""
 
 if __name__ == "__main__":

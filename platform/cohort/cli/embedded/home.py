@@ -24,7 +24,7 @@ SET_BY_UP = (
     "COHORT_SECRET_KEY",
     "COHORT_SECRET_KEY_FILE",
 )
-OF_THE_WORKER = (
+WORKER_SETTINGS = (
     "COHORT_LABELS",
     "COHORT_MIN_FREE_BYTES",
     "COHORT_SPOOL_CAP_BYTES",
@@ -138,7 +138,7 @@ class Home:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if name in OF_THE_WORKER or not name.startswith(("COHORT_", "DJANGO_"))
+            if name in WORKER_SETTINGS or not name.startswith(("COHORT_", "DJANGO_"))
         }
         # The file broker reaches no other machine, so nobody else could resume from an uploaded checkpoint.
         kept.setdefault("COHORT_UPLOAD_SECONDS", "0")

@@ -27,7 +27,7 @@ from cohort.cli.embedded.home import HomeError
 
 _SOCKET_PATH_LIMIT = 100  # bytes; Linux takes 107, macOS 103, of which the socket's own name is counted in
 _SOCKET_NAME = ".s.PGSQL.5432"
-_ROOTS_STAND_IN = "pgserver"
+_SERVER_USER = "pgserver"
 
 
 class Postgres:
@@ -187,17 +187,17 @@ def _programs() -> Path:
 def _unprivileged_user() -> tuple[int, int]:
     """PostgreSQL refuses to run as root, so root's database belongs to a user without rights, made when missing."""
     try:
-        entry = pwd.getpwnam(_ROOTS_STAND_IN)
+        entry = pwd.getpwnam(_SERVER_USER)
     except KeyError:
-        argv = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _ROOTS_STAND_IN]
+        argv = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SERVER_USER]
         try:
             subprocess.run(argv, check=True, capture_output=True, text=True)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
             raise HomeError(
-                f"PostgreSQL will not run as root, and the user {_ROOTS_STAND_IN!r} for it could not be made "
+                f"PostgreSQL will not run as root, and the user {_SERVER_USER!r} for it could not be made "
                 f"({error}). Run Cohort as an ordinary user."
             ) from None
-        entry = pwd.getpwnam(_ROOTS_STAND_IN)
+        entry = pwd.getpwnam(_SERVER_USER)
     return entry.pw_uid, entry.pw_gid
 
 

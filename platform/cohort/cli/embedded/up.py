@@ -32,7 +32,7 @@ READY_SECONDS = 120.0
 TRAINER_WORKER = "trainer-worker"
 LAB_WORKER = "lab-worker"
 _ANY_ADDRESS = ("0.0.0.0", "::")
-_OF_THE_NODE = {TRAINER_WORKER: "Nothing trains here", LAB_WORKER: "No reward is tried or probed here"}
+_STOPS_WITH_NODE = {TRAINER_WORKER: "Nothing trains here", LAB_WORKER: "No reward is tried or probed here"}
 """What ends with a worker whose node is revoked."""
 
 Say = Callable[[str], None]
@@ -92,16 +92,16 @@ class Up:
             if child.process is None or child.process.poll() is None:
                 continue
             end = f"{child.name} {child.exit_text()}. Its log {child.log} ends with:\n{child.tail()}"
-            if child.name in _OF_THE_NODE and child.process.returncode == os.EX_NOPERM:  # its node was revoked
+            if child.name in _STOPS_WITH_NODE and child.process.returncode == os.EX_NOPERM:  # its node was revoked
                 self.children.remove(child)
-                what = _OF_THE_NODE[child.name]
+                what = _STOPS_WITH_NODE[child.name]
                 self.say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
                 return
             if not child.may_restart():
                 if child.name != LAB_WORKER:  # which is no reason to stop what trains
                     raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
                 self.children.remove(child)
-                self.say(f"{end}\nIt died too often. {_OF_THE_NODE[LAB_WORKER]} until Cohort is started anew.")
+                self.say(f"{end}\nIt died too often. {_STOPS_WITH_NODE[LAB_WORKER]} until Cohort is started anew.")
                 return
             # A run's supervisor ends by itself; the worker that is started now takes nothing until it has.
             children.end_orphans([*self._kept(), *children.supervisors()], grace=10)

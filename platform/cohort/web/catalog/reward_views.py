@@ -64,8 +64,7 @@ def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpRespon
         data["name"], data["description"] = verifier.name, verifier.description
         form = RewardForm(data)
     else:
-        every = selectors.versions(verifier)
-        start = next((row for row in every if str(row.number) == request.GET.get("from", "")), every[0])
+        start = selectors.version_numbered(selectors.versions(verifier), request.GET.get("from"))
         form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **start.spec})
     if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
         saved = _save_version(request, project, form)
@@ -160,8 +159,7 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     verifier = selectors.verifier(project, pk)
     every = selectors.versions(verifier)
-    requested = request.GET.get("version", "")
-    version = next((row for row in every if str(row.number) == requested), every[0])
+    version = selectors.version_numbered(every, request.GET.get("version"))
     index, probed = every.index(version), newest_probes(every)
     context = {
         "project": project,

@@ -1,6 +1,6 @@
 """Reads of the catalog. Every one starts from a project, so that no row of another can come along."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import Count, Prefetch, Q, QuerySet
 from django.shortcuts import get_object_or_404
@@ -11,6 +11,7 @@ from cohort.runs.models import Attempt, Run
 from grpo_core.evaluate.suites import Starter, starters
 
 RUNS_SHOWN = 50
+Version = TypeVar("Version", VerifierVersion, EvalSuiteVersion)
 
 
 def base_models(project: Project) -> QuerySet[BaseModel]:
@@ -68,6 +69,11 @@ def verifier(project: Project, pk: int) -> Verifier:
 def versions(parent: Verifier) -> list[VerifierVersion]:
     """Newest first, each with how many runs used it."""
     return list(parent.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
+
+
+def version_numbered(versions: list[Version], number: str | None) -> Version:
+    """The one with this number; else the first, which is the newest."""
+    return next((version for version in versions if str(version.number) == number), versions[0])
 
 
 def suites(project: Project) -> QuerySet[EvalSuite]:

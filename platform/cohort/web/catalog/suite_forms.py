@@ -105,7 +105,7 @@ class SuiteForm(ServiceForm):
     licence = forms.CharField(required=False, max_length=200, help_text="Empty takes what the format knows.")
 
     @classmethod
-    def of(cls, version: EvalSuiteVersion) -> "SuiteForm":
+    def from_version(cls, version: EvalSuiteVersion) -> "SuiteForm":
         """For the next version, filled from the newest one."""
         params = version.scorer.get("params") or {}
         same = ("title", "category", "higher_is", "margin", "limits", "source", "licence", "format")

@@ -58,8 +58,7 @@ def suite_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     suite = selectors.suite(project, pk)
     every = selectors.suite_versions(suite)
-    requested = request.GET.get("version", "")
-    version = next((row for row in every if str(row.number) == requested), every[0])
+    version = selectors.version_numbered(every, request.GET.get("version"))
     context = {
         "project": project,
         "suite": suite,
@@ -100,7 +99,7 @@ def _new(request: HttpRequest, project: Project, suite: EvalSuite | None) -> Htt
         if form.is_valid() and (saved := _saved(request, project, suite, form)) is not None:
             return saved
     else:
-        form = SuiteForm.of(selectors.suite_versions(suite)[0]) if suite is not None else SuiteForm()
+        form = SuiteForm.from_version(selectors.suite_versions(suite)[0]) if suite is not None else SuiteForm()
     context: dict[str, Any] = {"project": project, "form": form, "suite": suite, "formats": FORMATS, "scorers": SCORERS}
     return render(request, "catalog/suite_new.html", context, status=form.status)
 

@@ -111,29 +111,27 @@ class Results:
 
     @property
     def mixed(self) -> int:
-        none = self.lab_result.no_signal
-        return none.of - none.groups if none else 0
+        no_signal = self.lab_result.no_signal
+        return no_signal.of - no_signal.groups if no_signal else 0
 
     @property
     def split(self) -> list[dict[str, Any]]:
         """The groups as one bar of 600, in its pieces."""
-        none = self.lab_result.no_signal
-        if none is None or not none.of:
+        no_signal = self.lab_result.no_signal
+        if no_signal is None or not no_signal.of:
             return []
         pieces = (
-            ("right", "all right", none.all_right),
+            ("right", "all right", no_signal.all_right),
             ("mixed", "mixed", self.mixed),
-            ("equal", "equal for another reason", none.all_equal),
-            ("wrong", "all wrong", none.all_wrong),
+            ("equal", "equal for another reason", no_signal.all_equal),
+            ("wrong", "all wrong", no_signal.all_wrong),
         )
-        parts, at = [], 0.0
+        parts, x = [], 0.0
         for name, words, count in pieces:
-            width = 600 * count / none.of
+            width = 600 * count / no_signal.of
             if count:
-                parts.append(
-                    {"name": name, "words": words, "count": count, "x": round(at, 2), "width": round(width, 2)}
-                )
-            at += width
+                parts.append({"name": name, "words": words, "count": count, "x": round(x, 2), "width": round(width, 2)})
+            x += width
         return parts
 
     @property

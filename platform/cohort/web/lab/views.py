@@ -93,8 +93,7 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
-    requested = request.GET.get("version", "")
-    version = next((row for row in every if str(row.number) == requested), every[0])
+    version = catalog.version_numbered(every, request.GET.get("version"))
     version.verifier = verifier
     return _lab(request, project, of_version(version), versions=every)
 

@@ -41,13 +41,15 @@ def _suite_row(form: RunForm, version: EvalSuiteVersion) -> dict[str, Any]:
     """One suite on the form: its switch, its margin (whose help the list of suites has), and the folded inputs, open
     where one has a text or an error."""
     margin, *more = (
-        FieldShown.of(form, field(version, part), spec.label, spec.kind, help="" if part == "margin" else spec.help)
+        FieldShown.from_form(
+            form, field(version, part), spec.label, spec.kind, help="" if part == "margin" else spec.help
+        )
         for part, spec in SPECS.items()
     )
     return {
         "version": version,
         "category": CATEGORIES.get(version.category, version.category),
-        "switch": FieldShown.of(form, field(version), version.title, "switch"),
+        "switch": FieldShown.from_form(form, field(version), version.title, "switch"),
         "margin": margin,
         "more": more,
         "more_open": any(shown.text or shown.errors for shown in more),
@@ -63,7 +65,7 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     Raises ConfigError when the text is no RunConfig; its problems carry the paths.
     """
     config = RunConfig.from_text(text, source="the text")
-    choices = Choices.of(project)
+    choices = Choices.read(project)
     whole = config.to_dict()
     form = RunForm(project, choices, {**EXTRA_FIELDS, **texts_of(whole)})
     missing = form.fill_suites(whole["eval"]["suites"])
@@ -79,10 +81,10 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     form.texts |= {"name": config.name, "preset": config.preset or "", **rows}
     form.check()
     form.general += [f"{problem}." for problem in missing]
-    at = f" at revision {config.model.revision}" if config.model.revision else ""
+    revision = f" at revision {config.model.revision}" if config.model.revision else ""
     names = ", ".join(component.name for component in reward.components)
     absent = {
-        "base_model": f"model.path: no base model of this project has the path {config.model.path}{at}. "
+        "base_model": f"model.path: no base model of this project has the path {config.model.path}{revision}. "
         "Register it under Base models",
         "dataset": f"data.path: no dataset of this project is {config.data.path} {_UPLOAD}",
         "eval_dataset": f"eval.path: no dataset of this project is {config.eval.path} {_UPLOAD}",
@@ -141,7 +143,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
     """Problems made by a task, chosen with the reward that scores them; or the errors at its fields."""
     _choose_task(form, person(request))
-    chosen = RunForm(form.project, Choices.of(form.project), form.texts, faults_of_task=form.problems)
+    chosen = RunForm(form.project, Choices.read(form.project), form.texts, faults_of_task=form.problems)
     if chosen.faults_of_task:
         return _page(request, chosen, status=422)
     assert chosen.dataset is not None

@@ -62,7 +62,7 @@ class Choices:
     """Nodes that are here."""
 
     @classmethod
-    def of(cls, project: Project) -> "Choices":
+    def read(cls, project: Project) -> "Choices":
         versions: QuerySet[VerifierVersion] = VerifierVersion.objects.filter(verifier__project=project)
         return cls(
             tuple(BaseModel.objects.filter(project=project).order_by("-id")),
@@ -96,7 +96,7 @@ class RunForm:
 
     @classmethod
     def new(cls, project: Project, *, preset: str = "") -> "RunForm":
-        choices = Choices.of(project)
+        choices = Choices.read(project)
         texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         form = cls(project, choices, texts)
         form.choose_rows()
@@ -109,7 +109,7 @@ class RunForm:
 
     @classmethod
     def clone(cls, run: Run) -> "RunForm":
-        choices = Choices.of(run.project)
+        choices = Choices.read(run.project)
         form = cls(run.project, choices, {**EXTRA_FIELDS, **texts_of(run.config)})
         form.fill_suites(run.config["eval"].get("suites", ()))
         form.texts |= {
@@ -129,7 +129,7 @@ class RunForm:
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how an unticked checkbox is sent."""
-        choices = Choices.of(project)
+        choices = Choices.read(project)
         texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
         unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))

@@ -58,7 +58,7 @@ class FieldShown:
     """Texts offered as one types; others may be typed."""
 
     @classmethod
-    def of(cls, form: RunForm, name: str, label: str, kind: str, **more: Any) -> "FieldShown":
+    def from_form(cls, form: RunForm, name: str, label: str, kind: str, **more: Any) -> "FieldShown":
         ident, errors = "f-" + name.replace(".", "-").replace("_", "-"), tuple(form.problems.get(name, ()))
         return cls(name=name, id=ident, label=label, kind=kind, text=form.texts[name], errors=errors, **more)
 
@@ -111,7 +111,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             f"{preset_source(preset)} {_written(spec.kind, preset_text)}" if preset and preset_text else "",
             spec.limits,
         ]
-        by_path[path] = FieldShown.of(
+        by_path[path] = FieldShown.from_form(
             form,
             path,
             spec.label,
@@ -216,7 +216,7 @@ def _choice(form: RunForm, name: str, kind: str, help: str, options: Sequence[tu
     by_heading: Options = {}
     for heading, value, label in choices:
         by_heading.setdefault(heading, []).append((value, label))
-    return FieldShown.of(form, name, CHOICES[name], kind, help=help, options=by_heading)
+    return FieldShown.from_form(form, name, CHOICES[name], kind, help=help, options=by_heading)
 
 
 def _about_model(form: RunForm) -> str:

@@ -129,7 +129,7 @@ def remarks(group: Group) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Position of a group among those of its step."""
 
     number: int
@@ -139,14 +139,14 @@ class Place:
     later: int | None
 
 
-def place_of(group: Group) -> Place:
+def position_of(group: Group) -> Position:
     group_ids = list(
         Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
         .order_by("index")
         .values_list("pk", flat=True)
     )
     at = group_ids.index(group.pk)
-    return Place(
+    return Position(
         number=at + 1,
         of=len(group_ids),
         earlier=group_ids[at - 1] if at else None,

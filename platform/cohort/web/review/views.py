@@ -65,7 +65,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
             "group": group,
             "remarks": selectors.remarks(group),
             "successor": successor(group.attempt, step=group.step),
-            "place": selectors.place_of(group),
+            "place": selectors.position_of(group),
             "variants": variants,
             "own": own,
             "sentence": sentence,
