@@ -1,4 +1,4 @@
-"""What a policy is asked: one problem with its reference answer."""
+"""One problem with its reference answer, and the split of a dataset into training and held-out problems."""
 
 import hashlib
 from collections.abc import Sequence

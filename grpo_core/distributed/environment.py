@@ -1,4 +1,5 @@
-"""How torchrun is called for a run, and what it and its processes find in their environment. Loads no torch."""
+"""How torchrun is called for a run, what it and its processes find in their environment, and the device of a
+process."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""Several processes that train one policy together: each samples and learns its share, all take the same step.
+"""Several processes that train one policy together: each samples and learns its share, all take the same step, and a
+failure of one has a cause.
 
 Started by `torchrun`, which tells every process its rank. What ranks exchange is JSON or numbers, never a pickle.
 Gradients and counts are summed, never averaged: each rank already weighs its tokens by the whole step's denominators.

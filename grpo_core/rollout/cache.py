@@ -1,4 +1,4 @@
-"""A key-value cache that is filled in place.
+"""A key-value cache that is filled in place, and loses the rows that have ended.
 
 transformers' DynamicCache copies everything it holds at each token; this one doubles its room when it is full and
 otherwise writes where the token belongs. Knows nothing of sampling.

@@ -1,4 +1,5 @@
-"""What the fields of configs and parameters are made of: the base class and the number types. Loads no torch."""
+"""What the fields of configs and parameters are made of, and the SPECs that the files of a folder declare. Loads no
+torch."""
 
 import importlib
 import pkgutil

@@ -1,5 +1,5 @@
-"""The same problems before and after: counts, difference, interval. Scores lie in 0 to 1; differences are
-after − before."""
+"""The same problems before and after: counts, differences, intervals, score test, and corrections for several
+comparisons. Scores lie in 0 to 1; differences are after − before."""
 
 import math
 from collections.abc import Sequence

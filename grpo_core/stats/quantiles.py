@@ -1,4 +1,4 @@
-"""Quantiles of the normal and of Student's t distribution."""
+"""Quantiles of the normal and of Student's t distribution, and Wilson's interval of a share."""
 
 import math
 from dataclasses import dataclass

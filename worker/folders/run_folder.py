@@ -1,4 +1,5 @@
-"""Lays out an attempt's folder before the trainer starts, and reads and writes small things in it while it runs."""
+"""An attempt's folder: laid out before the trainer starts, small files read and written while it runs, and which
+folders are kept."""
 
 import json
 import logging

@@ -1,4 +1,5 @@
-"""What this worker reports of itself with every claim and heartbeat: machine, runs folder, why it takes no run.
+"""What this worker reports of itself with every claim and heartbeat: machine, disk, sandbox, runs folder, why it
+takes no run.
 
 The machine is examined once, because that starts programs; the rest each time.
 """

@@ -1,4 +1,4 @@
-"""Sends checkpoints to the platform, in its own thread, so that another node can resume the run.
+"""Sends records and checkpoints to the platform, each in its own thread, so that another node can resume the run.
 
 Nothing waits for it while the trainer runs: it is niced, has its own connections, and takes the newest checkpoint
 only now and then. What arrived stays, so a file is continued where it broke off. Final weights are not sent.

@@ -1,4 +1,5 @@
-"""Parameters of the kind `code`. Read by forms too, so it knows nothing of how code is run."""
+"""Parameters of the kind `code`, and the code block that a completion holds. Read by forms too, so it knows nothing
+of how code is run."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal

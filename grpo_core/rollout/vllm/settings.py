@@ -1,4 +1,5 @@
-"""Settings of a vLLM engine and requests to it; plain values that JSON carries. Loads no torch."""
+"""Settings of a vLLM engine, requests to it and how they are framed on the socket: plain values that JSON carries.
+Loads no torch."""
 
 import hmac
 import json

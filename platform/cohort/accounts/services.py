@@ -1,4 +1,5 @@
-"""Writes to people, projects and memberships. Each function checks, does, and says what prevents it.
+"""People, projects and memberships: who is a member, and writes. Each function checks, writes, and says why it
+refuses.
 
 Who may call what is decided by the views through `cohort.web.access`; the rules that hold for everybody are here.
 """

@@ -1,4 +1,4 @@
-"""One entry of the log: checked, made canonical, added in the caller's own transaction.
+"""One entry of the log: checked, made canonical, added in the caller's own transaction; and when there are too many.
 
 Adding takes no lock and gives no index, so that it can neither wait for nor hold up anything else; an entry of a change
 that is rolled back goes with it. `services.integrate` numbers what was committed.

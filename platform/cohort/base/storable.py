@@ -1,4 +1,4 @@
-"""Text from people and workers, made storable. Says what is replaced, so that nobody takes it for the exact bytes."""
+"""Text from people and workers, made storable, and the error of what the platform refuses."""
 
 from typing import Any
 

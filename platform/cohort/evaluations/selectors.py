@@ -1,4 +1,4 @@
-"""Every suite of a run before and after, with its uncertainty, and which items changed.
+"""Every suite of a run before and after, with its uncertainty, and which items changed; kept for pages in a cache.
 
 The record is made from the same rows by the same functions, so page and card cannot say different things.
 """

@@ -1,4 +1,5 @@
-"""Checkpoints of a log (c2sp.org/tlog-checkpoint): its name, its size, its root. Signed, they are notes."""
+"""Checkpoints of a log (c2sp.org/tlog-checkpoint): its name, its size, its root, and the keys that sign it one after
+the other. Signed, they are notes."""
 
 import re
 from collections.abc import Sequence

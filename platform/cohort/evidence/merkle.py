@@ -1,4 +1,5 @@
-"""Merkle trees as in RFC 6962 (section 2.1): root, inclusion and consistency proofs, and their checks (RFC 9162).
+"""Merkle trees as in RFC 6962 (section 2.1): root, inclusion and consistency proofs, their checks (RFC 9162), and
+the file of a proof.
 
 Leaf H(0x00 ‖ data), node H(0x01 ‖ left ‖ right), H = SHA-256; all hashes are 32 bytes. The two prefixes keep a
 node from being passed off as a leaf.

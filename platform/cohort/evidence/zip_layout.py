@@ -1,4 +1,5 @@
-"""How a card's zip is laid out, byte by byte: so that nothing can hide between, before or after its entries.
+"""How a card's zip is laid out, byte by byte, so that nothing can hide between, before or after its entries; and how
+large each part may be.
 
 Every entry has the same date and attributes, no extra fields and no comment; entries follow each other without a gap.
 A zip that differs in any byte outside the compressed contents is not as it was written.

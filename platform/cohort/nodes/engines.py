@@ -1,4 +1,4 @@
-"""Which packages a run's engine needs on its node, and what to do where one is missing.
+"""Which packages and which sandbox a run needs on its node, and what to do where one is missing.
 
 A node says what it has with its versions: `deepspeed` and `vllm` of the environment its trainers run in, `vllm-server`
 of the one that servers of vLLM are started from: the one that COHORT_VLLM_PYTHON names, without it the trainers'.

@@ -1,4 +1,4 @@
-"""Writes to what people say of samples."""
+"""What people say of samples: reads, writes, and how far reviewers agree."""
 
 from collections import Counter
 from collections.abc import Iterable

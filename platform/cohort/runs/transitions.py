@@ -1,4 +1,5 @@
-"""Which state a run may go to from which, and the one function that moves it.
+"""Which state a run may go to from which, the one function that moves it, and which rows of its attempts are
+current.
 
 Every move is written down as a RunEvent of kind `state` and as an entry of the audit log, in the same transaction.
 Nothing else may write Run.state.

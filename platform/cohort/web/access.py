@@ -1,4 +1,4 @@
-"""Who may see and do what: one helper per noun, so that no view can forget it.
+"""Who may see and do what (one helper per noun, so that no view can forget it), and how large a request may be.
 
 A person who does not belong to a project gets 404 for everything in it, as if it did not exist. A member whose role
 does not reach gets 403.

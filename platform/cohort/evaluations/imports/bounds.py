@@ -1,4 +1,5 @@
-"""Bytes from anywhere, made JSON within bounds: how much is read, how much is unpacked, how deep it may nest."""
+"""Bytes from anywhere, made JSON within bounds (how much is read, how much is unpacked, how deep it may nest), and
+the results of another tool that they hold."""
 
 import io
 import json

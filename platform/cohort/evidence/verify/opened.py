@@ -1,4 +1,4 @@
-"""A card on the check's table: its reader, and what the checks before have already read out of it."""
+"""A card that is being checked: its reader, what earlier checks read out of it, and its entry in the log."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,5 @@
-"""Entries added to a record after it was sealed. Every function checks, appends one entry, and logs it.
+"""Entries added to a record after it was sealed, and its public page. Every function checks, appends one entry, and
+logs it.
 
 Nothing is edited: PostgreSQL refuses it. A wrong entry is corrected by a further one of its kind that names it
 (`corrects`); a sign-off by another of the same person in the same role. Raises ValidationError by field, with what to

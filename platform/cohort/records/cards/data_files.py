@@ -1,4 +1,5 @@
-"""The files that a record seals: the run's data, one line a record, as bytes to be streamed, each with its audience.
+"""The files that a record seals: the run's data, one line a record, as bytes to be streamed, each with its audience;
+and their tables for people.
 
 Only current steps and evaluations; the record counts the superseded ones. Rows are read in chunks; a run is never
 whole in memory.

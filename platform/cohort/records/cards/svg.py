@@ -1,4 +1,5 @@
-"""Charts as SVG without any script or outside reference: lines over steps, and suites before and after with intervals.
+"""A record's charts as SVG without any script or outside reference: lines over steps, and suites before and after
+with intervals.
 
 Colours come from classes, so that card.html sets them for light, dark and print; `standalone` adds a style
 for use without a page around it. Every text is escaped.

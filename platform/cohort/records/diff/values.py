@@ -1,4 +1,4 @@
-"""Where two JSON values differ, by dotted path. Knows no Django."""
+"""Where two JSON values differ, by dotted path, and how each is written. Knows no Django."""
 
 import json
 from collections.abc import Iterator, Mapping

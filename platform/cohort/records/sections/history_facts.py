@@ -1,5 +1,5 @@
-"""The history of a run: its attempts, their superseded work, who put it back into the queue, and earlier records.
-Read once when the record is made. Writes nothing.
+"""The history of a run: its attempts, their superseded work, who put it back into the queue, earlier records, the
+runs it came from, and comparisons. Read once when the record is made. Writes nothing.
 
 `cohort.runs.transitions` decides which rows count; this module counts the superseded ones.
 """

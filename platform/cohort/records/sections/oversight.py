@@ -1,4 +1,4 @@
-"""What the monitors flagged, what people overrode, and what people looked at."""
+"""What the monitors flagged, what people overrode, and what people looked at; how texts of samples are handled."""
 
 from typing import get_args
 

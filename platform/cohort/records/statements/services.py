@@ -1,5 +1,5 @@
-"""Statements of people about a run: state, withdraw, override a flag. Statements are only added; the newest of a field
-holds."""
+"""Statements of people about a run: read, state, withdraw, override a flag. Statements are only added; the newest of
+a field holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Deleting the text of a sample, for privacy or because it is harmful, without breaking a proof.
+"""Deleting the text of a sample, for privacy, because it is harmful or because its time is over, without breaking a
+proof.
 
 Text and salt go; the leaf stays in the run's tree. Without the salt nobody can find out what was hashed, not even by
 guessing. Cards that held the text are issued again without it, under the same seal, and the earlier zips are deleted.

@@ -1,4 +1,5 @@
-"""Reads of the log for its pages: entries by filter, what each changed, the newest head, keys and their history."""
+"""Reads of the log for its pages: entries by filter, what each changed, the newest head, keys and their history; and
+the entry that a download leaves."""
 
 import csv
 import io

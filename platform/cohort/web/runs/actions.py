@@ -1,4 +1,5 @@
-"""What a person does to a run with one press: launch, pause, resume, cancel; its priority, a checkpoint's pin."""
+"""What a person does to a run with one press: launch, pause, resume, cancel; its priority, a checkpoint's pin,
+imported results."""
 
 from collections.abc import Callable
 from typing import Any
