@@ -137,7 +137,7 @@ def test_a_press_outlasts_what_comes_meanwhile(open_page: OpenPage, run: Run) ->
     with page.expect_response(lambda answer: "/live/" in answer.url and answer.status == 200):
         add_steps(run.attempts.get(), [{"reward": 0.5}], first=4)
     page.mouse.up()
-    expect(page.locator(".title")).to_contain_text("pause asked for")
+    expect(page.locator(".title")).to_contain_text("pause requested")
     expect(page.locator(".run-progress")).to_contain_text("step 4 of 12")
     page.get_by_role("button", name="Keep running").hover()
     page.mouse.down()
@@ -160,7 +160,7 @@ def test_cancel_asks_even_in_the_moment_after_a_poll(open_page: OpenPage, run: R
     assert fresh(run).desired == "run"
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Cancel").click()
-    expect(page.locator(".title")).to_contain_text("cancel asked for")
+    expect(page.locator(".title")).to_contain_text("cancel requested")
 
 
 def test_a_refusal_says_what_to_do_and_a_failing_poll_nothing(open_page: OpenPage, run: Run) -> None:

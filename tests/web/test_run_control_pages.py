@@ -83,7 +83,7 @@ def test_a_live_run_is_asked_to_pause_then_to_stop(operator: Client, trained: Ru
     assert offered(page_of(operator, trained)) == {"resume", "clone", "cancel"}
     do(operator, trained, "resume")
     assert trained.desired == "run"
-    assert "cancel asked for" in do(operator, trained, "cancel")
+    assert "cancel requested" in do(operator, trained, "cancel")
     assert "cancel" not in offered(page_of(operator, trained))
     assert REFUSED in do(operator, trained, "pause")
     assert (trained.state, trained.desired) == ("training", "cancel")
@@ -233,7 +233,7 @@ def test_the_list_shows_and_finds_what_stands_still(viewer: Client, maker: Maker
     put_in(pausing, "training", desired="pause")
     maker.run("held", state="paused")
     text = words(html(viewer.get("/p/ours/runs/")))
-    for part in ("stalled", "Queued again, try 3", "pause asked for"):
+    for part in ("stalled", "Queued again, try 3", "pause requested"):
         assert part in text
     for state, name in (("stalled", "stalled one"), ("again", "again"), ("paused", "held")):
         page = html(viewer.get("/p/ours/runs/", {"state": state}))

@@ -124,7 +124,7 @@ def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
         "kinds": selectors.kinds(scope.slug),
         "pushes": selectors.pushes() if scope.project is None else [],
         "here": scope.url(""),
-        "asked": query_without(request, "before"),
+        "query": query_without(request, "before"),
         "exports": {form: scope.url(f"_{form}") for form in ("jsonl", "csv")},
         "rows": [(row, scope.url("_entry", row.entry.pk), scope.url("_proof", row.entry.pk)) for row in page.rows],
     }

@@ -146,7 +146,7 @@ def component_check(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
     row = ComponentForm(request.POST, prefix=f"component-{_row_number(request)}")
     context = {"project": project, "row": row, "faults": row.source_faults, "checked": True}
-    return render(request, "catalog/_source_said.html", context)
+    return render(request, "catalog/_source_messages.html", context)
 
 
 def _row_number(request: HttpRequest) -> str:

@@ -114,7 +114,7 @@ def _frame(project: Project, job: LabJob) -> dict[str, Any]:
     return {
         "project": project,
         "job": job,
-        "told": progress,
+        "progress": progress,
         "live": job.state in OPEN,
         "seen": seen,
         "why": why,

@@ -151,7 +151,7 @@ def _do(request: HttpRequest, slug: str, node: Node, service: Callable[..., None
 def _row(project: Project, status: NodeStatus) -> dict[str, Any]:
     """The node with the attempts on it that the project may see, and how many others there are."""
     attempts = [attempt for attempt in status.attempts if attempt.run.project_id == project.pk]
-    return {"has": status, "attempts": attempts, "elsewhere": len(status.attempts) - len(attempts)}
+    return {"status": status, "attempts": attempts, "elsewhere": len(status.attempts) - len(attempts)}
 
 
 def _token_page(request: HttpRequest, project: Project, node: Node, token: str, *, made: bool) -> HttpResponse:

@@ -34,18 +34,18 @@
       const query = new URLSearchParams({ after: last, epoch });
       const answer = await fetch(`${root.dataset.series}?${query}`, { headers: { Accept: "application/json" } });
       if (!answer.ok || answer.redirected) return; // signed out: the page itself goes to the sign-in
-      const told = await answer.json();
-      const anew = told.after === 0; // the first time, after a resume from an earlier step, or when much has come
+      const reply = await answer.json();
+      const anew = reply.after === 0; // the first time, after a resume from an earlier step, or when much has come
       for (const chart of panels) {
-        const fresh = told.charts[chart.id];
+        const fresh = reply.charts[chart.id];
         if (anew) chart.points = fresh;
         else for (const name of Object.keys(fresh)) chart.points[name].push(...fresh[name]);
       }
-      if (anew) ({ width } = told);
-      const seamed = told.seams.length !== seams.length;
-      ({ epoch, seams } = told);
-      if (anew || seamed || told.last !== null) draw();
-      if (anew || told.last !== null) last = told.last ?? 0;
+      if (anew) ({ width } = reply);
+      const seamed = reply.seams.length !== seams.length;
+      ({ epoch, seams } = reply);
+      if (anew || seamed || reply.last !== null) draw();
+      if (anew || reply.last !== null) last = reply.last ?? 0;
     } finally {
       loading = false;
       if (again) {
@@ -171,10 +171,10 @@
     const left = [...seams]; // the table goes from the newest step down, and a seam stands between two steps
     const seamsFrom = (step) => {
       while (left.length && left.at(-1).step >= step) {
-        const told = cell("th", words(left.pop()), "row");
-        told.colSpan = columns.length + 1;
-        told.className = "muted";
-        body.insertRow().append(told);
+        const note = cell("th", words(left.pop()), "row");
+        note.colSpan = columns.length + 1;
+        note.className = "muted";
+        body.insertRow().append(note);
       }
     };
     for (let at = points.step.length - 1; at >= 0; at--) {
@@ -198,10 +198,10 @@
   document.addEventListener("cohort:theme", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   document.addEventListener("cohort:live", () => {
-    const told = header();
+    const shown = header();
     // After a resume the run is further back than what is drawn, or has caught up by now with other numbers.
-    if (Number(told.step ?? 0) === last && told.seam === seam) return;
-    ({ seam } = told);
+    if (Number(shown.step ?? 0) === last && shown.seam === seam) return;
+    ({ seam } = shown);
     load();
   });
   load();
