@@ -18,9 +18,7 @@ from grpo_core.runtime.signals import Stop
 if TYPE_CHECKING:
     from grpo_core.config.reward import RewardConfig
     from grpo_core.data.problem import Problem
-    from grpo_core.probe.report import ProbeReport
     from grpo_core.rewards import Rubric
-    from grpo_core.runtime.progress import Progress
 
 STATUS = {"clean": 0, "pays_wrong": 20, "rejects_right": 21, "undecided": 22}
 _FEW = 5
@@ -55,8 +53,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def _probe(options: argparse.Namespace) -> int:
+    from grpo_core.probe.report import PROBLEMS
+    from grpo_core.probe.run import probe_rubric
     from grpo_core.probe.text_report import lines
-    from grpo_core.rewards import Rubric
+    from grpo_core.rewards import Rubric, Runner
+    from grpo_core.rewards.base import Context
     from grpo_core.runtime.progress import Progress
 
     check_place(options.out, folder=False)
@@ -65,35 +66,14 @@ def _probe(options: argparse.Namespace) -> int:
         raise ConfigError("--builtin and --data are two answers to one question; give one of them")
     rubric = Rubric(reward)
     problems, builtin = _problems(options, rubric, data)
-    with Stop() as stop, closing(Progress(out=sys.stderr)) as progress:
-        report = _report(options, rubric, problems, builtin, progress, stop)
-    text = json.dumps(report.to_json(), ensure_ascii=False, indent=2)
-    if options.out is not None:
-        write(options.out, text + "\n")
-    print(text if options.json else "\n".join(lines(report)))
-    return STATUS[report.verdict]
-
-
-def _report(
-    options: argparse.Namespace,
-    rubric: "Rubric",
-    problems: "list[Problem]",
-    builtin: bool,
-    progress: "Progress",
-    stop: Stop,
-) -> "ProbeReport":
-    from grpo_core.probe.report import PROBLEMS
-    from grpo_core.probe.run import probe_rubric
-    from grpo_core.rewards import Runner
-    from grpo_core.rewards.base import Context
+    judged = any(part.kind.mode == "judge" for part in rubric.parts)
 
     def opened() -> Runner:
         base = options.what.resolve().parent
         return Runner(rubric, Context(limits=rubric.config.limits, base=base, device=_device(rubric)))
 
-    judged = any(part.kind.mode == "judge" for part in rubric.parts)
-    with opened() as runner:
-        return probe_rubric(
+    with Stop() as stop, closing(Progress(out=sys.stderr)) as progress, opened() as runner:
+        report = probe_rubric(
             rubric,
             problems,
             runner=runner,
@@ -104,6 +84,11 @@ def _report(
             fresh=opened,
             source="builtin" if builtin else "data",
         )
+    text = json.dumps(report.to_json(), ensure_ascii=False, indent=2)
+    if options.out is not None:
+        write(options.out, text + "\n")
+    print(text if options.json else "\n".join(lines(report)))
+    return STATUS[report.verdict]
 
 
 def _device(rubric: "Rubric") -> str:

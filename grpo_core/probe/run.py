@@ -124,7 +124,7 @@ def probe_rubric(
     verdict, reasons = verdict_of(results, reference, calibration, calls=len(scores), unscored=unscored)
     if scorer.given_up:
         reasons = (*reasons, scorer.given_up)
-    facts = scorer.facts()
+    facts = runner.facts()
     negative = [result for result in results if result.family == "false_negative"]
     positive = [result for result in results if result.family == "false_positive"]
     return ProbeReport(
@@ -152,8 +152,8 @@ def probe_rubric(
         timing=scorer.timing(),
         calls=scorer.calls,
         unscored=unscored,
-        errors=scorer.errors(),
-        error_examples=scorer.error_examples(),
+        errors=dict(scorer.errors),
+        error_examples=tuple(scorer.messages),
         cost=scorer.cost(facts),
         facts=facts,
         sandbox=scorer.sandbox(facts),

@@ -55,8 +55,8 @@ class ProbeScorer:
     check: Callable[[], None]
     calls: int = 0
     _seconds: dict[str, list[float]] = field(default_factory=dict)
-    _errors: Counter[ErrorClass] = field(default_factory=Counter)
-    _messages: dict[str, None] = field(default_factory=dict)
+    errors: Counter[ErrorClass] = field(default_factory=Counter)
+    messages: dict[str, None] = field(default_factory=dict)
     _other_costs: list[dict[str, dict[str, float]]] = field(default_factory=list)
 
     def all(self, samples: Sequence[Sample], report: Callable[[int], None]) -> list[ProbeScore]:
@@ -75,7 +75,7 @@ class ProbeScorer:
     @property
     def given_up(self) -> str:
         """Why no more calls are made; empty while they are."""
-        slow = {kind: self._errors[kind] for kind in _SLOW if self._errors[kind]}
+        slow = {kind: self.errors[kind] for kind in _SLOW if self.errors[kind]}
         if sum(slow.values()) < HANGING:
             return ""
         counted = " and ".join(f"{n} of class {kind}" for kind, n in slow.items())
@@ -110,27 +110,18 @@ class ProbeScorer:
         )
 
     def _error(self, kind: ErrorClass, message: str) -> None:
-        self._errors[kind] += 1
-        if len(self._messages) < MESSAGES:
-            self._messages.setdefault(UNSTORABLE.sub("\ufffd", message[:500]))
+        self.errors[kind] += 1
+        if len(self.messages) < MESSAGES:
+            self.messages.setdefault(UNSTORABLE.sub("\ufffd", message[:500]))
 
     def count_in(self, other: "ProbeScorer") -> None:
         """Add another runner's calls, errors and costs; not its times, which include its start."""
         self.calls += other.calls
-        self._errors.update(other._errors)
-        self._other_costs.append(other.cost(other.facts()))
-
-    def errors(self) -> dict[ErrorClass, int]:
-        return dict(self._errors)
-
-    def error_examples(self) -> tuple[str, ...]:
-        return tuple(self._messages)
+        self.errors.update(other.errors)
+        self._other_costs.append(other.cost(other.runner.facts()))
 
     def timing(self) -> dict[str, Timing]:
         return {name: _timing(sorted(seconds)) for name, seconds in self._seconds.items()}
-
-    def facts(self) -> dict[str, JsonValue]:
-        return self.runner.facts()
 
     def cost(self, facts: Mapping[str, JsonValue]) -> dict[str, dict[str, float]]:
         """Usage by component, for those that count it, including the runners added by `count_in`."""

@@ -21,7 +21,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
 from grpo_core.model.layout_choice import resolve_layout
-from grpo_core.model.load import LoadedModel, ModelSource, find_model, load_model
+from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.lora import load_policy
 from grpo_core.records.types import Event
 from grpo_core.rewards import Rubric, Runner
@@ -87,7 +87,6 @@ def load_inputs(
     rubric = Rubric(config.reward)
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
-    data_path = base / config.data.path
     problems, heldout_problems, heldout_path = _problems(config, base)
     rubric.check_problems(problems)
     rubric.check_problems(heldout_problems)
@@ -97,72 +96,48 @@ def load_inputs(
     context = Context(limits=config.reward.limits, base=base, device=str(device), cache=cache)
     with ExitStack() as opened:
         runner = opened.enter_context(Runner(rubric, context))
-        inputs = _load(
-            config,
+        if learning:
+            policy = load_policy(source, config.model, device=device, seed=config.seed)
+        else:
+            policy = load_model(source, dtype=config.model.dtype, device=device)
+        resolve_layout(policy, config.engine.layout)
+        train = _encode(config, policy, problems, shown=config.data.path)
+        train_facts = data_facts(base / config.data.path, config.data.path, train)
+        heldout = heldout_facts = None
+        if heldout_problems:
+            shown = config.eval.path or config.data.path
+            heldout = _encode(config, policy, heldout_problems, shown=shown)
+            heldout_facts = data_facts(heldout_path, shown, heldout)
+        _fits_context(config, policy, train, heldout)
+        from_suites = suite_tasks(suites, policy, manner_of(config))
+        tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
+
+        reference = critic = None
+        if learning and config.algorithm.needs_reference and not config.model.lora.rank:
+            reference = load_model(source, dtype=config.model.dtype, device=device)
+            reference.model.requires_grad_(False)
+            resolve_layout(reference, config.engine.layout)
+        if learning and config.algorithm.estimator.critic:
+            critic = load_critic(source, config, device=device)
+        inputs = Inputs(
+            policy,
+            reference,
+            critic,
+            rubric,
             runner,
+            train,
+            heldout,
+            train_facts,
+            heldout_facts,
             suites,
-            source,
-            problems=problems,
-            heldout_problems=heldout_problems,
-            paths=(data_path, heldout_path),
-            device=device,
-            learning=learning,
+            {
+                suite.config.name: suite_facts(suite, task.prompts)
+                for suite, task in zip(suites, from_suites, strict=True)
+            },
+            tuple(tasks),
         )
         opened.pop_all()
     return inputs
-
-
-def _load(
-    config: RunConfig,
-    runner: Runner,
-    suites: tuple[Suite, ...],
-    source: ModelSource,
-    *,
-    problems: list[Problem],
-    heldout_problems: list[Problem],
-    paths: tuple[Path, Path],
-    device: torch.device,
-    learning: bool,
-) -> Inputs:
-    """All that is built from models. `paths`: the files of the training and the held-out problems."""
-    data_path, heldout_path = paths
-    if learning:
-        policy = load_policy(source, config.model, device=device, seed=config.seed)
-    else:
-        policy = load_model(source, dtype=config.model.dtype, device=device)
-    resolve_layout(policy, config.engine.layout)
-    train = _encode(config, policy, problems, shown=config.data.path)
-    train_facts = data_facts(data_path, config.data.path, train)
-    heldout = heldout_facts = None
-    if heldout_problems:
-        shown = config.eval.path or config.data.path
-        heldout = _encode(config, policy, heldout_problems, shown=shown)
-        heldout_facts = data_facts(heldout_path, shown, heldout)
-    _fits_context(config, policy, train, heldout)
-    from_suites = suite_tasks(suites, policy, manner_of(config))
-    tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
-
-    reference = critic = None
-    if learning and config.algorithm.needs_reference and not config.model.lora.rank:
-        reference = load_model(source, dtype=config.model.dtype, device=device)
-        reference.model.requires_grad_(False)
-        resolve_layout(reference, config.engine.layout)
-    if learning and config.algorithm.estimator.critic:
-        critic = load_critic(source, config, device=device)
-    return Inputs(
-        policy,
-        reference,
-        critic,
-        runner.rubric,
-        runner,
-        train,
-        heldout,
-        train_facts,
-        heldout_facts,
-        suites,
-        {suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, from_suites, strict=True)},
-        tuple(tasks),
-    )
 
 
 def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) -> list[Task]:
