@@ -192,9 +192,7 @@ def still_leaving(runs: Path, node: str) -> list[int]:
     devices soon."""
     leaving = []
     for folder, record in _records(runs):
-        if record.node != node:
-            continue
-        if record.boot_id != _boot_id() or record.pid_namespace != _pid_namespace():
+        if record.node != node or not _here(record):
             continue
         worker = process(record.worker_pid)
         if worker is not None and worker.lives and worker.ticks == record.worker_ticks:

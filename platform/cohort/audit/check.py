@@ -14,11 +14,10 @@ from cohort.audit.models import LogCheckpoint, LogCosignature, LogKey, TreeHead
 from cohort.audit.tree import READ_ROWS, LogFault, Peaks
 from cohort.audit.witness import WitnessKey
 from cohort.evidence.canonical import CanonicalError, parse
-from cohort.evidence.checkpoint import Checkpoint, CheckpointError, RotationError, follow
-from cohort.evidence.checkpoint import parse as parse_checkpoint
+from cohort.evidence.checkpoint import Checkpoint, CheckpointError, RotationError, follow, open_checkpoint
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.merkle import leaf_hash
-from cohort.evidence.note import NoteError, open_note
+from cohort.evidence.note import NoteError
 
 _FIELDS = {"at", "actor", "kind", "subject", "project", "before", "after", "reason", "data", "nonce"}
 _PLACED = """
@@ -104,7 +103,7 @@ def _stored(row: LogCheckpoint, rows: list[LogKey]) -> tuple[str, Checkpoint]:
 
 def _opened(note: str, keys: Sequence[PublicKey], name: str) -> Checkpoint:
     try:
-        return parse_checkpoint(open_note(note, keys).text)
+        return open_checkpoint(note, keys)
     except (NoteError, CheckpointError) as error:
         raise LogFault(f"{name}: {error}") from None
 

@@ -15,10 +15,9 @@ from cohort.audit.keys import public_keys
 from cohort.audit.models import LogCheckpoint
 from cohort.audit.tree import LogFault, roots
 from cohort.base.scratch import scratch_folder
-from cohort.evidence.checkpoint import CheckpointError
-from cohort.evidence.checkpoint import parse as parse_checkpoint
+from cohort.evidence.checkpoint import CheckpointError, open_checkpoint
 from cohort.evidence.keys import parse_vkey
-from cohort.evidence.note import NoteError, open_note
+from cohort.evidence.note import NoteError
 
 SECONDS = 120
 """For a whole push, of as many commands as it takes."""
@@ -76,7 +75,7 @@ def _put(file: Path, text: str) -> None:
 def _follows(before: str, newest: LogCheckpoint) -> None:
     """Raises LogFault."""
     try:
-        head = parse_checkpoint(open_note(before, [parse_vkey(vkey) for vkey in public_keys()[0]]).text)
+        head = open_checkpoint(before, [parse_vkey(vkey) for vkey in public_keys()[0]])
     except (NoteError, CheckpointError) as error:
         raise LogFault(f"the checkpoint in the repository is not of this log: {error}") from None
     if head.size > newest.size or roots([head.size])[head.size] != head.root:

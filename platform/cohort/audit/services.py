@@ -17,11 +17,10 @@ from cohort.audit.entries import NotLoggable, fitted, log, reason_checked, who
 from cohort.audit.keys import public_keys, signing_key
 from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, TreeHead
 from cohort.audit.tree import LogFault, Peaks, nodes, roots
-from cohort.evidence.checkpoint import Checkpoint
-from cohort.evidence.checkpoint import parse as parse_checkpoint
+from cohort.evidence.checkpoint import Checkpoint, open_checkpoint
 from cohort.evidence.keys import SigningKey, parse_vkey
 from cohort.evidence.merkle import leaf_hash
-from cohort.evidence.note import open_note, sign_note
+from cohort.evidence.note import sign_note
 
 __all__ = [
     "LogFault",
@@ -164,7 +163,8 @@ def _sign() -> LogCheckpoint | None:
 
 def _root_that_follows(head: TreeHead, newest: LogCheckpoint | None) -> bytes:
     """The head's root, by the leaves themselves, when the last checkpoint's root is on the way to it."""
-    signed = {} if newest is None else {newest.size: _opened(newest).root}
+    public = [parse_vkey(vkey) for vkey in public_keys()[0]]
+    signed = {} if newest is None else {newest.size: open_checkpoint(newest.note, public).root}
     by_size = roots([head.size, *signed])
     for size, root in signed.items():
         if by_size[size] != root:
@@ -172,11 +172,6 @@ def _root_that_follows(head: TreeHead, newest: LogCheckpoint | None) -> bytes:
     if Peaks(head.size, bytes(head.peaks)).root() != by_size[head.size]:
         raise LogFault("the tree's head does not fit its leaves")
     return by_size[head.size]
-
-
-def _opened(row: LogCheckpoint) -> Checkpoint:
-    opened = open_note(row.note, [parse_vkey(vkey) for vkey in public_keys()[0]])
-    return parse_checkpoint(opened.text)
 
 
 def keep() -> None:

@@ -96,6 +96,11 @@ class Checkpoint:
         return f"{self.origin}\n{self.size}\n{keys.encode(self.root)}\n"
 
 
+def open_checkpoint(note: str, keys: Sequence[PublicKey]) -> Checkpoint:
+    """The checkpoint that at least one of `keys` signed. Raises NoteError, CheckpointError."""
+    return parse(open_note(note, keys).text)
+
+
 def parse(text: str) -> Checkpoint:
     """Raises CheckpointError. Lines beyond the three are refused: this log writes none."""
     lines = text.split("\n")

@@ -50,9 +50,9 @@ _CHECKPOINTS = Table(
 )
 _REMOVED = """
     UPDATE runs_checkpoint SET removed_at = statement_timestamp()
-    FROM unnest(%s::int[], %s::text[]) AS gone (step, path)
+    FROM unnest(%s::int[], %s::text[]) AS removed (step, path)
     WHERE run_id = %s AND attempt_id = %s AND removed_at IS NULL
-      AND runs_checkpoint.step = gone.step AND runs_checkpoint.path = gone.path
+      AND runs_checkpoint.step = removed.step AND runs_checkpoint.path = removed.path
 """
 _STEPS_FOR_SPEED = 20
 _GROUP_IDS = """
@@ -114,8 +114,8 @@ def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequ
         _store_checkpoints(cursor, attempt, rows.checkpoints)
     if rows.removed:
         # One that another attempt wrote, and this one fetched to resume from, is where it was.
-        gone = ([removal.step for removal in rows.removed], [removal.path for removal in rows.removed])
-        cursor.execute(_REMOVED, (*gone, attempt.run_id, attempt.attempt_id), prepare=True)
+        removed = ([removal.step for removal in rows.removed], [removal.path for removal in rows.removed])
+        cursor.execute(_REMOVED, (*removed, attempt.run_id, attempt.attempt_id), prepare=True)
     for envelope in few:
         _store_one(attempt, envelope)
     steps = [envelope.record for envelope in envelopes if isinstance(envelope.record, records.StepMetrics)]
@@ -275,15 +275,8 @@ def _store_checkpoints(
 def _sample(group_id: int, sample: records.Sample) -> tuple[Any, ...]:
     components = _COMPONENTS.dump_json(sample.components).decode()
     written = (sample.completion, sample.tokens, sample.finish_reason, sample.reward, components, sample.shaped_reward)
-    return (
-        group_id,
-        sample.index,
-        *written,
-        sample.advantage,
-        sample.mask_cause or "",
-        sample.logprob_mean,
-        sample.salt or "",
-    )
+    rest = (sample.advantage, sample.mask_cause or "", sample.logprob_mean, sample.salt or "")
+    return (group_id, sample.index, *written, *rest)
 
 
 # ---------------------------------------------------------------------- a few in a run
@@ -291,12 +284,6 @@ def _sample(group_id: int, sample: records.Sample) -> tuple[Any, ...]:
 
 def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
     seq, record = envelope.seq, envelope.record
-    columns: dict[str, Any] = {
-        "attempt_id": attempt.attempt_id,
-        "run_id": attempt.run_id,
-        "seq": seq,
-        "at": envelope.at,
-    }
     attempts = Attempt.objects.filter(pk=attempt.attempt_id)
     match record:
         case records.Manifest():
@@ -305,6 +292,7 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
             attempts.update(outcome=record.model_dump(mode="json"))
         case records.EvalResult():
             _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
+            columns = {"attempt_id": attempt.attempt_id, "run_id": attempt.run_id, "seq": seq, "at": envelope.at}
             EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
         case records.PhaseStarted() | records.Resumed():
             move_run(attempt, seq, record)

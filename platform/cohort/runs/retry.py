@@ -67,14 +67,9 @@ def decide(*, code: str, retries: int, barren: int, advanced: bool) -> Again | E
 
 def explain(decision: Again | End, *, message: str, place: str) -> str:
     """The failure's message, then what happens next. `place` is where the next try begins, such as `step 40`."""
-    if isinstance(decision, End) and not decision.why:
-        return message
     if isinstance(decision, End):
-        next_ = decision.why
-    else:
-        next_ = (
-            f"Goes back to the queue and tries again {decision.when} from {place} ({decision.number} of {len(DELAYS)})"
-        )
+        return f"{sentence(message)}{decision.why}" if decision.why else message
+    next_ = f"Goes back to the queue and tries again {decision.when} from {place} ({decision.number} of {len(DELAYS)})"
     return f"{sentence(message)}{next_}"
 
 

@@ -24,10 +24,6 @@ class Check:
     """What a reader must not take from it."""
 
     @property
-    def ok(self) -> bool:
-        return self.status in ("ok", "withheld")
-
-    @property
     def detail(self) -> str:
         return "\n".join(self.lines)
 

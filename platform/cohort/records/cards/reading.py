@@ -25,6 +25,10 @@ class Series:
     values: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in CHARTED})
     """By the metric's name, one value a step; None where the step did not measure it."""
 
+    def points(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of the steps that measured the metric."""
+        return [(step, value) for step, value in zip(self.steps, self.values[name], strict=True) if value is not None]
+
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
         self.steps.append(step)
         for name, values in self.values.items():

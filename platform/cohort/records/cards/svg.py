@@ -32,11 +32,7 @@ def standalone(svg: str) -> str:
 
 def over_steps(series: Series, name: str, *, title: str, share: bool = False) -> str | None:
     """A line of one metric by step, `share` in percent; None when fewer than two steps measured it."""
-    pairs = [
-        (step, value)
-        for step, value in zip(series.steps, series.values.get(name, ()), strict=True)
-        if value is not None
-    ]
+    pairs = series.points(name)
     if len(pairs) < 2:
         return None
     points, width = _thinned(pairs)
@@ -179,7 +175,7 @@ def charts(reading: Reading) -> list[Chart]:
 
 
 def _numbers(series: Series, name: str, *, share: bool) -> tuple[tuple[tuple[str, str], ...], str]:
-    values = [(step, value) for step, value in zip(series.steps, series.values[name], strict=True) if value is not None]
+    values = series.points(name)
     last = len(values) - 1
     picked = sorted({round(last * at / (_ROWS - 1)) for at in range(_ROWS)}) if last >= _ROWS else range(len(values))
     rows = tuple((f"{values[at][0]:,}", percent(values[at][1]) if share else number(values[at][1])) for at in picked)

@@ -14,7 +14,7 @@ from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import statement_answer
 from cohort.runs.models import Run
-from grpo_core.probe.report import ClassResult, ProbeReport, Shares
+from grpo_core.probe.report import ProbeReport, Shares
 
 _VERDICTS = {
     "clean": "no class of wrong answers is paid",
@@ -22,6 +22,8 @@ _VERDICTS = {
     "rejects_right": "some right answers are not paid",
     "undecided": "errors kept the probe from deciding",
 }
+_REPORT_FIELDS = ("probe_version", "verdict", "problems", "problems_source", "problems_digest", "unscored")
+_CLASS_FIELDS = {"name", "title", "family", "n", "paid", "rate", "wilson95", "mean_share", "errors", "held"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
         )
     value = {"probe": _figures(probes.newest, report), "override": _override(probes.launch), "words": words or None}
     text = f"{_text(report)}{f'; in words: {words}' if words else ''}"
-    probe = f"Probed {moment(probes.newest.at)} with {count(report.problems)} problems of {_whose(probes.newest)}."
+    dataset = probes.newest.dataset
+    problems = f"the dataset {dataset.name}" if dataset is not None else "the probe's own"
+    probe = f"Probed {moment(probes.newest.at)} with {count(report.problems)} problems of {problems}."
     return measured(value, text, evidence="reported", note=" ".join(filter(None, (probe, launched, who))))
 
 
@@ -96,34 +100,20 @@ def _override(launch: LaunchProbe | None) -> dict[str, Any] | None:
     }
 
 
-def _whose(probe: VerifierProbe) -> str:
-    return f"the dataset {probe.dataset.name}" if probe.dataset is not None else "the probe's own"
-
-
 def _figures(probe: VerifierProbe, report: ProbeReport) -> dict[str, Any]:
     return {
+        **{name: getattr(report, name) for name in _REPORT_FIELDS},
         "digest": probe.digest,
         "at": report.at.isoformat(),
-        "probe_version": report.probe_version,
-        "verdict": report.verdict,
-        "problems": report.problems,
-        "problems_source": report.problems_source,
-        "problems_digest": report.problems_digest,
         "pays_wrong": list(report.pays_wrong),
         "pays_part": list(report.pays_part),
         "rejects": list(report.rejects),
         "false_negative": report.false_negative.model_dump(mode="json"),
         "false_positive": report.false_positive.model_dump(mode="json"),
-        "classes": [_class(answer_class) for answer_class in report.classes],
+        "classes": [answer_class.model_dump(mode="json", include=_CLASS_FIELDS) for answer_class in report.classes],
         "determinism": report.determinism.model_dump(mode="json"),
-        "unscored": report.unscored,
         "sandbox": (report.sandbox or {}).get("level"),
     }
-
-
-def _class(answer_class: ClassResult) -> dict[str, Any]:
-    kept = {"name", "title", "family", "n", "paid", "rate", "wilson95", "mean_share", "errors", "held"}
-    return answer_class.model_dump(mode="json", include=kept)
 
 
 def sandbox_text(report: dict[str, Any] | None) -> str:

@@ -120,13 +120,11 @@ def _old_policy(facts: Facts) -> Answer:
             "them."
         )
     value = {"refreshed": "every step", "stored": stored}
-    if not stored:
-        return declared(value, text, note=note.strip())
-    return measured(value, text, note=note.strip())
+    return (measured if stored else declared)(value, text, note=note.strip())
 
 
 def _weights(files: dict[str, Any]) -> dict[str, str]:
-    """{file: sha256} of a checkpoint's model; optimiser state is in subfolders."""
+    """{file: sha256} of a checkpoint's model; adapters and optimiser state are in subfolders."""
     return {name: entry["sha256"] for name, entry in files.items() if name.endswith(".safetensors") and "/" not in name}
 
 
@@ -136,11 +134,10 @@ def _trained(facts: Facts) -> Answer:
         if not facts.config.checkpoints.final:
             return declared(None, "not kept (checkpoints.final is off)")
         return measured(None, "none: the run ended before weights were saved")
-    # Model weights only; adapters, if any, are in a subfolder.
-    weights = [entry for name, entry in saved.files.items() if name.endswith(".safetensors") and "/" not in name]
+    weights = list(_weights(saved.files).values())
     text = f"{len(saved.files)} file{'' if len(saved.files) == 1 else 's'} written after step {saved.step}"
     if weights:
-        text += f", weights {short(weights[0]['sha256'])}"
+        text += f", weights {short(weights[0])}"
     where = "Kept where it was trained; not part of this card, whose attestation names every file."
     value = {"path": saved.path, "step": saved.step, "attempt": saved.attempt.fence, "files": saved.files}
     return measured(value, text, note=where)
