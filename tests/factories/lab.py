@@ -12,7 +12,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import verifier_version_create
 from cohort.lab.jobs import job_claim, job_finish
 from cohort.lab.models import LabJob, VerifierProbe
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_request
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create, node_present
 from grpo_core.config.reward import RewardConfig
@@ -73,7 +73,9 @@ def measured(job: LabJob, node: Node, **other: Any) -> LabJob:
 def probed(version: VerifierVersion, actor: User, dataset: PromptDataset | None = None) -> VerifierProbe:
     """By the real probe, on three of its own problems; `dataset` is what it is said to be of."""
     project = version.verifier.project
-    job = job_ask(project=project, actor=actor, kind="probe", version=version, dataset=dataset, options={"problems": 3})
+    job = job_request(
+        project=project, actor=actor, kind="probe", version=version, dataset=dataset, options={"problems": 3}
+    )
     rubric = Rubric(RewardConfig.model_validate(version.spec))
     with Runner(rubric) as runner:
         report = probe_rubric(rubric, problems_builtin(rubric), runner=runner, limit=3, source="builtin")
@@ -90,7 +92,7 @@ def sampled(
 ) -> LabJob:
     """Of `version` = r1 + exact. Each group is a word of its samples: r right, w wrong with the form, x without it, e
     an error of the component answer."""
-    job = job_ask(
+    job = job_request(
         project=version.verifier.project,
         actor=actor,
         kind="sample",

@@ -19,7 +19,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.lab import jobs
 from cohort.lab.jobs import jobs_republish
 from cohort.lab.models import JobState, LabJob, VerifierProbe
-from cohort.lab.services import MAX_OPEN, JobOver, job_ask, job_cancel
+from cohort.lab.services import MAX_OPEN, JobOver, job_cancel, job_request
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_create, node_drain, node_present, node_rotate, token_digest
 from cohort.runs import dispatch
@@ -59,7 +59,7 @@ def ask(ours: Project, alice: User) -> Callable[..., LabJob]:
 
     def asked(kind: Any = "try", options: dict[str, Any] = TEXTS, **more: Any) -> LabJob:
         given = {"spec": RIGHT} if "version" not in more and "spec" not in more else {}
-        return job_ask(**{"project": ours, "actor": alice, "kind": kind, "options": options, **given, **more})
+        return job_request(**{"project": ours, "actor": alice, "kind": kind, "options": options, **given, **more})
 
     return asked
 

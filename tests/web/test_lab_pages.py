@@ -16,7 +16,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVe
 from cohort.catalog.services import verifier_version_create
 from cohort.lab.gate import gate, launch_of
 from cohort.lab.models import LabJob, LaunchProbe, VerifierProbe
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.runs.models import Run
 from cohort.web.lab.charts import histogram_drawn, interval_drawn
@@ -137,7 +137,7 @@ def test_a_job_polls_is_called_off_and_says_why_it_failed(
     operator: Client, ours: Project, oscar: User, verifier_version: VerifierVersion
 ) -> None:
     job, other = (
-        job_ask(project=ours, actor=oscar, kind="probe", version=verifier_version, options={}) for _ in range(2)
+        job_request(project=ours, actor=oscar, kind="probe", version=verifier_version, options={}) for _ in range(2)
     )
     address = f"{LAB}/jobs/{job.pk}/"
     seen = re.search(r"live/\?v=([^\"]*)", html(operator.get(address)))
@@ -185,7 +185,7 @@ def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob)
     assert result.json()["schema"] == "cohort-lab/1"
     assert "attachment" in result.headers["Content-Disposition"]
     options = {"texts": [{"completion": "x", "answer": "7"}]}
-    alone = job_ask(project=job.project, actor=oscar, kind="try", version=job.version, options=options)
+    alone = job_request(project=job.project, actor=oscar, kind="try", version=job.version, options=options)
     finished(alone, {**(job.result or {}), "kind": "try", "no_signal": None, "group_size": None})
     text = text_of(html(viewer.get(f"{LAB}/jobs/{alone.pk}/")))
     assert ("Answer scored" in text, "no signal" in text) == (True, False)

@@ -18,7 +18,7 @@ from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import ChosenSuite
 from cohort.catalog.suites import starters_add
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
 from cohort.runs.models import Attempt, ImportedResult, Run
@@ -141,7 +141,9 @@ def lab(maker: Maker, alice: User) -> list[str]:
     words = ["rrrrrrrr", "rwxrwxrx", "xxxxxxxx", "rwwewwwr"]
     job = sampled(maker.verifier_version, alice, dataset, maker.base_model, groups=words)
     lab_node()
-    broken = failed(job_ask(project=project, actor=alice, kind="probe", version=form, options={}), "it is gone", "log")
+    broken = failed(
+        job_request(project=project, actor=alice, kind="probe", version=form, options={}), "it is gone", "log"
+    )
     maker.verifier_version = form
     run = maker.run("warm-up")
     run_submit(run=run, actor=alice, probe_override="Only the form is to be learned in this warm-up.")

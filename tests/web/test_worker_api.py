@@ -18,7 +18,7 @@ from cohort.background.tasks import seal
 from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset
 from cohort.lab.models import LabJob
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_request
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create
 from cohort.records.models import Record
@@ -143,7 +143,7 @@ def world(run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> World:
     other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other", eval={"holdout": 5})))
     of = {"project": run.project, "actor": maker.actor, "dataset": run.dataset}
     for _ in range(2):
-        job_ask(kind="try", spec=R1_EXACT, options={"rows": 1}, **of)
+        job_request(kind="try", spec=R1_EXACT, options={"rows": 1}, **of)
     job, other_job = (node.post("jobs/claim", {"job_id": 1, "node": INFO}).json() for _ in range(2))
     person = Caller("")
     person.client = Client()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cohort.lab.models import JobState, LabJob
-from cohort.lab.services import job_ask, job_cancel
+from cohort.lab.services import job_cancel, job_request
 from cohort.nodes.engines import sandbox_of
 from cohort.nodes.models import Node
 from grpo_core.protocol.messages import JobFinish, JobGiven
@@ -51,7 +51,7 @@ class Lab:
 
     def ask(self, **more: Any) -> LabJob:
         job: dict[str, Any] = {"kind": "try", "options": TEXTS, "spec": RIGHT, **more}
-        return job_ask(project=self.site.project, actor=self.site.actor, **job)
+        return job_request(project=self.site.project, actor=self.site.actor, **job)
 
     def supervisor(self, **more: Any) -> Supervisor:
         settings, limits = worker_settings(self.folder, **more), Limits(tick=0.05, beat=0.1, disk=0.0)

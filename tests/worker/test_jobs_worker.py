@@ -16,7 +16,7 @@ from cohort.background.revoke import node_revoke
 from cohort.catalog.services import dataset_create
 from cohort.lab.jobs import jobs_republish
 from cohort.lab.models import JobState, LabJob, VerifierProbe
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_request
 from cohort.nodes.models import Node
 from grpo_core.lab.result import LabResult
 from grpo_core.protocol.queues import LAB_QUEUE
@@ -39,7 +39,7 @@ def lab(tiny: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def ask(site: Site, kind: Any, options: dict[str, Any], **more: Any) -> LabJob:
     reward: dict[str, Any] = {} if "version" in more else {"spec": RIGHT}
-    return job_ask(project=site.project, actor=site.actor, kind=kind, options=options, **reward, **more)
+    return job_request(project=site.project, actor=site.actor, kind=kind, options=options, **reward, **more)
 
 
 def becomes(job: LabJob, *states: JobState) -> Callable[[], bool]:

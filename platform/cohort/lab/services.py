@@ -42,7 +42,7 @@ def require_room(project: Project) -> None:
 
 
 @transaction.atomic
-def job_ask(
+def job_request(
     *,
     project: Project,
     actor: User,

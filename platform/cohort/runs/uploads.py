@@ -212,8 +212,8 @@ def _trim(run: Run) -> None:
     kept = Q(pk__in=[pk for pk, _ in newest]) | Q(pinned=True) | Q(pk__in=current_rows(stored.filter(best=True)))
     stored.exclude(kept).update(stored_at=None)
     # One that is on its way may have found some of its files here already, and counts on them.
-    coming = Q(stored_at=None, removed_at=None, final=False, step__gt=max((step for _, step in newest), default=-1))
-    rows = Checkpoint.objects.filter(Q(stored_at__isnull=False) | coming, run=run).values_list("files", flat=True)
+    arriving = Q(stored_at=None, removed_at=None, final=False, step__gt=max((step for _, step in newest), default=-1))
+    rows = Checkpoint.objects.filter(Q(stored_at__isnull=False) | arriving, run=run).values_list("files", flat=True)
     needed = {entry["sha256"] for files in rows for entry in files.values()}
     CheckpointFile.objects.filter(run=run).exclude(sha256__in=needed).delete()
     transaction.on_commit(lambda: _sweep(run.pk))

@@ -20,7 +20,7 @@ from cohort.cli.embedded.home import Home, HomeError
 from cohort.cli.embedded.people import password_renew
 from cohort.cli.embedded.up import Up
 from cohort.lab.models import JobState, VerifierProbe
-from cohort.lab.services import job_ask
+from cohort.lab.services import job_request
 from cohort.launch.creation import run_launch
 from cohort.runs.models import Run
 
@@ -94,7 +94,7 @@ def probe(up: Up, project: Project, user: User) -> VerifierProbe:
     if known is not None:
         return known
     up.say("probing the reward: which wrong answers does it pay?")
-    job = job_ask(project=project, actor=user, kind="probe", version=version, dataset=train)
+    job = job_request(project=project, actor=user, kind="probe", version=version, dataset=train)
     while job.state in (JobState.WAITING, JobState.RUNNING):
         up.watch()
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Forms of the reward lab: what is tried, on what. Each makes the arguments of `lab.services.job_ask`; bounds and
+"""Forms of the reward lab: what is tried, on what. Each makes the arguments of `lab.services.job_request`; bounds and
 defaults are those of grpo_core.lab.job, whose docstrings are the fields' help."""
 
 from collections.abc import Mapping

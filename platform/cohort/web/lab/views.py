@@ -46,7 +46,7 @@ class Subject:
 
     @property
     def job_subject(self) -> dict[str, Any]:
-        """The same as arguments of `lab.services.job_ask`."""
+        """The same as arguments of `lab.services.job_request`."""
         return {"version": self.version} if self.version else {"spec": self.spec}
 
     @property
@@ -171,7 +171,7 @@ def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
 def _submit_job(request: HttpRequest, project: Project, chosen: Subject, what: str, form: Any) -> HttpResponse:
     """Ask for the job and go to its page; back to the form where it is refused."""
     try:
-        job = services.job_ask(
+        job = services.job_request(
             project=project, actor=person(request), kind=form.kind, **chosen.job_subject, **form.job_arguments()
         )
     except ConfigError as error:

@@ -17,7 +17,7 @@ from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
-from cohort.lab.estimate_ask import estimate_ask
+from cohort.lab.estimate_request import estimate_request
 from cohort.lab.gate import FIELD
 from cohort.lab.models import JobKind, LabJob
 from cohort.launch.creation import run_create, run_launch
@@ -187,7 +187,7 @@ def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
     config = form.check()
     if config is not None:
         try:
-            job = estimate_ask(
+            job = estimate_request(
                 project=form.project,
                 actor=person(request),
                 config=config,

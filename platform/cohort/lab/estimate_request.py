@@ -1,4 +1,4 @@
-"""Asks a worker to measure what a run of the form's config will take. Callers have decided who may."""
+"""Requests a measurement from a worker: what a run of the form's config will take. Callers have decided who may."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from grpo_core.rewards import Rubric
 
 
 @transaction.atomic
-def estimate_ask(
+def estimate_request(
     *,
     project: Project,
     actor: User,
