@@ -155,7 +155,7 @@ class ProbeReport(Body):
     weights: dict[str, float]
     problems_source: Literal["data", "builtin"]
     problems_digest: str
-    """`grpo_core.data.problem.problems_digest` of the problems that were taken."""
+    """`grpo_core.data.fingerprint.problems_digest` of the problems that were taken."""
     problems: int
     problems_of: int
     """How many there were to choose from."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cohort.evidence.card_reader import CardReader
-from cohort.evidence.verify.check import References, steps
+from cohort.evidence.verify.check import References, checks
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Report
 from tests.factories.small_cards import Log, Packer, card, check, check_zip, faults, packed, reissued
@@ -39,11 +39,11 @@ def caught(changed: io.BytesIO, document: dict[str, Any] | None = None) -> bool:
     """Whether a check finds the card changed: those of the record alone, or, with a good `document`, those after them.
     As `check_card` makes them, but only up to the first that fails."""
     card, report = OpenCard(CardReader(changed), document or {}), Report("card.zip")
-    for step in steps(card, References()):
-        is_of_record = step.name in ("record.json", "record root", "seal")
-        if step.name == "completions" or (is_of_record and document):
+    for name, check_card in checks(card, References()).items():
+        is_of_record = name in ("record.json", "record root", "seal")
+        if name == "completions" or (is_of_record and document):
             continue
-        if not report.run(step.name, step.check, ""):
+        if not report.run(name, check_card, ""):
             return report.checks[-1].status == "failed"
     return False
 
