@@ -201,7 +201,7 @@ class DeepSpeedWeights:
                 if part != _STEP:
                     self._put(weight, moments[f"{name}.{part}"] if moments else torch.zeros(self._shapes[name]), part)
             # And the weight that the model computes with: DeepSpeed makes it of the copy above only in its next step.
-            with self._one(weight):
+            with self._gathered_weight(weight):
                 weight.copy_(exact[name])
         self._count(int(moments[f"{name}.{_STEP}"]) if moments else 0)
 
@@ -225,7 +225,7 @@ class DeepSpeedWeights:
         mine = flat[start : start + size]
         return F.pad(mine, (0, size - len(mine)))
 
-    def _one(self, weight: Tensor) -> AbstractContextManager[object]:
+    def _gathered_weight(self, weight: Tensor) -> AbstractContextManager[object]:
         """Within it the weight is whole, and what the first rank makes of it stays."""
         if self._whole_weights:
             return nullcontext()

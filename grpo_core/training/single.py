@@ -210,15 +210,18 @@ class SingleTraining:
             for batch in batches:
                 portions = self._portions(rows, batch.indices)
                 passes = self._passes(len(portions))
-                self._zero_gradients(passes)
+                self._trained.zero_gradients(passes)
+                if self._critic is not None:
+                    self._critic.zero_gradients()
                 for number, indices in enumerate(portions, start=1):
                     self._check()
                     doing("update", f"micro-batch {number} of {len(portions)}")
                     self._micro_batch(rows, indices, batch, measured, mismatch, metric_sums, step)
                     if self._critic is not None and returns is not None:
                         self._learn_values(rows, indices, batch, measured, returns, metric_sums)
-                for _ in range(passes - len(portions)):
-                    self._idle_pass()
+                for _ in range(passes - len(portions)):  # they add nothing, next to those of ranks with more rows
+                    idle = self._trained.forward(lambda: 0 * idle_terms(self._policy, self._config).logprobs_N.sum())
+                    self._trained.backward(idle)
                 norms.append(self._step(step))
                 if self._critic is not None:
                     ranks.sum_in_place(self._critic.trained.gradients())
@@ -377,17 +380,6 @@ class SingleTraining:
             for portion in self._portions(rows, [index for index in indices if index not in measured.reference]):
                 prompts, completions, sizes = texts(rows, portion)
                 keep(measured.reference, portion, sizes, self._reference.logprobs(prompts, completions))
-
-    def _idle_pass(self) -> None:
-        """A pass that adds nothing, beside those of ranks with more rows."""
-        self._trained.backward(
-            self._trained.forward(lambda: 0 * idle_terms(self._policy, self._config).logprobs_N.sum())
-        )
-
-    def _zero_gradients(self, passes: int) -> None:
-        self._trained.zero_gradients(passes)
-        if self._critic is not None:
-            self._critic.zero_gradients()
 
     def _step(self, step: int) -> float:
         """Add up the ranks' gradients, clip, update the weights; returns the gradient's norm before clipping."""

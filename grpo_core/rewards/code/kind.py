@@ -7,7 +7,7 @@ Pays by what the program does, never by how its process ends. Trouble of the san
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,12 +18,11 @@ from grpo_core.rewards.code.box import CodeBox
 from grpo_core.rewards.code.cases import read_cases
 from grpo_core.rewards.code.grader import SolutionJudge
 from grpo_core.rewards.code.params import CodeParams, extract_code
-from grpo_core.rewards.python.session import shared_sandbox
+from grpo_core.rewards.python.session import shared_sandbox, while_waiting
 from grpo_core.runtime.watchdog import doing
 from grpo_core.sandbox import Limits, Sandbox
 
 MOST_CODE = 256 * 1024
-_LOOK = 0.2
 
 
 def open_scorer(params: CodeParams, context: Context) -> "CodeScorer":
@@ -42,10 +41,10 @@ class CodeScorer:
 
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         """In `limits.workers` threads side by side; the order is kept. When `check` raises, what runs is killed."""
-        futures = [self._pool.submit(self._one, sample) for sample in samples]
+        futures = [self._pool.submit(self._score_sample, sample) for sample in samples]
         with ExitStack() as unless_done:
             unless_done.callback(self._stop, futures)
-            self._wait(futures, check)
+            while_waiting(futures, check, lambda: doing("reward", _progress(futures)))
             unless_done.pop_all()
         scores = [future.result() for future in futures]
         self._scored += len(scores)
@@ -58,15 +57,6 @@ class CodeScorer:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _wait(self, futures: Sequence[Future[ComponentScore]], check: Callable[[], None]) -> None:
-        left = set(futures)
-        while left:
-            check()
-            doing("reward", f"{len(futures) - len(left)} of {len(futures)} solutions tried")
-            done, left = wait(left, timeout=_LOOK, return_when=FIRST_COMPLETED)
-            for future in done:
-                future.result()
-
     def _stop(self, futures: Sequence[Future[ComponentScore]]) -> None:
         self._stopping = True
         for future in futures:
@@ -78,7 +68,7 @@ class CodeScorer:
         wait(futures)
         self._stopping = False
 
-    def _one(self, sample: ScoreRequest) -> ComponentScore:
+    def _score_sample(self, sample: ScoreRequest) -> ComponentScore:
         began = time.perf_counter()
         try:
             score = self._judged(sample)
@@ -156,6 +146,10 @@ class _Counted(CodeBox):
         with self._lock:
             self._known.discard(self)
         super().close()
+
+
+def _progress(futures: Sequence[Future[ComponentScore]]) -> str:
+    return f"{sum(future.done() for future in futures)} of {len(futures)} solutions tried"
 
 
 def _is_text(code: str) -> bool:

@@ -28,7 +28,7 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
@@ -120,7 +120,7 @@ class Sessions:
         with ThreadPoolExecutor(count, thread_name_prefix="session") as threads:
             works = [threads.submit(work, self._slot(number)) for number in range(count)]
             try:
-                _while_waiting(
+                while_waiting(
                     works, check, lambda: doing("reward", f"{len(answers)} of {len(messages)} samples scored")
                 )
             finally:
@@ -149,14 +149,15 @@ class Sessions:
         return self._slots[number]
 
 
-def _while_waiting(works: Sequence[Future[None]], check: Callable[[], None], report: Callable[[], None]) -> None:
-    pending = set(works)
+def while_waiting(futures: Iterable[Future[Any]], check: Callable[[], None], report: Callable[[], None]) -> None:
+    """Until all are done: `check`, which may raise to stop, and `report`. Raises what a future raised."""
+    pending = set(futures)
     while pending:
         check()
         report()
         done, pending = wait_for(pending, timeout=TICK)
-        for work in done:
-            work.result()
+        for future in done:
+            future.result()
 
 
 def _installed(package: str) -> str:

@@ -98,5 +98,5 @@ class Probe:
         return found_N.to("cpu", torch.float64)
 
 
-def _mean(one_N: Tensor, other_N: Tensor) -> float:
-    return float((one_N - other_N).abs().mean())
+def _mean(first_N: Tensor, other_N: Tensor) -> float:
+    return float((first_N - other_N).abs().mean())

@@ -119,10 +119,10 @@ def patient_with_rules(monkeypatch: pytest.MonkeyPatch, hangs: Callable[[str], b
 
 def patient_with_boxes(monkeypatch: pytest.MonkeyPatch, hangs: Callable[[str], bool]) -> None:
     """For a person's own verifier."""
-    ask = Slot._exchange
+    exchange = Slot._exchange
 
     def patiently(self: Slot, message: bytes, seconds: float, what: str) -> Any:
         short = what == "loading" or hangs(json.loads(message)["completion"])
-        return ask(self, message, seconds if short else PATIENCE, what)
+        return exchange(self, message, seconds if short else PATIENCE, what)
 
     monkeypatch.setattr(Slot, "_exchange", patiently)

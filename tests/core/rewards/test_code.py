@@ -174,14 +174,14 @@ def test_trouble_of_the_sandbox_is_never_a_zero():
 
 def test_samples_run_side_by_side_and_keep_their_order(monkeypatch):
     scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=2)))
-    together, score_one, threads = threading.Barrier(2, timeout=DEADLINE), scorer._one, set[int]()
+    together, score_one, threads = threading.Barrier(2, timeout=DEADLINE), scorer._score_sample, set[int]()
 
     def both(given):
         threads.add(threading.get_ident())
         together.wait()  # passed only while another runs too
         return score_one(given)
 
-    monkeypatch.setattr(scorer, "_one", both)
+    monkeypatch.setattr(scorer, "_score_sample", both)
     codes = [f"def f(n):\n    return n + {1 + n % 2}" for n in range(6)]
     scores = scorer.score([code_sample(CALLS, code) for code in codes], lambda: None)
     assert [score.value for score in scores] == [1.0, 0.0] * 3

@@ -126,7 +126,7 @@ def test_a_forged_frame_ends_the_box_and_is_no_score(make):
 def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, monkeypatch, whom):
     monkeypatch.setattr("grpo_core.rewards.runner.FIRST_PAUSE", 0.01)
     runner = make("import time\ndef verify(sample):\n    time.sleep(0.2)\n    return 1", limits=SINGLE)
-    requests, receive = iter(range(1, 1000)), Slot._heard
+    requests, receive = iter(range(1, 1000)), Slot._receive
 
     def in_boxes():
         """What runs in the boxes of this process: what has no children."""
@@ -147,7 +147,7 @@ def test_what_is_killed_from_outside_is_tried_again_and_no_sample_suffers(make, 
                     process.kill()
         return receive(*words)
 
-    monkeypatch.setattr(Slot, "_heard", third_killed)
+    monkeypatch.setattr(Slot, "_receive", third_killed)
     results = scores(runner, *"abcdef")
     assert [(score.value, score.error) for score in results] == [(1.0, None)] * 6
     assert max(score.tries for score in results) == 2
