@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cohort.accounts.models import Membership, Project, User
-from cohort.cli.demo.main import line_of
+from cohort.cli.demo.report import line_of
 from cohort.cli.embedded.home import Home, HomeError
 from cohort.cli.embedded.people import node_revoke, user_add
 from cohort.cli.embedded.up import _answers, make_node

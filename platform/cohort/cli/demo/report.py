@@ -1,20 +1,72 @@
-"""What came of the demo's run: accuracy before and after, the card and whether the offline check accepts it."""
+"""The demo's run in the terminal: its progress, its accuracy before and after, its card and whether the offline check
+accepts it."""
 
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from cohort.base import artifacts
+from cohort.base.formatting import NBSP, duration
 from cohort.cli.embedded.home import Home, HomeError
+from cohort.ingest.run_state import PHASE_WORDS
 from cohort.lab.models import VerifierProbe
 from cohort.records.models import Record
 from cohort.runs.models import Run, RunState
 from cohort.runs.models.evals import EvalResult
-from cohort.runs.transitions import current_evaluations
+from cohort.runs.transitions import ENDED, ON_A_WORKER, current_evaluations
 from grpo_core.probe.report import ProbeReport
 from grpo_core.stats import wilson
+
+_WIDTH = 28
+_LINE_SECONDS = 5.0
+
+
+def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) -> Run:
+    """Show the run until it has ended; `watch` is called twice a second. Returns the run as it ended."""
+    stream = out or sys.stdout
+    shown, shown_at = "", 0.0
+    while run.state not in ENDED:
+        watch()
+        run.refresh_from_db()
+        phase, line = phase_of(run), line_of(run)
+        if stream.isatty():
+            stream.write(f"\r\x1b[K{line}")
+            stream.flush()
+        elif phase != shown or (time.monotonic() - shown_at >= _LINE_SECONDS and phase == "training"):
+            print(line, file=stream, flush=True)
+            shown_at = time.monotonic()
+        shown = phase
+        time.sleep(0.5)
+    if stream.isatty():
+        stream.write("\r\x1b[K")
+    return run
+
+
+def phase_of(run: Run) -> str:
+    """What is being done, in words: the trainer's own phase while one is at work, else the run's state."""
+    if run.state in ON_A_WORKER and run.phase:
+        return PHASE_WORDS[run.phase]
+    return RunState(run.state).label.lower()
+
+
+def line_of(run: Run) -> str:
+    phase = phase_of(run)
+    if phase != "training" or not run.steps_total:
+        return f"{phase:<18}"
+    done = _WIDTH * run.step // run.steps_total
+    bar = "#" * done + "." * (_WIDTH - done)
+    pieces = [f"{phase:<18}[{bar}] step {run.step} of {run.steps_total}"]
+    if (reward := run.latest_metrics.get("reward")) is not None:
+        pieces.append(f"reward {reward:.3f}")
+    if run.seconds_per_step is not None:
+        left = duration(run.seconds_per_step * (run.steps_total - run.step))
+        pieces.append(f"{left.replace(NBSP, ' ')} left")
+    return "  ".join(pieces)
 
 
 def accuracy(run: Run) -> list[str]:
