@@ -95,7 +95,7 @@ class Judge:
 
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
         requests = [self._requests(sample) for sample in samples]
-        outcomes = self._ask([pair for each in requests if isinstance(each, dict) for pair in each.items()], check)
+        outcomes = self._request([pair for each in requests if isinstance(each, dict) for pair in each.items()], check)
         return [
             each if isinstance(each, ComponentScore) else self._graded([outcomes[digest] for digest in each])
             for each in requests
@@ -114,16 +114,16 @@ class Judge:
         body = params.body(sample, graded)
         return {request_digest(self._endpoint.url, body, vote): body for vote in range(params.votes)}
 
-    def _ask(self, requests: Sequence[tuple[str, str]], check: Callable[[], None]) -> dict[str, Outcome]:
+    def _request(self, requests: Sequence[tuple[str, str]], check: Callable[[], None]) -> dict[str, Outcome]:
         """By digest. `check` may raise to stop; then no call is left open."""
         bodies, outcomes = dict(requests), dict[str, Outcome]()
         self._cache.usage.cache_hits += len(requests) - len(bodies)
 
-        async def ask(digest: str, body: str) -> None:
+        async def fetch(digest: str, body: str) -> None:
             outcomes[digest] = await self._outcome(digest, body)
 
-        async def ask_all() -> None:
-            await asyncio.gather(*(ask(digest, body) for digest, body in bodies.items()))
+        async def fetch_all() -> None:
+            await asyncio.gather(*(fetch(digest, body) for digest, body in bodies.items()))
 
         def look() -> None:
             check()
@@ -131,7 +131,7 @@ class Judge:
             doing(f"waiting for the judge at {self._endpoint.address}", progress)
 
         look()
-        self._client.run(ask_all(), look)
+        self._client.run(fetch_all(), look)
         return outcomes
 
     async def _outcome(self, digest: str, body: str) -> Outcome:
