@@ -22,7 +22,7 @@ from cohort.nodes.models import Node
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Run, RunState, StepMetric
 from cohort.worker_api import records
-from grpo_core.protocol.messages import BeatReply
+from grpo_core.protocol.messages import Beat, BeatReply
 from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
@@ -137,8 +137,8 @@ def test_a_cancel_goes_before_a_pause_that_came_first(
     desired: list[str] = []
     beat = AttemptLink.beat
 
-    def listened(link: AttemptLink, **values: Any) -> BeatReply:
-        reply = beat(link, **values)
+    def listened(link: AttemptLink, sent: Beat) -> BeatReply:
+        reply = beat(link, sent)
         desired.append(reply.desired)
         return reply
 
