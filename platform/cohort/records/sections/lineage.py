@@ -54,7 +54,7 @@ def lineage(facts: Facts) -> Answer:
 def _method(provenance: dict[str, Any]) -> str:
     recipe = provenance.get("recipe")
     name = str(provenance.get("method") or provenance.get("task") or "stage before this run")
-    return name + (f" of {recipe['steps']} steps" if isinstance(recipe, dict) and "steps" in recipe else "")
+    return name + (f", {recipe['steps']} steps" if isinstance(recipe, dict) and "steps" in recipe else "")
 
 
 def pipeline(facts: Facts) -> Answer:
