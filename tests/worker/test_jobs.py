@@ -175,6 +175,7 @@ def of_another_reward(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_dataset(job: LabJob, monkeypatch: pytest.MonkeyPatch) -> None:
     LabJob.objects.update(inputs=[{**job.inputs[0], "sha256": "cd" * 32}])  # of which there is no file
+    monkeypatch.setattr("worker.platform_client.client._ANEW_AFTER", (0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize(
