@@ -75,7 +75,7 @@ def config(job: work.Work, folder: Path, steps: int) -> dict[str, Any]:
 def train(job: work.Work, folder: Path, steps: int, begin: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """Metrics records of all steps. `begin` is called when all is read and about to start."""
     KINDS["exact"] = Benchmarked(
-        "exact", ExactParams, "inline", "grpo_core.rewards.kinds.exact", "the benchmark's reward", task=job.task
+        "exact", ExactParams, "the benchmark's reward", module="grpo_core.rewards.kinds.exact", task=job.task
     )
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
