@@ -7,6 +7,7 @@ the classifier reads. Torch and transformers are imported when a model is opened
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +184,7 @@ class Row:
     """Characters of the completion up to and including each step."""
 
 
-class ModelScorer(Generic[P]):
+class ModelScorer(ABC, Generic[P]):
     """Scores all samples with one classifier: a kind says what of a sample is read, and what an output is worth."""
 
     def __init__(self, params: P, context: Context, *, head: Head, transform: Transform) -> None:
@@ -218,11 +219,13 @@ class ModelScorer(Generic[P]):
     def close(self) -> None:
         """The weights go with the process that holds them."""
 
+    @abstractmethod
     def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
-        raise NotImplementedError
+        """What the model reads of a sample; a score where there is nothing to read."""
 
+    @abstractmethod
     def _score(self, row: Row, output: Any) -> ComponentScore:
-        raise NotImplementedError
+        """The score that the model's output for a row is."""
 
 
 def filled(template: str, sample: ScoreRequest, model: ScoringModel, *, completion: str) -> str:
