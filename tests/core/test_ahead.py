@@ -134,7 +134,7 @@ def test_a_step_learns_from_the_policy_of_the_step_before(runs_home: Path, tmp_p
     assert [group.sampled_at for group in held.groups] == [1, 1, 1]
     base = load(runs_home / "base")
     policy = RunConfig.from_file(run.write(engine=AHEAD))
-    prompts = [base.tokenizer(f"say {'abcdefg'[group.place]}")["input_ids"] for group in held.groups]
+    prompts = [base.tokenizer(f"say {'abcdefg'[group.problem_index]}")["input_ids"] for group in held.groups]
     decoding = Decoding(max_tokens=policy.sampling.max_completion_tokens)
     again = LocalRollout(base, max_rows=512).generate(prompts, samples=8, decoding=decoding, key=(0, 1, 2))
     for group, prompt, expected in zip(held.groups, prompts, again, strict=True):

@@ -56,7 +56,7 @@ def _deserialize_batch(pending: PendingBatch, prompts: Sequence[Prompted]) -> St
 
 def _serialize_group(group: SampledGroup, indices: dict[int, int]) -> PendingGroup:
     return PendingGroup(
-        place=indices[id(group.prompted)],
+        problem_index=indices[id(group.prompted)],
         sampled_at=group.sampled_at,
         completions=tuple(
             PendingCompletion(**vars(completion), text=text, reward=score.reward, components=score.components)
@@ -67,7 +67,7 @@ def _serialize_group(group: SampledGroup, indices: dict[int, int]) -> PendingGro
 
 def _deserialize_group(group: PendingGroup, prompts: Sequence[Prompted]) -> SampledGroup:
     return SampledGroup(
-        prompts[group.place],
+        prompts[group.problem_index],
         [
             Completion(completion.tokens, completion.logprobs, completion.finish, completion.entropy)
             for completion in group.completions

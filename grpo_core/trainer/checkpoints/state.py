@@ -1,7 +1,7 @@
 """What a checkpoint holds besides its tensors: one JSON file, state.json, with a type. Loads no torch.
 
 Together they are everything that the next step depends on. What can be worked out from config and step is not in it:
-the learning rate, and every random stream of sampling, which begins anew at each step from (seed, step, place).
+the learning rate, and every random stream of sampling, which begins anew at each step from (seed, step, index).
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ class PendingCompletion(Body):
 class PendingGroup(Body):
     """A group that was sampled and scored but not trained on yet (dynamic sampling's surplus, engine.one_step_off)."""
 
-    place: int
+    problem_index: int
     """Of its problem, among the training problems."""
     sampled_at: int
     completions: tuple[PendingCompletion, ...]
@@ -35,7 +35,7 @@ class PendingGroup(Body):
 
 class PendingDiscard(Body):
     group: int
-    """Its place among the draw's groups."""
+    """Its index among the draw's groups."""
     reason: Discard
 
 
@@ -46,7 +46,7 @@ class PendingBatch(Body):
     """The older ones that the step takes over (dynamic sampling's surplus), then all that were sampled for it."""
     older: int
     kept: tuple[int, ...]
-    """Places among `groups` of those to train on, in their order."""
+    """Indices in `groups` of those to train on, in their order."""
     discarded: tuple[PendingDiscard, ...]
     batches: int
     surplus: int
@@ -55,10 +55,10 @@ class PendingBatch(Body):
 
 
 class DrawState(Body):
-    """Where the order of problems stands, and what is left over."""
+    """The position in the order of problems, and what is left over."""
 
     drawn: int
-    """Problems drawn since the run began; each epoch has an order of its own, by seed."""
+    """Problems drawn since the run began; each epoch has its own order, by seed."""
     surplus: tuple[PendingGroup, ...] = ()
     ahead: PendingBatch | None = None
     """The next step's groups, where they are drawn already."""
@@ -68,7 +68,7 @@ class RandomState(Body):
     """The global generators of one rank. Training draws from separate streams; these are for what libraries draw."""
 
     python: list[int]
-    """Mersenne twister: 624 words and the place in them."""
+    """Mersenne twister: 624 words and the position in them."""
     python_gauss: float | None
     numpy: list[int]
     """The same, of numpy's global generator."""
@@ -92,7 +92,7 @@ class RunState(Body):
 
     format: Literal[1] = 1
     step: int = Field(ge=0)
-    """Steps whole in the checkpoint; the learning rate's place too."""
+    """Steps whole in the checkpoint; the position in the learning-rate schedule too."""
     inner_iteration: Literal[0] = 0
     """Updates of the next step that were done already: none ever, for checkpoints are cut only between steps. Inside a
     step the old log-probabilities and the gradient are half done, and repeating it gives the same."""
@@ -101,7 +101,7 @@ class RunState(Body):
     config: dict[str, Any]
     config_digest: str
     inputs: dict[str, str | None]
-    """SHA-256 of what the run stands on: weights, tokenizer, training and held-out problems."""
+    """SHA-256 of what the run is based on: weights, tokenizer, training and held-out problems."""
     base: str
     """Folder that the config's relative paths start from, on the machine that wrote this."""
     kl_coef: float
