@@ -120,8 +120,8 @@ def test_a_repeated_step_shows_its_newest_attempt_only(viewer: Client, maker: Ma
     assert prompts(listing(viewer, run)) == ["second 0"]
     assert prompts(listing(viewer, run, step=1)) == ["only once"]
     assert [group.prompt for group in current_groups(run)] == ["only once", "second 0"], "what the record keeps too"
-    assert "no longer stands" in words(group_page(viewer, lost[0])), "its address stays good"
-    assert "no longer stands" not in words(group_page(viewer, kept))
+    assert "is superseded" in words(group_page(viewer, lost[0])), "its address stays good"
+    assert "is superseded" not in words(group_page(viewer, kept))
 
 
 def test_many_groups_come_in_pages_that_cost_the_same(viewer: Client, maker: Maker, run: Run) -> None:

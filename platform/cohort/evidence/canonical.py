@@ -39,7 +39,7 @@ def canonical(value: Any) -> bytes:
 
 def parse(content: bytes) -> Any:
     """The value of canonical bytes. Raises CanonicalError when they are not JSON, have a key twice, or are not exactly
-    the canonical spelling of what they say. A number that is whole and beyond 2^53 − 1 comes back as float."""
+    the canonical spelling of their value. A number that is whole and beyond 2^53 − 1 comes back as float."""
     try:
         value = json.loads(
             content.decode("utf-8"),

@@ -47,7 +47,7 @@ class CardReader:
         return f"{len(self.entries)} files, none twice, and no byte between them"
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The content: as long as the zip says, packed in all the bytes that it has there, with the zip's CRC."""
+        """The content, with the length, the packed length and the CRC that the zip states."""
         entry = self.entries.get(name)
         if entry is None:
             raise Rejected(f"there is no {name}")

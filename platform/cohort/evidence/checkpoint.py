@@ -20,7 +20,7 @@ _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 class RotationError(ValueError):
-    """A statement that is none, or does not follow from the key before it."""
+    """An invalid statement, or one that does not follow from the key before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def rotation(old: SigningKey, new: PublicKey, at: str) -> str:
 
 
 def parse_rotation(statement: str, old: PublicKey) -> Rotation:
-    """What the statement says, when `old` signed it. Raises RotationError."""
+    """The statement's content, when `old` signed it. Raises RotationError."""
     try:
         opened = open_note(statement, [old])
         match = _TEXT.fullmatch(opened.text)

@@ -62,7 +62,7 @@ def compare(
 ) -> dict[str, Any]:
     """The comparison of docs/record.md: shares with their intervals, and the change where both sides answered the same
     items under one protocol; the same again for each slice, and for the items without the `touched` ones (ids found
-    in the training data; None where nobody looked). Raises ValueError where one side holds an id twice."""
+    in the training data; None where none were searched for). Raises ValueError where one side holds an id twice."""
     return _compared(suite, before, after, same_protocol, touched)[0]
 
 
@@ -97,7 +97,7 @@ def _compared(
 
 
 def seed_of(suite: str) -> int:
-    """The bootstrap's seed: from the suite's name, so that nobody can choose one that pleases. Below 2⁴⁸."""
+    """The bootstrap's seed: from the suite's name, so that it cannot be chosen for its result. Below 2⁴⁸."""
     return int.from_bytes(hashlib.sha256(f"cohort-bootstrap:{suite}".encode()).digest()[:6], "big")
 
 
@@ -131,7 +131,7 @@ def _change(both: Sequence[Pair], *, seed: int | None) -> tuple[dict[str, Any], 
 
 
 def _wider(analytic: Clustered, resampled: Bootstrap) -> Clustered:
-    """Each bound the farther of the two: Student's t is honest with few items, the bootstrap with skewed scores."""
+    """Each bound the wider of the two: Student's t is sound with few items, the bootstrap with skewed scores."""
     return replace(
         analytic,
         low=min(analytic.low, resampled.low),
@@ -177,7 +177,7 @@ def _counted(old: Sequence[Item], new: Sequence[Item], change: dict[str, Any] | 
 
 
 def _side(items: Sequence[Item]) -> dict[str, Any] | None:
-    """Wilson's interval; of items that hang together, of as many as they are worth (`effective_n`)."""
+    """Wilson's interval; for dependent items with their effective number (`effective_n`)."""
     if not items:
         return None
     n, correct = len(items), math.fsum(item.score for item in items)
@@ -194,7 +194,7 @@ def _side(items: Sequence[Item]) -> dict[str, Any] | None:
 
 
 def _clusters(items: Iterable[Item]) -> list[tuple[bool, str]] | None:
-    """What is independent, item by item; None where every item is."""
+    """The independent unit of each item; None where every item is one."""
     units = [item.unit for item in items]
     return units if len(set(units)) < len(units) else None
 

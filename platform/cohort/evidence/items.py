@@ -1,4 +1,4 @@
-"""What counts of a suite and of an evaluated item, from rows or from a card. Knows no Django."""
+"""What statistics need of a suite and of an evaluated item, from rows or from a card. Knows no Django."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -41,18 +41,18 @@ class Item:
     failed: bool
     """The scorer raised: score 0, counted apart from wrong answers."""
     cluster: str = ""
-    """Items with the same cluster hang together, such as one problem in several languages; empty: with no other."""
+    """Items with the same cluster are dependent, such as one problem in several languages; empty: on no other."""
     slice: str = ""
     """The part of the suite that is counted separately, such as a language; empty: none."""
 
     @property
     def unit(self) -> tuple[bool, str]:
-        """What is independent: the cluster, or the item alone."""
+        """The independent unit: the cluster, or the item alone."""
         return (True, self.cluster) if self.cluster else (False, self.problem_id)
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> "Item":
-        """From a line of evals/before.jsonl or after.jsonl. Raises KeyError, TypeError or ValueError for none."""
+        """From a line of evals/before.jsonl or after.jsonl. Raises KeyError, TypeError or ValueError for a bad line."""
         score, truncated = line["score"], line["truncated"]
         if isinstance(score, bool) or not isinstance(score, int | float) or not isinstance(truncated, bool):
             raise TypeError("score must be a number and truncated true or false")

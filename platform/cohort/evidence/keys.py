@@ -65,7 +65,7 @@ class PublicKey:
 
     @property
     def vkey(self) -> str:
-        """`name+hex8+base64(0x01 ‖ public key)`, as people hand it on."""
+        """`name+hex8+base64(0x01 ‖ public key)`, as people share it."""
         return f"{self.name}+{self.key_id}+{encode(_ED25519 + self.public)}"
 
     def verify(self, signature: bytes, message: bytes) -> bool:
@@ -119,7 +119,7 @@ class SigningKey:
 
 
 def generate(name: str) -> SigningKey:
-    """A new key. Raises KeyFault for a name that is none."""
+    """A new key. Raises KeyFault for an invalid name."""
     return SigningKey(name, Ed25519PrivateKey.generate())
 
 

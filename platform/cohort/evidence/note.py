@@ -23,11 +23,11 @@ class Opened:
     verified: tuple[PublicKey, ...]
     """At least one."""
     unknown: tuple[str, ...]
-    """Names of keys that signed too and were not given: nothing is known of those signatures."""
+    """Names of keys that signed too and were not given: those signatures were not checked."""
 
 
 def sign_note(text: str, keys: Sequence[SigningKey]) -> str:
-    """Raises NoteError for a text that a note cannot carry (no end of line, control signs) and without a key."""
+    """Raises NoteError for a text that a note cannot carry (no end of line, control characters) and without a key."""
     if not text.endswith("\n") or text == "\n" or _CONTROL.search(text):
         raise NoteError("a note's text ends with a line end and holds no control signs")
     if not keys or len(keys) > MAX_SIGNATURES:
@@ -38,7 +38,7 @@ def sign_note(text: str, keys: Sequence[SigningKey]) -> str:
 
 def open_note(note: str, keys: Sequence[PublicKey]) -> Opened:
     """The text of a note that at least one of `keys` signed. Raises NoteError when it is no note, when a known key's
-    signature does not fit, and when none is known. Signatures of other keys are passed over, and named."""
+    signature does not fit, and when none is known. Signatures of other keys are not checked, only named."""
     if len(note) > MAX_NOTE_BYTES or len(note.encode(errors="replace")) > MAX_NOTE_BYTES:
         raise NoteError(f"larger than the {MAX_NOTE_BYTES:,} bytes of a note")
     if _CONTROL.search(note):

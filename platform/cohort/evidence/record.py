@@ -1,4 +1,4 @@
-"""record.json: its digests, and what of it an audience is shown.
+"""record.json: its digests, and the parts of it that each audience is shown.
 
 Every field is a salted leaf of a Merkle tree, so that a card for a smaller audience leaves a field's hash where the
 field was and has the same root and the same seal.
@@ -16,7 +16,7 @@ SALT_BYTES = 16
 
 
 class RecordFault(ValueError):
-    """A document that is no record: the message names the field."""
+    """A document that is no record. The message names the field."""
 
 
 def shows(card: str, field: str) -> bool:
@@ -51,7 +51,7 @@ def seal_of(document: dict[str, Any]) -> str:
 
 
 def redact(document: dict[str, Any], audience: str) -> dict[str, Any]:
-    """The record as `audience` gets it. Raises RecordFault for an audience that is none, or that would see more than
+    """The record as `audience` gets it. Raises RecordFault for an unknown audience, or one that would see more than
     the document holds."""
     if audience not in AUDIENCES:
         raise RecordFault(f"{audience!a} is no audience; there are {', '.join(AUDIENCES)}")

@@ -17,7 +17,7 @@ CONTENT = ("step", "group", "sample", *_GROUP, *_SAMPLE)
 
 
 class SampleFault(ValueError):
-    """A line of commitments, or a sample, that is none or does not fit."""
+    """An invalid line of commitments or sample, or one that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Commitments:
             raise SampleFault("is not after the line before it, by attempt and step")
         self.lines.append(line)
         if not line.superseded and self._current.setdefault(line.step, line) is not line:
-            raise SampleFault(f"step {line.step} stands twice")
+            raise SampleFault(f"step {line.step} occurs twice")
 
     def leaves(self) -> Iterator[bytes]:
         for line in self.lines:
@@ -92,7 +92,7 @@ class Commitments:
             if line is self._current.get(step) and 0 <= position < len(line.leaves):
                 return before + position
             before += len(line.leaves)
-        raise SampleFault(f"there is no sample {position} of step {step} that stands")
+        raise SampleFault(f"there is no current sample {position} of step {step}")
 
 
 def sample_leaf(salt: str, content: dict[str, Any]) -> bytes:
@@ -123,7 +123,7 @@ class Checked:
 
 def check_trace(line: Any, commitments: Commitments) -> Checked:
     """A line of traces/*.jsonl (one group) against the commitments of its step. A sample {"index", "redacted": true}
-    is counted, and checked by nothing. Raises SampleFault with the first that does not fit."""
+    is counted and not checked. Raises SampleFault with the first that does not fit."""
     match line:
         case {"step": int(step), "index": int(group), "samples": [*samples]} if samples:
             pass
@@ -193,5 +193,5 @@ def check_sample_proof(proof: Any, run_root: bytes, size: int) -> dict[str, Any]
     except ValueError as error:
         raise SampleFault(str(error)) from None
     if not verify_inclusion(sample_leaf(salt, content), index, size, hashes, run_root):
-        raise SampleFault("is not in the run's tree as it stands here")
+        raise SampleFault("is not in the run's tree as this card has it")
     return content

@@ -1,6 +1,6 @@
 """JSON Schema 2020-12, for the keywords that the record's schema uses and no others.
 
-A schema with a keyword that is not known here is refused whole: a check that passes over a rule is none.
+A schema with a keyword that is not known here is refused whole, because a check must not skip a rule.
 """
 
 import json
@@ -15,7 +15,7 @@ from cohort.evidence.canonical import canonical
 _ANNOTATIONS = frozenset(
     {"$schema", "$id", "$comment", "$defs", "title", "description", "default", "examples", "format", "deprecated"}
 )
-"""Say something and test nothing; `format` too, as the specification has it unless one asks for more."""
+"""Annotations, which test nothing; `format` too, which is the specification's default."""
 _DEEPEST = 100
 _MOST_FAULTS = 20
 
@@ -24,11 +24,11 @@ Test = Callable[["_Location", Any, Any, dict[str, Any]], Iterator[Fault]]
 
 
 class SchemaFault(ValueError):
-    """A schema that cannot be checked with here. Says nothing about a document."""
+    """A schema that this module cannot apply. No judgement on a document."""
 
 
 def faults(document: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    """What in `document` is not as `schema` says, `place: reason`, none when all is. Raises SchemaFault for a keyword
+    """The faults of `document` by `schema`, as `path: reason`; empty when it is valid. Raises SchemaFault for a keyword
     that is not known and for a reference that leads nowhere."""
     refuse_unknown(schema)
     return _Location(schema).check(document, schema)

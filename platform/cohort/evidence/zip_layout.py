@@ -21,11 +21,11 @@ MAX_SMALL_BYTES = 16 * 1024**2
 MAX_LINES_BYTES = 512 * 1024**2
 """Each of the files that numbers are computed from again."""
 MAX_LINE_BYTES = 20 * 1024**2
-"""More than a record of 16 MiB, the largest that a worker may send, makes of a line."""
+"""More than the line of a record of 16 MiB, the largest that a worker may send."""
 MAX_ITEMS = 500_000
 """Items in one evaluation file."""
 MAX_TRACE_BYTES = 1024**3
-"""All traces; what is beyond is left out, and the record says so."""
+"""All traces; what is beyond is left out, and the record notes it."""
 MAX_TRACE_FILE_BYTES = 256 * 1024**2
 MAX_ENTRIES = 65_000
 MAX_NAME_LENGTH = 200

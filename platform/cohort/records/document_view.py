@@ -1,6 +1,6 @@
 """A record arranged for reading: what pages, card.html, card.pdf and CARD.md show, in one order and in the same words.
 
-Takes the document of any audience; a withheld field becomes a row that says so.
+Takes the document of any audience; a withheld field becomes a row that is marked so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ NOT_PROVEN = (
 )
 CHECKED = (
     "It works without a network: it computes every digest and the statistics again from the files in the card, checks "
-    "the signature and that the record stands in the audit log, and prints the seal, one digest over all of it. "
+    "the signature and that the audit log holds the record, and prints the seal, one digest over all of it. "
     "Compare that with the seal on the record's page, or with one you were given."
 )
 LEGEND = (

@@ -105,7 +105,7 @@ class Budget(Section):
     superseded: Answer = field("Superseded work", "public")
     compute: Answer = field("Training compute", "public")
     energy: Answer = field("Energy", "public")
-    base_share: Answer = field("Compute beside the base model's", "authority")
+    base_share: Answer = field("Compute compared with the base model's", "authority")
 
 
 class Oversight(Section):

@@ -74,7 +74,7 @@ class Card(models.Model):
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     log_index = models.BigIntegerField(null=True)
-    """Index of its entry in the audit log; null for cards of the first schema, which no log knows."""
+    """Index of its entry in the audit log; null for cards of the first schema, which are in no log."""
     checkpoint_size = models.BigIntegerField(null=True)
     """Size of the log at the checkpoint in the card."""
     reason = models.TextField(blank=True)

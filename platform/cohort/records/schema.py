@@ -27,7 +27,7 @@ class Document(Part):
     """Who this copy is for."""
     head: Head
     sections: dict[str, dict[str, Entry | Withheld]]
-    """Section → field → its entry, or what stands where this audience does not get it. Every field is there."""
+    """Section → field → its entry, or its hash where this audience does not get it. Every field is there."""
     record_root: Sha256
     """Root of the RFC 6962 Merkle tree over the head and then the fields, sorted by section and name."""
     files: list[FileEntry]

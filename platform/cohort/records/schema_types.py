@@ -1,6 +1,6 @@
 """What a record is put together from: entries and their marks, the comparisons of suites, files, the head.
 
-Every entry carries its value, where the value comes from, what stands behind it and who may see it. Knows no Django.
+Every entry carries its value, where the value comes from, its evidence and who may see it. Knows no Django.
 """
 
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ EVIDENCE_WORDS: dict[Evidence, str] = {
     "reported": "measured while it ran; the files alone cannot repeat it",
     "declared": "set in the run's config",
     "stated": "a person's words, unchecked",
-    "none": "nothing stands behind it",
+    "none": "nothing supports it",
 }
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -58,7 +58,7 @@ class Answer(Part):
     audience: Audience | None = None
     """Null: the field's own."""
     note: str = ""
-    """What a reader should know beside it."""
+    """What a reader should know about it."""
 
     @property
     def missing(self) -> bool:
@@ -72,9 +72,9 @@ class Entry(Answer):
     """Who may see it: a card for public, downstream, authority or internal shows what is for it and for those before
     it."""
     note: str
-    """What a reader should know beside it; may be empty."""
+    """What a reader should know about it; may be empty."""
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """Random, so that the hash of a withheld field does not tell what it says."""
+    """Random, so that the hash of a withheld field does not reveal its content."""
 
 
 class Withheld(Part):
@@ -116,7 +116,7 @@ class Bootstrap(Part):
 
 
 class Change(Part):
-    """after − before on the same problems; how each is computed stands in docs/statistics.md."""
+    """after − before on the same problems; docs/statistics.md says how each is computed."""
 
     difference: float
     """Of the raw score; which way is harm says `higher_is`."""

@@ -75,8 +75,8 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
     """Seal the record of an ended run and store a card for each audience; an end that has one keeps it. A run that only
     waited for it has then succeeded. Records of earlier ends stay as they are.
 
-    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated since, and takes
-    the place of the version before without changing it.
+    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated since, and
+    supersedes the version before without changing it.
 
     The run is not locked while it is read, which may take a minute. If it continues meanwhile, nothing is stored; the
     audit log may then hold an entry without a record. Call it outside of any transaction.
@@ -138,7 +138,7 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
     reason = audit.reason_checked(reason.strip())
     before = newest(run) if run.state in _STATES else None
     if not reason:
-        raise ValidationError("Say why another version is sealed: the reason stands in the audit log and on the card.")
+        raise ValidationError("Say why another version is sealed: the reason is kept in the audit log and on the card.")
     if before is None:
         raise ValidationError("This run has no record of its end yet, so there is nothing to seal another version of.")
     if not statements_since(before).exists():

@@ -26,7 +26,7 @@ class References:
     """What a card is checked against; each may be missing."""
 
     key: PublicKey | None = None
-    """Of the platform, from somebody other than the card."""
+    """The platform's key, from a source other than the card."""
     older: IO[bytes] | None = None
     older_name: str = ""
     sample: Any = None
@@ -64,7 +64,7 @@ NOT_PROVEN = {
     "attestation": "That CARD.md, card.html and card.pdf say what record.json says; only that they were issued "
     "with it.",
     "log entry": "That the moment and the person in it are right: the platform wrote them.",
-    "inclusion": "That others are shown the same log; an older card or the platform's page of checkpoints tells.",
+    "inclusion": "That others are shown the same log; compare an older card or the platform's page of checkpoints.",
     "checkpoint": "That the log holds everything that happened, or anything about the time before its first "
     "checkpoint.",
     "earlier sizes": "That these are the sizes other cards hold: give an older card with --against.",

@@ -25,7 +25,7 @@ NEVER_PROVEN = (
     "That entries were true when they were written, above all a person's words.",
     "Anything about behaviour that was not evaluated.",
 )
-"""Beyond what is printed with each check."""
+"""Printed in addition to what each check does not prove."""
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "cohort verify") -> int:

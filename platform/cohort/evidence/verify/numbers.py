@@ -1,4 +1,4 @@
-"""A card's headline numbers, computed again from the card's own files and compared with what its record says."""
+"""A card's headline numbers, computed again from the card's own files and compared with those in its record."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Withheld
 from grpo_core.config.yaml_text import parse_yaml
 
-# The comparisons of a record made again from its items: what the record says enters only as names, margins and which
+# The comparisons of a record made again from its items: of the record only names and margins are used, and which
 # items were found in the training data.
 
 MAX_SUITES = 1_000
@@ -158,7 +158,7 @@ def _line(comparison: Mapping[str, Any]) -> str:
 
 
 def difference(computed: Any, recorded: Any, where: str) -> str | None:
-    """The first place where the computed and the recorded value differ, in words."""
+    """The first path at which the computed and the recorded value differ, in words."""
     if isinstance(computed, Mapping) and isinstance(recorded, Mapping) and set(computed) == set(recorded):
         return next((f for key in computed if (f := difference(computed[key], recorded[key], f"{where}.{key}"))), None)
     if isinstance(computed, list | tuple) and isinstance(recorded, list) and len(computed) == len(recorded):
@@ -180,7 +180,7 @@ def _brief(value: Any) -> str:
 
 
 def completeness(card: OpenCard) -> tuple[str, ...]:
-    """How much of the record somebody or something filled. The schema's check has seen that every field is there."""
+    """How many fields of the record are filled. The schema's check has seen that every field is there."""
     stated = withheld = 0
     missing: dict[str, list[str]] = {}
     for section, fields in card.document["sections"].items():

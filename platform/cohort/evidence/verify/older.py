@@ -1,4 +1,4 @@
-"""Is this card's log the one of an earlier card, grown, or was it written anew in between?"""
+"""Is this card's log the one of an earlier card, grown, or was it rewritten in between?"""
 
 import re
 from typing import IO, Any

@@ -28,7 +28,7 @@ class OpenCard:
     """The platform's keys by keys.json, the first to the newest."""
     origin: str = ""
     trusted: list[PublicKey] = field(default_factory=list)
-    """The newest of the chain, whose signatures count here; empty until the chain has checked."""
+    """The newest of the chain, whose signatures count here; empty until the chain is checked."""
     payload_sha256: str = ""
     """Of the attestation."""
     entry: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class OpenCard:
             raise Rejected(f"{name}: is not UTF-8") from None
 
     def value(self, section: str, field_name: str) -> Any:
-        """A field's value. Raises Withheld when the card does not show it, Rejected when the record has no such."""
+        """A field's value. Raises Withheld when the card does not show it, Rejected when there is none."""
         entry = self.document["sections"].get(section, {}).get(field_name)
         if entry is None:
             raise Rejected(f"{RECORD}: there is no field {section}.{field_name}")

@@ -63,8 +63,8 @@ def root(card: OpenCard) -> str:
 
 
 def _hidden_fields(card: OpenCard) -> int:
-    """How many fields are withheld. Raises RecordFault for one that this audience gets and does not find, or the other
-    way round."""
+    """How many fields are withheld. Raises RecordFault for one that this audience should get and does not, or the
+    other way round."""
     hidden = 0
     for section, fields in card.document["sections"].items():
         for name, entry in fields.items():

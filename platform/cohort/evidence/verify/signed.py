@@ -64,7 +64,7 @@ NOT_HOLDER = "That its holder is who they say, or that nobody else has the key."
 
 
 def attestation(card: OpenCard) -> tuple[str, ...]:
-    """Signature, subjects, and what the statement says of the record."""
+    """Signature, subjects, and the statement's data on the record."""
     if not card.trusted:
         raise Cannot(f"there is no key to check {ATTESTATION} with")
     try:
@@ -79,7 +79,7 @@ def attestation(card: OpenCard) -> tuple[str, ...]:
     card.payload_sha256 = sha256(opened.payload)
     lines = [
         f"signed by {opened.key.vkey}",
-        f"{counted(len(files), 'file')} as signed, and no file beside them",
+        f"{counted(len(files), 'file')} as signed, and no other file",
         f"issue {predicate['issue']} for the audience {predicate['audience']}"
         + (f": {predicate['reason']}" if predicate["reason"] else ""),
     ]

@@ -119,7 +119,7 @@ def sign_off(*, record: Record, actor: User, role: str, decision: str, reason: s
 
 @transaction.atomic
 def revoke(*, record: Record, actor: User, reason: str) -> RecordEntry:
-    """Say that the record must no longer be relied on. It cannot be undone; another version can be sealed."""
+    """Mark the record as no longer to be relied on. It cannot be undone; another version can be sealed."""
     text = checked_text(reason, field="reason", what="The reason")
     _lock(record)
     earlier = record.entries.filter(kind=EntryKind.REVOKED).first()
@@ -182,7 +182,7 @@ def monitoring(
 
 @transaction.atomic
 def override(*, record: Record, actor: User, what: str, reason: str, corrects: int | None = None) -> RecordEntry:
-    """Say why a flag that a monitor raised does not count against the record. The flag itself stays in it."""
+    """Give the reason why a monitor's flag does not count against the record. The flag itself stays in it."""
     flag = checked_text(what, field="what", what="The flag", most=SHORT_CHARS)
     text = checked_text(reason, field="reason", what="The reason")
     return _append(record, actor, EntryKind.OVERRIDE, text, {"what": flag}, corrects=corrects)

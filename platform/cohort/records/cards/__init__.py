@@ -1,4 +1,4 @@
-"""Cards: the files that a sealed record is handed on in, one module for each kind of file, and the zip that holds them.
+"""Cards: the files that a sealed record is shared as, one module for each kind of file, and the zip that holds them.
 
 `data_files` and `traces` write what is sealed and what can be redacted; `markdown`, `html`, `pdf`, `bom`, `sheets`,
 `weights` and `readme` say what is in a record in the forms that others read, and nothing beyond it; `attest` signs;

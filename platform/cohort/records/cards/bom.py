@@ -1,6 +1,6 @@
 """bom.cdx.json: the trained model as a CycloneDX 1.7 ML-BOM, with its model card.
 
-CycloneDX's Python library has no model card, so the document is put together by hand; a test holds it against the
+CycloneDX's Python library has no model card, so the document is put together by hand; a test checks it with the
 library's strict validator. CycloneDX has no fields for GRPO's settings: they are properties `cohort:…`.
 Metric values and bounds are text there.
 """
@@ -103,7 +103,7 @@ def _base(reading: Reading) -> dict[str, Any] | None:
 
 
 def _files(weights: Mapping[str, str], ref: str) -> dict[str, Any]:
-    """What a component says of its weights: the hash of the only file, or a component for each."""
+    """A component's data on its weights: the hash of the only file, or a component for each."""
     if len(weights) == 1:
         return {"hashes": _hashes(*weights.values())}
     files = [
@@ -192,7 +192,7 @@ def _properties(reading: Reading) -> Iterator[dict[str, str]]:
 
 
 def _plain(text: object) -> str:
-    """Text without the characters that steer a terminal; cut, with a word that it was, at `_TEXT`."""
+    """Text without the characters that steer a terminal; cut, with a note of it, at `_TEXT`."""
     clean = printable(str(text))
     return clean if len(clean) <= _TEXT else f"{clean[:_TEXT]}… (cut here; whole in record.json)"
 

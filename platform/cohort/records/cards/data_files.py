@@ -36,7 +36,7 @@ _TEXT = 600
 """Characters of a field; record.json has all of it."""
 
 _CAUTION = (
-    "This sheet says which fields of the record speak to what {who} asks for, and what stands in them. It quotes no "
+    "This sheet says which fields of the record answer what {who} requires, and what they hold. It quotes no "
     "law and no standard: the topics are put in this project's own words and may miss what the text means. It judges "
     "nothing. Whether an answer is enough, true or owed at all is for the reader to decide, with the text at hand."
 )

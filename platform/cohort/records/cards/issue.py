@@ -214,8 +214,8 @@ def read_contents(
     max_trace_bytes: int = MAX_TRACE_BYTES,
     max_trace_file_bytes: int = MAX_TRACE_FILE_BYTES,
 ) -> Contents:
-    """Read the run into `pack` and make its record. Traces beyond `max_trace_bytes` are left out, and the record says
-    so. Raises CardTooLarge."""
+    """Read the run into `pack` and make its record. Traces beyond `max_trace_bytes` are left out, and the record
+    notes it. Raises CardTooLarge."""
     leaves = list(step_leaves(facts.run))
     series, left = Series(), MAX_CARD_BYTES
     sealed: list[Packed] = []

@@ -23,7 +23,7 @@ _CHECK = (
     "that has the package cryptography. It prints the seal: compare it with this one and with the platform's."
 )
 
-_PLAINER = "Signs beyond ASCII stand here as their numbers, because they could not be set; card.html shows them."
+_PLAINER = "Characters beyond ASCII are written as their numbers here, because no font has them; card.html shows them."
 
 
 def card_pdf(reading: Reading) -> bytes:

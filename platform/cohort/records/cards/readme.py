@@ -15,8 +15,8 @@ WHAT_FILES_HOLD = (
     ("card.html", "the record as a page; open it in any browser, no network needed"),
     ("card.pdf", "the record to print"),
     ("bom.cdx.json", "CycloneDX 1.7 ML-BOM with a model card"),
-    ("sheets/eu-documentation-form.md", "what a documentation form of the EU asks, and where it stands here"),
-    ("sheets/nist-ai-rmf.md", "what NIST's AI risk framework asks, and where it stands here"),
+    ("sheets/eu-documentation-form.md", "what a documentation form of the EU asks, and where it is here"),
+    ("sheets/nist-ai-rmf.md", "what NIST's AI risk framework asks, and where it is here"),
     ("weights.dsse.json", "signed list of the final weights' files and digests"),
     ("config.yaml", "the run's complete config"),
     ("manifest.json", "what the trainer ran on: code, packages, machine, model, data"),
@@ -71,7 +71,7 @@ def readme(reading: Reading, paths: Iterable[str]) -> bytes:
         "Files:",
         *listed,
         "",
-        "Fields of record.json that are for another audience are withheld: their hash stands in their place, so that",
+        "Fields of record.json that are for another audience are withheld: their hash replaces them, so that",
         "the seal still covers them.",
     ]
     return "\n".join([*lines, ""]).encode()

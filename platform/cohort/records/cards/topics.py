@@ -38,7 +38,7 @@ EU_FORM = (
     Topic("Data: measures against unsuitable sources and biases"),
     Topic("Compute: time and devices", ("budget.time", "environment.machine")),
     Topic("Compute: amount, and how it was found", ("budget.compute", "budget.tokens")),
-    Topic("Compute: what the change took beside the original training", ("budget.base_share",)),
+    Topic("Compute: what the change took compared with the original training", ("budget.base_share",)),
     Topic("Energy: amount, and how it was found", ("budget.energy",)),
     Topic("Evaluation: how, and with what results", ("behaviour.performance", "behaviour.protocol")),
     Topic(

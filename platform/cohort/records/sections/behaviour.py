@@ -53,7 +53,7 @@ _CANNOT: dict[Category, str] = {
     "multilingual": "In the languages of these items.",
 }
 _SCORED_CANNOT: dict[ScorerKind, str] = {
-    "choice": "Of multiple choice: no free text was asked for, and a score near chance says only that.",
+    "choice": "Of multiple choice: no free text was requested, and a score near chance says only that.",
     "refusal": "Refusals are found by words that refusals use: the match counts too many and too few.",
     "function_call": "Calls are compared as written and not carried out.",
 }
@@ -191,7 +191,7 @@ def _protocol(facts: Facts) -> Answer:
     if suites := config.eval.suites:
         note = (
             f"The margins were fixed before the run. {count(len(suites))} suite{'' if len(suites) == 1 else 's'} "
-            "beside the held-out problems, each with its own scorer; the value has them."
+            "in addition to the held-out problems, each with its own scorer; the value has them."
         )
     if facts.comparisons and all(comparison.change for comparison in facts.comparisons):
         note += " Same problems and seeds before and after."

@@ -144,7 +144,7 @@ def _overlaps(reports: dict[str, Any]) -> Answer:
     ways = "13-grams, 8-grams, MinHash and options" if with_options else "13-grams, 8-grams and MinHash"
     note = (
         f"Searched for: equal texts, {ways}, letter case and punctuation aside. Scores without the items that were "
-        "found stand beside each suite. It does not see paraphrase, translation, or what the base model read before."
+        "found are listed with each suite. It does not see paraphrase, translation, or what the base model read before."
     )
     text = "; ".join(parts) + (f" ({'; '.join(odd)})" if odd else "")
     return measured({"overlap": plain(reports)}, text, note=note)

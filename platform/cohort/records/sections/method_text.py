@@ -164,7 +164,7 @@ def adapters(config: RunConfig) -> str:
     if lora.rank == 0:
         return ""
     where = "all linear layers" if lora.targets == "all_linear" else "attention"
-    return f"LoRA adapters of rank {lora.rank}, alpha {number(lora.alpha)}, on {where}; all other weights stand still"
+    return f"LoRA adapters of rank {lora.rank}, alpha {number(lora.alpha)}, on {where}; all other weights are frozen"
 
 
 def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:

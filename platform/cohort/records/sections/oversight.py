@@ -25,7 +25,7 @@ def handling(facts: Facts) -> Handling:
         audit_trail=measured(
             {"file": "events.jsonl", "events": facts.events},
             f"{count(facts.events)} events of this run with time and actor, in events.jsonl; that this record was "
-            "sealed stands in the platform's audit log, whose proof is in the card",
+            "sealed is in the platform's audit log, whose proof is in the card",
             note="events.jsonl is in the card for the project itself; its digest is under the seal of every card.",
         ),
         evaluation_file=_evaluation_file(facts),
@@ -43,7 +43,7 @@ def _evaluation_file(facts: Facts) -> Answer:
         return not_evaluated("There are no items.")
     text = f"{' and '.join(files)}, every item's score" if files else "no items of this run's own"
     text += "; evals/imported.jsonl, results of other tools" if imported else ""
-    note = "Texts stand apart: those of sensitive suites for authorities, the others for those who build on the model."
+    note = "Texts are separate: those of sensitive suites for authorities, the others for those who build on the model."
     return measured([*files, *imported], text, evidence="recomputable", note=note if files else "")
 
 

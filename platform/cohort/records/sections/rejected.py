@@ -140,7 +140,7 @@ def _commitments(facts: Facts) -> Answer:
         text += f"; {count(committed.superseded)} of superseded steps are among them"
     note = (
         "One of each completion, kept or not, made by the trainer in the step that sampled it. A completion that is "
-        "shown with its salt can be checked against its hash; the hash alone tells nothing of it."
+        "shown with its salt can be checked against its hash; the hash alone reveals nothing of it."
     )
     if facts.config.algorithm.dynamic_sampling.enabled:
         note += " One that was held over for a later step has another hash there."

@@ -115,7 +115,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "data.choice",
         "Why was this dataset chosen, and how were its problems selected before they came here?",
-        "Filters, languages, sources left out, and what the problems should stand for.",
+        "Filters, languages, sources left out, and what the problems should represent.",
         "text",
         "The file says what it holds, not why.",
     ),
@@ -135,7 +135,7 @@ QUESTIONS: tuple[Question, ...] = (
         + ". Example: `pretraining: 18 T tokens of web text and code, by the maker of the base model`. This run is "
         "added where you write `grpo: this run`, or at the end.",
         "stages",
-        "Weights do not tell how they were made.",
+        "Weights do not show how they were made.",
     ),
     Question(
         "method.rationale",
@@ -162,7 +162,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "behaviour.safety_regressions",
         "What was decided about safety results that regressed or stayed undecided?",
-        "Who decided, on what ground, and what is done about it. The test's own words stay beside it.",
+        "Who decided, on what ground, and what is done about it. The test's own words stay with it.",
         "text",
         "A test gives a verdict; what follows from it people decide.",
     ),
@@ -182,7 +182,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "handling.inventory",
-        "Where does this model stand in your inventory of AI systems?",
+        "Where is this model in your inventory of AI systems?",
         "A link or the entry's number.",
         "link",
         "The inventory is kept elsewhere.",
@@ -204,7 +204,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "handling.monitoring",
         "What is the plan for watching the model after release?",
-        "A link or the words: what is watched, by whom, how often, and where incidents are told.",
+        "A link or the words: what is watched, by whom, how often, and where incidents are reported.",
         "link",
         "It begins when the run is over.",
     ),

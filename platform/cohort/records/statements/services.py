@@ -113,7 +113,7 @@ def statement_withdraw(*, run: Run, actor: User, field: str, reason: str) -> Sta
 
 @transaction.atomic
 def flag_override(*, run: Run, actor: User, flag: str, reason: str) -> Statement:
-    """Say why a raised flag is accepted. The flag stays in the record, with the reason. Raises ValidationError
+    """State why a raised flag is accepted. The flag stays in the record, with the reason. Raises ValidationError
     for an unknown monitor, and without a reason."""
     if flag not in get_args(Name):
         raise ValidationError(f"{flag[:80]!a} is no monitor; there are {', '.join(get_args(Name))}.")

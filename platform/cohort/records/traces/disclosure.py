@@ -1,7 +1,7 @@
 """One sample, to be shown alone: its text, its salt, and the proof that it is in the run's tree.
 
-Whoever has a card of the run, of any audience, checks it with `cohort verify CARD.zip --trace PROOF.json`: the card
-names the tree's root, and says nothing of the other samples.
+Anyone with a card of the run, of any audience, checks it with `cohort verify CARD.zip --trace PROOF.json`: the card
+names the tree's root, and reveals nothing of the other samples.
 """
 
 from typing import Any

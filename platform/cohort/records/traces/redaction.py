@@ -43,7 +43,7 @@ def samples_redact(*, run: Run, samples: Sequence[Sample], actor: User | None, r
     """
     reason = reason.strip()
     if not reason:
-        raise ValidationError({"reason": "A reason is needed: it stands in the audit log and on the record."})
+        raise ValidationError({"reason": "A reason is needed: it is kept in the audit log and on the record."})
     if len(reason) > MOST_CHARACTERS:
         raise ValidationError(
             {"reason": f"The reason has {len(reason):,} characters; at most {MOST_CHARACTERS:,} can be kept."}
@@ -93,7 +93,7 @@ def _renewable(run_id: int) -> QuerySet[Record]:
 
 
 def _earlier_zips(record: Record) -> list[Card]:
-    """Cards that another issue took the place of, whose zip is still stored."""
+    """Cards superseded by another issue, whose zip is still stored."""
     cards = list(record.cards.all())
     newest: dict[str, int] = {}
     for card in cards:
@@ -102,8 +102,8 @@ def _earlier_zips(record: Record) -> list[Card]:
 
 
 def cards_renew(*, run: Run) -> int:
-    """Issue again, without the deleted texts, every card of the run that was issued before, and delete the zips that it
-    takes the place of. May run twice. Returns how many records had cards issued."""
+    """Issue again, without the deleted texts, every card of the run that was issued before, and delete the zips that
+    it replaces. May run twice. Returns how many records had cards issued."""
     last = Sample.objects.filter(group__run=run).aggregate(last=Max("redacted_at"))["last"]
     if last is None:
         return 0
@@ -114,7 +114,7 @@ def cards_renew(*, run: Run) -> int:
             services.record_reissue(record=record, reason=why)
             renewed += 1
         for card in _earlier_zips(record):
-            with suppress(FileNotFoundError):  # the hourly task was here at the same time
+            with suppress(FileNotFoundError):  # the hourly task deleted it at the same time
                 artifacts.remove(card.artifact)
     return renewed
 
