@@ -17,7 +17,7 @@ class GrpoError(Exception):
 
 
 class ConfigError(GrpoError):
-    """A run config that cannot mean what was meant. `problems` lists every fault found, not only the first."""
+    """An invalid run config. `problems` lists every fault found, not only the first."""
 
     code = "config_error"
     exit_status = 2
@@ -156,7 +156,7 @@ class DiskFullError(GrpoError):
 
 
 class Interrupted(GrpoError):
-    """The trainer was asked to stop (SIGTERM, SIGINT), wrote what it had and left."""
+    """The trainer received a stop request (SIGTERM, SIGINT), wrote what it had and exited."""
 
     code = "interrupted"
     exit_status = 75

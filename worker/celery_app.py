@@ -2,7 +2,7 @@
 those of its labels and GPUs; with `--queues lab` it takes jobs of the reward lab, one at a time, and no run.
 
 Threads, not forked processes: the task only waits for a supervisor, a thread sees the shutdown that the main thread
-receives, and supervisor and trainer are programs of their own. Messages are acknowledged before the work, because only
+receives, and supervisor and trainer are separate programs. Messages are acknowledged before the work, because only
 the platform's claim decides who runs what.
 """
 
@@ -49,7 +49,7 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,
     # The broker may be away for hours. And RabbitMQ closes the channel of a message that waits too long behind a run
-    # (consumer_timeout, 30 minutes): the worker connects again, and the message goes to whoever is free.
+    # (consumer_timeout, 30 minutes): the worker connects again, and the message goes to a worker that is free.
     broker_connection_max_retries=None,
     broker_channel_error_retry=True,
     timezone="UTC",
@@ -63,8 +63,8 @@ def _refuse_without_token(**_: Any) -> None:
     except MissingSetting as error:
         sys.exit(f"The worker cannot start: {error}")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a call would drown the rest
-    # Before a run is taken: what an earlier life of this worker left may hold the GPU. The heartbeat's thread reports
-    # it.
+    # Before a run is taken: what an earlier process of this worker left may hold the GPU. The heartbeat's thread
+    # reports it.
     if _trains():
         sweep(environment().runs_folder)
 
@@ -83,7 +83,7 @@ def _trains() -> bool:
 def refused() -> None:
     """Take no more messages, which other workers could answer; have the supervisor end what trains, which it kills
     without a checkpoint once the platform refuses the attempt's token too, as it does a revoked node's; exit with a
-    status of its own, for whoever starts workers again by itself."""
+    separate status, for service managers that restart workers."""
     SHUTDOWN.set()
     state.should_stop = os.EX_NOPERM  # as Celery's own handlers of signals do it; but there the status is 0
 

@@ -30,8 +30,8 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def has_shown_gpus() -> bool:
-    """Whether `gpus` has found any in this process. Then an nvidia-smi that answers no more says that they are in
-    trouble, and not that this machine has none."""
+    """Whether `gpus` has found any in this process. Then an nvidia-smi that answers no more means that they have
+    failed, and not that this machine has none."""
     return _shown
 
 
@@ -50,7 +50,7 @@ def _query_gpus() -> list[dict[str, Any]]:
 
 def gpu_users(seconds: float = 10.0) -> set[int] | None:
     """Process ids that compute on NVIDIA devices, as far as nvidia-smi shows them here. None when it fails, or does not
-    answer in time: then nobody knows, and least of all that there are none."""
+    answer in time: then they are unknown, which does not mean that there are none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return set()

@@ -45,7 +45,7 @@ class Environment(BaseSettings):
     lab_device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where jobs of the reward lab run models. On a GPU they share its memory with the run that trains there."""
     vllm_python: Path | None = None
-    """Python of an environment of its own that has vLLM, for runs that sample with a vLLM server; empty: the worker's
+    """Python of a separate environment that has vLLM, for runs that sample with a vLLM server; empty: the worker's
     own, where that has it."""
     hosts: str = ""
     """Hosts of one run over several machines, with commas between them, this one first."""

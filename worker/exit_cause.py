@@ -41,7 +41,7 @@ _CRASHED = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 
 
 def read_outcome(folder: Path) -> records.Outcome | None:
-    """How the trainer ended by its own account; None when it left none, or none that can be read."""
+    """How the trainer ended by its own outcome; None when it left none, or none that can be read."""
     try:
         return records.Outcome.model_validate_json(RunDir(folder).outcome_file.read_bytes())
     except (FileNotFoundError, ValidationError):

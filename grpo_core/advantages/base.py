@@ -1,5 +1,5 @@
 """What advantages are made from, and what an estimator's SPEC declares. Shapes: P groups (one per prompt) · G
-completions in each, the shorter groups filled up with unscored places · C reward components · T tokens of one
+completions in each, the shorter groups padded with unscored entries · C reward components · T tokens of one
 completion."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Scaling:
     terms: Callable[[Statistics, AdvantageSettings], Terms] | None = None
     """The formula, where it needs no more than `Statistics`; else `Estimator.compute` has it."""
     usual: bool = True
-    """Offered by forms unasked."""
+    """Whether forms list it by default."""
 
     @property
     def divides(self) -> bool:
@@ -89,7 +89,7 @@ class Estimator:
     compared_with: Literal["group", "step", "critic"]
     source: str
     scales: Mapping[Scale, Scaling]
-    """The divisors that it has in its paper."""
+    """The divisors that its paper uses."""
     help: str
     """What a reward is compared with, in few words."""
     compute: Callable[[StepScores, Groups, AdvantageSettings], Estimate] | None = None
@@ -101,13 +101,13 @@ class Estimator:
     settings: tuple[str, ...] = ()
     """Fields of `algorithm` that it alone reads."""
     needed: str | None = None
-    """That of them which has no default, with what it is: "pass_k, the number of tries …"."""
+    """The one of them without a default, with its meaning: "pass_k, the number of tries …"."""
     per_token: Literal["always", "with_kl_reward", "never"] = "never"
     """When advantages differ from token to token."""
     critic: bool = False
-    """Learns a critic beside the policy."""
+    """Trains a critic along with the policy."""
     chosen_by: str = "advantage"
-    """The field of `algorithm` that has its name. With another one it takes the place of estimator `group`."""
+    """The field of `algorithm` that selects it. A field other than `advantage` replaces estimator `group` by it."""
 
     @property
     def learns_from_equal(self) -> bool:
@@ -130,7 +130,7 @@ class StepScores:
     weights_C: Tensor | None = None
     """The components' weights."""
     token_penalties: Sequence[Sequence[Tensor]] | None = None
-    """[p][g] → float64, shape T: β·KL of each token, to be taken off the reward; for kl.place reward."""
+    """[p][g] → float64, shape T: β·KL of each token, to be subtracted from the reward; for kl.place reward."""
     step_rewards: Sequence[Sequence[Sequence[tuple[int, float]]]] | None = None
     """[p][g] → (index of the step's last token, its reward) in order; for supervision: process."""
     values: Sequence[Sequence[Tensor]] | None = None

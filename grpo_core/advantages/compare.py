@@ -12,7 +12,7 @@ from grpo_core.stats import EQUAL_TOLERANCE
 
 @dataclass(frozen=True)
 class Groups:
-    """Rewards beside those of their group."""
+    """Rewards compared with those of their group."""
 
     rewards_PG: Tensor
     """float64; anything where not scored."""
@@ -66,7 +66,7 @@ def all_equal(values_N: Tensor) -> bool:
 
 
 def standardised(values_N: Tensor, *, ddof: int, eps: float) -> Callable[[Tensor], Tensor]:
-    """A function that takes values of any shape to (value − mean) / (std + eps), with mean and standard deviation of
+    """A function that maps values of any shape to (value − mean) / (std + eps), with mean and standard deviation of
     `values_N`; to exactly 0 where those are all equal or fewer than two."""
     if all_equal(values_N):
         return lambda values: values.new_zeros(values.shape)

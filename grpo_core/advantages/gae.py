@@ -1,4 +1,4 @@
-"""gae: a learned critic says what was to be expected before each token (PPO), and how that critic learns."""
+"""gae: a learned critic predicts the return before each token (PPO), and how that critic learns."""
 
 from typing import Annotated
 
@@ -87,7 +87,7 @@ def value_loss(values_N: Tensor, old_values_N: Tensor, returns_N: Tensor, value_
 
 
 _WORDS = "generalised advantage estimation with a learned critic, γ {gamma}, λ {gae_lambda}"
-_HELP = "PPO: a learned critic beside the policy, one more model in memory"
+_HELP = "PPO: a learned critic next to the policy, one more model in memory"
 
 SPEC = Estimator(
     "gae",

@@ -1,4 +1,4 @@
-"""normalize_then_sum: each reward component beside its own group, then their sum beside the batch (GDPO)."""
+"""normalize_then_sum: each reward component compared with its own group, then their sum with the batch (GDPO)."""
 
 from grpo_core.advantages.base import AdvantageSettings, Estimate, Estimator, Scaling, StepScores
 from grpo_core.advantages.compare import Groups, compare, standardised
@@ -22,7 +22,7 @@ def gdpo_advantages(scores: StepScores, groups: Groups, settings: AdvantageSetti
         z_PG = own.centred_PG / (own.std_P + eps)[:, None]
         sums_PG = sums_PG + weight * torch.where(own.mixed_P[:, None], z_PG, torch.zeros_like(z_PG))
     # Every component sums to 0 in its group, so the batch's mean is float noise; a group without a difference must not
-    # be given it.
+    # receive it.
     mixed_P = compare(sums_PG, scored_PG, ddof=ddof).mixed_P
     advantages_PG = standardised(sums_PG[scored_PG], ddof=ddof, eps=eps)(sums_PG)
     return Estimate(torch.where(mixed_P[:, None] & scored_PG, advantages_PG, torch.zeros_like(advantages_PG)))

@@ -1,4 +1,4 @@
-"""group: the reward beside the mean of its own group (GRPO, Dr. GRPO, Lite-PPO).
+"""group: the reward compared with the mean of its own group (GRPO, Dr. GRPO, Lite-PPO).
 
 A_i = (r_i − mean(r)) / (std + eps), the mean over the sample's own group. Divided by
 

@@ -1,4 +1,4 @@
-"""maxrl: the reward beside the mean of its group, divided by that mean (MaxRL).
+"""maxrl: the reward minus the mean of its group, divided by that mean (MaxRL).
 
 A_i = (r_i − mean(r)) / mean(r), the mean over the sample's own group. With rewards 1 and 0 the mean is the success rate
 p and the division turns the gradient of p into one of log p. Source: Tajwar et al. 2026, "Maximum Likelihood

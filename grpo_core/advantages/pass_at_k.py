@@ -77,7 +77,7 @@ def _shares(n: int, k: int) -> _Shares:
     for j in range(n, k, -1):  # C(j−2, k−1) / C(j−1, k−1) = (j−k) / (j−1)
         itself[j - 2] = itself[j - 1] * (j - k) / (j - 1)
     itself_G = torch.tensor(itself, dtype=torch.float64)
-    below_G = torch.arange(n, dtype=torch.float64).clamp(min=1)  # j − 1, which at rank 1 nothing hangs on
+    below_G = torch.arange(n, dtype=torch.float64).clamp(min=1)  # j − 1; at rank 1 it has no effect
     return _Shares(itself_G, itself_G * k / n, itself_G * (k - 1) / below_G)
 
 
@@ -91,7 +91,7 @@ SPEC = Estimator(
         "group_std": Scaling(
             "best of k (Pass@k)",
             "Pass@k",
-            "What a completion adds to the best of k of its group, divided by the spread of that best. k stands under "
+            "What a completion adds to the best of k of its group, divided by the spread of that best. k is set under "
             "Advantage.",
             "what a completion adds to the mean best reward of {pass_k} of its group, divided by its standard "
             "deviation + {eps} (pass@k)",
@@ -100,7 +100,7 @@ SPEC = Estimator(
         "none": Scaling(
             "best of k, not divided (Pass@k)",
             "Pass@k",
-            "What a completion adds to the best of k of its group. k stands under Advantage.",
+            "What a completion adds to the best of k of its group. k is set under Advantage.",
             "what a completion adds to the mean best reward of {pass_k} of its group (pass@k)",
             "mean best of k with it − mean best of k",
             usual=False,

@@ -1,4 +1,4 @@
-"""reinforce_baseline: the reward beside the mean of the whole step.
+"""reinforce_baseline: the reward minus the mean of the whole step.
 
 A_i = (r_i − mean over all scored rewards of the step), undivided or divided by their standard deviation + eps. Source:
 REINFORCE with a constant baseline, Williams 1992. Exactly 0 where not scored, and throughout a step whose rewards are

@@ -1,7 +1,7 @@
 """reinforce_pp: REINFORCE++, whitened over all tokens of the batch; `reinforce_pp_baseline` is the same after the
 group's mean.
 
-Departs from OpenRLHF and verl where docs/losses/advantages-reinforce.md says so.
+docs/losses/advantages-reinforce.md lists the differences from OpenRLHF and verl.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from grpo_core.advantages.reinforce_baseline import BETTER_OR_WORSE
 def reinforce_pp(
     scores: StepScores, groups: Groups, settings: AdvantageSettings, *, baseline: bool = False
 ) -> Estimate:
-    """By token where KL penalties are taken off the reward, else one advantage for each completion."""
+    """By token where KL penalties are subtracted from the reward, else one advantage for each completion."""
     values_PG, used_PG = _values(scores.rewards_PG.double(), groups.scored_PG, baseline=baseline)
     ddof, eps, lengths_PG = settings.std_ddof, settings.advantage_eps, scores.lengths_PG
     if scores.token_penalties is None:
@@ -60,7 +60,7 @@ def _whitened_tokens(
 ) -> list[list[Tensor]]:
     """A_it = (v_i − Σ_{s≥t} penalty_is − mean) / (std + eps), mean and std over all tokens of the batch; [p][g] → T.
 
-    Source: REINFORCE++, arXiv 2501.03262: the KL penalties of a token and of all later ones are its own doing. 0 for
+    Source: REINFORCE++, arXiv 2501.03262: a token is charged its own KL penalty and those of all later ones. 0 for
     completions that do not take part.
     """
     import torch

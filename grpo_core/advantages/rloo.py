@@ -1,4 +1,4 @@
-"""rloo: the reward beside the mean of the others in its group (REINFORCE leave-one-out).
+"""rloo: the reward minus the mean of the others in its group (REINFORCE leave-one-out).
 
 A_i = r_i − mean of the group's other scored rewards = n/(n−1) · (r_i − mean of all n). The second form is the one
 computed: it has no difference of large sums. Exactly 0 where not scored, and throughout a group with equal rewards or

@@ -12,7 +12,7 @@ _ALL = sorted(specs_in("grpo_core.advantages", Estimator), key=lambda spec: spec
 ESTIMATORS: dict[str, Estimator] = {spec.name: spec for spec in _ALL if spec.chosen_by == "advantage"}
 """By name; the default first."""
 IN_PLACE_OF_GROUP = [spec for spec in _ALL if spec.chosen_by != "advantage"]
-"""Those that another field than `advantage` chooses."""
+"""Those that a field other than `advantage` selects."""
 if TYPE_CHECKING:
     EstimatorName = str
 else:
@@ -46,7 +46,7 @@ class AdvantageSettings(Part):
 
     @property
     def estimator(self) -> Estimator:
-        """The one that computes: what replaces estimator `group`, where that is chosen."""
+        """The estimator in use: the one that replaces `group`, where one is chosen."""
         chosen = [spec for spec in IN_PLACE_OF_GROUP if getattr(self, spec.chosen_by) == spec.name]
         return (*chosen, ESTIMATORS[self.advantage])[0]
 

@@ -39,8 +39,8 @@ def step_advantages(scores: StepScores, algorithm: AlgorithmConfig) -> Advantage
     """Advantages of all completions of a step.
 
     With `scores.token_penalties` the reward that is compared is r − Σ_t penalty_t; REINFORCE++ and the critic take the
-    penalties token by token. Raises ValueError, naming the place, for a number that is none or an input that the
-    estimator needs and did not get: both are defects of the caller.
+    penalties token by token. Raises ValueError, naming group and completion, for NaN or infinity, and for a missing
+    input that the estimator needs: both are bugs of the caller.
     """
     _refuse(scores, algorithm)
     compared = compare(_after_penalties(scores), scores.scored_PG, ddof=algorithm.std_ddof)
@@ -113,11 +113,11 @@ def _signals(raw: Groups) -> tuple[Signal, ...]:
     )
 
 
-# ---------------------------------------------------------------------- defects of the caller
+# ---------------------------------------------------------------------- bugs of the caller
 
 
 def _refuse(scores: StepScores, algorithm: AlgorithmConfig) -> None:
-    """Raises ValueError for what would make every number after it wrong without a trace."""
+    """Raises ValueError for input that would silently make every later number wrong."""
     if algorithm.multi_objective_aggregation == "normalize_then_sum" and scores.token_penalties is not None:
         raise ValueError(
             "normalize_then_sum compares reward components one by one: there is no one reward to take KL penalties off"

@@ -16,7 +16,7 @@ from grpo_core.config.algorithm import AlgorithmConfig
 
 @dataclass(frozen=True)
 class RowFacts:
-    """What the denominators ask of one completion."""
+    """What the denominators need to know of one completion."""
 
     length: int
     """Its tokens, end token included."""
@@ -30,7 +30,7 @@ class RowFacts:
 
 @dataclass(frozen=True)
 class RowWeights:
-    """What one token of each completion counts; shape B, float64."""
+    """The weight of one token of each completion; shape B, float64."""
 
     policy_B: Tensor
     """In the policy loss."""

@@ -1,4 +1,4 @@
-"""The sampler and the trainer give the same token slightly different probabilities; this is what is done about it.
+"""Correction for the slightly different probabilities that the sampler and the trainer give the same token.
 
 ρ = π_old(trainer) / π_sampler per token. It is 1 when both run the same code on the same weights; kernels, precision
 and batch shapes move it. It is always reported, before anything is cut off. Pure functions on tensors without
@@ -56,7 +56,7 @@ def merged(parts: Iterable[SamplerFacts]) -> SamplerFacts:
 
 @dataclass(frozen=True)
 class Correction:
-    """What becomes of some completions."""
+    """The correction of some completions."""
 
     weights_N: Tensor
     """What each token's policy loss is multiplied by, in the format of `old_logprobs_N`; KL and entropy are not."""

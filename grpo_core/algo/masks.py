@@ -1,8 +1,8 @@
-"""Which tokens give a policy gradient. Each says True for a token that is kept.
+"""Which tokens give a policy gradient. Each mask is True for a token that is kept.
 
-A token left out here stays in the denominators, as in the papers' formulas: it has loss 0, and the others get no louder
-for it. Masks that leave numerator and denominator together (no reward, truncated, importance) are `RowFacts.used`.
-KL penalty and entropy bonus know nothing of these masks. Shapes as in `losses.base`.
+A token left out here stays in the denominators, as in the papers' formulas: it has loss 0, and the others' weights
+do not grow. Masks that leave numerator and denominator together (no reward, truncated, importance) are
+`RowFacts.used`. KL penalty and entropy bonus ignore these masks. Shapes as in `losses.base`.
 """
 
 import math

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the command line of `estimate`."""
+    """Add the subcommand `estimate`."""
     parser = commands.add_parser(
         "estimate",
         help="measure a little and say what a run will cost",

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from grpo_core.trainer.evaluation import Evaluation
 
 _OF_A_MODEL = ("template", "max_tokens", "max_prompt_tokens", "temperature", "samples", "seed", "device", "dtype")
-"""Options that a config answers where there is one."""
+"""Options that the config sets where there is one."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the command line of `eval`."""
+    """Add the subcommand `eval`."""
     parser = commands.add_parser(
         "eval",
         help="measure a model on held-out problems and suites",

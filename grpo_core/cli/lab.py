@@ -1,6 +1,6 @@
-"""`grpo lab`: does one job of the reward lab and writes what it found. Workers run it, and it needs no platform.
+"""`grpo lab`: runs one job of the reward lab and writes its result. Workers run it, and it needs no platform.
 
-In DIR: progress.json while it goes, then result.json, or error.json with the code and the words of what went wrong.
+In DIR: progress.json while it runs, then result.json, or error.json with the error's code and message.
 Imports what is heavy only when it runs.
 """
 
@@ -18,7 +18,7 @@ RESULT, ERROR, PROGRESS = "result.json", "error.json", "progress.json"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the command line of `lab`."""
+    """Add the subcommand `lab`."""
     parser = commands.add_parser(
         "lab",
         help="try or probe a reward as a job file says",

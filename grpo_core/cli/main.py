@@ -1,6 +1,6 @@
 """The command `grpo`. Parses first and imports what is heavy after, so that help answers at once.
 
-Errors that a person can act on are printed to stderr without a traceback, and the exit status tells their area
+Errors that a person can act on are printed to stderr without a traceback, and the exit status gives their area
 (grpo_core/errors.py).
 """
 
@@ -163,9 +163,9 @@ def _train(options: argparse.Namespace) -> int:
         run_dir.write_config(config.to_yaml())
     if run_dir is not None and estimate is not None:
         run_dir.write_estimate(estimate.model_dump(mode="json"))
-    # Under a worker, which asks for the spool, stdout already goes to the log file.
+    # Under a worker, which requests the spool, stdout already goes to the log file.
     log = run_dir.log_file if run_dir is not None and not options.spool else None
-    # A folder that is resumed is changed by the trainer, once nothing refuses any more.
+    # A folder that is resumed is changed by the trainer, once every check has passed.
     now = run_dir.progress_file if run_dir is not None and not options.resume else None
     with Stop() as stop, closing(Progress(log=log, quiet=not writes, file=now)) as progress:
         progress.line(f"run {config.name}: {options.out}")
@@ -202,9 +202,9 @@ def _train(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _refusals_kept(where: "Callable[[], RunDir | None]", *, steps: int) -> Iterator[None]:
-    """What is refused before the trainer begins, which keeps its own, is kept as the run's outcome too, in the run
-    directory that `where` gives: a worker, and the platform behind it, know an attempt's end by its records. `steps`
-    were planned."""
+    """Records an error from before the trainer begins as the run's outcome, in the run directory that `where` returns:
+    worker and platform learn an attempt's end from its records. Later errors are recorded by the trainer. `steps` were
+    planned."""
     try:
         yield
     except GrpoError as error:
@@ -317,7 +317,7 @@ def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
 def run_process(command: Callable[[], int]) -> None:
     """Ends the process with the status that `command` returns.
 
-    One of several ranks ends without taking the interpreter apart: there a rank was once seen to abort, as gloo's
+    One of several ranks ends without interpreter shutdown: in it a rank was once seen to abort, as gloo's
     threads can when they free a tensor then (pytorch/pytorch#179291), and a run that had succeeded would have failed.
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":

@@ -26,7 +26,7 @@ _FEW = 5
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the command line of `probe`."""
+    """Add the subcommand `probe`."""
     parser = commands.add_parser(
         "probe",
         help="test which right answers a reward refuses and which wrong ones it pays",

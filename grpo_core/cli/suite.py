@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the command line of `suite`."""
+    """Add the subcommand `suite`."""
     suite = commands.add_parser("suite", help="make, check and list evaluation suites")
     actions = suite.add_subparsers(metavar="ACTION", required=True)
 

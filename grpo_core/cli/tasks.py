@@ -12,7 +12,7 @@ from grpo_core.errors import ConfigError
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the command line of `tasks`."""
+    """Add the subcommand `tasks`."""
     parser = commands.add_parser(
         "tasks",
         help="list reasoning-gym's tasks, or make a file of problems by one",

@@ -1,2 +1,2 @@
-"""A run's settings, one type for form, YAML and command line; what goes together, what means nothing, and the
+"""A run's settings, one type for form, YAML and command line; which conflict, which have no effect, and the
 presets."""

@@ -1,4 +1,4 @@
-"""The algorithm's part of a config: from rewards to the gradient. What each choice computes stands in docs/losses/.
+"""The algorithm's part of a config: from rewards to the gradient. docs/losses/ has what each choice computes.
 
 What estimators and losses read is declared in their folders; which choices go together is in `config.conflicts`. Loads
 no torch.
@@ -30,8 +30,8 @@ class KLConfig(Part):
     target: KLTarget = Field(default="reference", title="KL target")
     """Which policy the penalty pulls back to: the frozen reference, or the old policy that sampled."""
     place: KLPlace = Field(default="loss", title="KL penalty goes into")
-    """loss: added per token to the loss (GRPO). reward: taken off each completion's reward before advantages (PPO,
-    RLOO, REINFORCE++); take estimator k1 there, the only one whose policy gradient is that of the divergence."""
+    """loss: added per token to the loss (GRPO). reward: subtracted from each completion's reward before advantages
+    (PPO, RLOO, REINFORCE++); take estimator k1 there, the only one whose policy gradient is that of the divergence."""
     controller: Literal["fixed", "adaptive"] = Field(default="fixed", title="KL controller")
     """adaptive moves β towards `target_nats` (after Ziegler et al. 2019, section 2.2); fixed leaves it."""
     target_nats: Positive = Field(default=6.0, title="Adaptive KL aims at, nats per completion")
@@ -112,7 +112,7 @@ class AlgorithmConfig(LossSettings, AdvantageSettings):
     kl: KLConfig = KLConfig()
     """Penalty for leaving another policy."""
     reference: ReferenceConfig = ReferenceConfig()
-    """Whether that policy, when it is the reference, stands still."""
+    """Whether that policy, when it is the reference, is updated."""
     correction: CorrectionConfig = CorrectionConfig()
     """Correction between the sampler's probabilities and the trainer's."""
     inner_iterations: Count = Field(default=1, title="Inner iterations μ")

@@ -203,7 +203,7 @@ def _bounds(a: "AlgorithmConfig") -> Iterator[Conflict]:
 
 
 def _tokens_apart(a: "AlgorithmConfig") -> Iterator[Conflict]:
-    """Choosing tokens by entropy asks for a loss that each token has of its own."""
+    """Choosing tokens by entropy needs a separate loss for each token."""
     if a.top_entropy_share < 1 and a.loss_spec.per_completion:
         yield Conflict(
             "top_entropy_with_sequence_loss",
@@ -327,7 +327,7 @@ def _lora(c: "RunConfig") -> Iterator[Conflict]:
     if c.model.lora.rank and c.algorithm.reference.refresh != "never":
         yield Conflict(
             "lora_reference_refresh",
-            "model.lora has no reference of its own to refresh: it is the same model with the adapters off; "
+            "model.lora has no separate reference to refresh: it is the same model with the adapters off; "
             "set algorithm.reference.refresh to never",
             field="algorithm.reference.refresh",
         )

@@ -1,6 +1,6 @@
 """Where a run's work is done, by which engines and in what portions. Loads no torch.
 
-None of it changes what is learned, but where a docstring says so.
+None of it changes what is learned, except where a docstring says so.
 """
 
 from typing import Annotated, Literal
@@ -12,8 +12,8 @@ from grpo_core.specs.fields import Count, NotNegative, Part, Positive
 
 class VllmConfig(Part):
     place: Literal["colocated", "server"] = Field(default="colocated", title="vLLM runs")
-    """colocated: vLLM in the trainer's process, on its device, asleep while the policy learns. server: a process of its
-    own on `devices` other GPUs of the first machine."""
+    """colocated: vLLM in the trainer's process, on its device, asleep while the policy learns. server: a separate
+    process on `devices` other GPUs of the first machine."""
     devices: Count = Field(default=1, title="GPUs of a vLLM server")
     """GPUs that a server has for itself, over which the model is split (tensor parallel). Without GPUs: 1."""
     memory_share: Annotated[float, Field(gt=0, lt=1, title="vLLM’s share of GPU memory")] = 0.35
@@ -80,4 +80,4 @@ class EngineConfig(Part):
     autocast: Literal["none", "bfloat16"] = Field(default="none", title="Autocast of the update")
     """bfloat16: matrix products of the update in bfloat16 with weights in float32. Changes the last digits."""
     watchdog_seconds: NotNegative = Field(default=1800.0, title="Warn when silent for, seconds")
-    """The run is warned of, with the name of what it waits for, when a phase has told nothing for so long; 0 never."""
+    """A warning names what the run waits for when a phase has reported nothing for so long; 0 never."""

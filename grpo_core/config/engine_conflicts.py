@@ -31,7 +31,7 @@ def _vllm(c: "RunConfig") -> Iterator[Conflict]:
 
 
 def _cut(c: "RunConfig") -> Iterator[Conflict]:
-    """With top-p and top-k vLLM tells log-probabilities of what is left. Our own sampler tells the whole policy's."""
+    """With top-p and top-k vLLM returns log-probabilities of what is left; our own sampler, the whole policy's."""
     sampling, algorithm = c.sampling, c.algorithm
     if sampling.top_p >= 1 and sampling.top_k == 0:
         return
@@ -58,7 +58,7 @@ def _deepspeed(c: "RunConfig") -> Iterator[Conflict]:
     if c.algorithm.estimator.critic:
         yield Conflict(
             "deepspeed_with_critic",
-            f"engine.training deepspeed trains one model, and advantage {c.algorithm.advantage} has a critic beside "
+            f"engine.training deepspeed trains one model, and advantage {c.algorithm.advantage} has a critic next to "
             "the policy; use engine.training: single",
             field="engine.training",
         )

@@ -16,7 +16,7 @@ from grpo_core.errors import ConfigError, Conflict
 from grpo_core.specs.fields import Count, CountOrZero, DataFormat, LongText, Part
 
 HELDOUT = "heldout"
-"""The name under which held-out problems stand beside the suites."""
+"""The name under which held-out problems are listed next to the suites."""
 
 Category = Literal[
     "performance",
@@ -56,7 +56,7 @@ class ScorerConfig(Part):
     kind: ScorerKind
     """exact: the answer is the target. number: both are the same number. choice: the option's letter or text. refusal:
     a string match for words of refusal. function_call: the calls written out are those wanted; nothing is run. format:
-    a pattern, or the shape of a JSON value. contains: the target stands in the completion."""
+    a pattern, or the shape of a JSON value. contains: the completion contains the target."""
     params: dict[str, JsonValue] = Field(default_factory=dict)
     """Settings of the kind, checked against the kind's own parameters when the suite is loaded."""
 
@@ -69,7 +69,7 @@ class SuiteConfig(Part):
     version: Count = 1
     """Number of this version of its items."""
     path: Annotated[str, Field(min_length=1)]
-    """File with one item a line; a relative path is looked for beside the config file. `builtin:<name>` is one of the
+    """File with one item a line; a relative path starts at the config file's folder. `builtin:<name>` is one of the
     suites that come with Cohort, which gives every field here that is not given."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Digest of that file; where it is given, another file is refused."""
@@ -93,7 +93,7 @@ class SuiteConfig(Part):
     @model_validator(mode="before")
     @classmethod
     def _from_starter(cls, given: Any) -> Any:
-        """A starter suite tells about itself; so that its digest stands in the config, it is filled in here."""
+        """Fills in the fields that a starter suite declares, so that the config holds its digest."""
         if not isinstance(given, dict):
             return given
         path = given.get("path")

@@ -1,4 +1,4 @@
-"""Pydantic's faults in the words of people who write configs. Loads no torch."""
+"""Pydantic's errors, reworded for people who write configs. Loads no torch."""
 
 import json
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ def validated(model: type[M], content: Any, what: str, *, prefix: str = "") -> M
 
 
 def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: str = "") -> tuple[FieldProblem, ...]:
-    """Pydantic's faults in our words: dotted path, what is wrong, what is allowed.
+    """Pydantic's errors, reworded: dotted path, what is wrong, what is allowed.
 
-    `model` is the one that was checked, `prefix` where it stands in the whole config.
+    `model` is the one that was checked, `prefix` its path in the whole config.
     """
     problems = []
     faults = error.errors()

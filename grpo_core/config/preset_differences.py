@@ -9,7 +9,7 @@ from grpo_core.config.run import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field that a run sets otherwise than its preset."""
+    """One field that a run sets differently from its preset."""
 
     path: str
     """Dotted, as in the config."""
@@ -35,7 +35,7 @@ def diff(config: RunConfig, preset_name: str | None = None) -> list[Difference]:
 
 
 def from_defaults(preset: Preset) -> list[Difference]:
-    """What the preset sets otherwise than Cohort's defaults; `paper` is the default, `yours` the preset's value."""
+    """What the preset sets differently from Cohort's defaults; `paper` is the default, `yours` the preset's value."""
     return [
         Difference(path, default, value)
         for path, value in preset.leaves()

@@ -1,7 +1,7 @@
-"""Which settings do nothing under the others, and what would give them a meaning. Loads no torch.
+"""Which settings have no effect under the others, and what would give them one. Loads no torch.
 
-A preset leaves out what means nothing after a person has chosen otherwise, and the form keeps it out of the way; both
-ask here. Nothing is refused here: that is `config.conflicts`.
+A preset leaves out settings without effect under a person's choices, and the form hides them; both use this module.
+Nothing is refused here: that is `config.conflicts`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,13 +11,13 @@ from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
 from grpo_core.losses.settings import LOSSES
 
 Lookup = Callable[[str], Any]
-"""Value at a dotted path of a config, its default where it is not given. It may be of any type: what is not valid yet
-is asked about too."""
+"""Value at a dotted path of a config, its default where it is not given. It may be of any type: the
+config need not be valid yet."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "algorithm.loss": tuple({f"algorithm.{name}": None for spec in LOSSES.values() for name in spec.settings}),
 }
-"""Choice → numbers that were found for it, and are another thing under another choice: GSPO clips at 0.0003 where
+"""Choice → numbers that were tuned for it and mean something else under another choice: GSPO clips at 0.0003 where
 GRPO clips at 0.2."""
 
 
@@ -34,7 +34,7 @@ def _loss(path: str, value: Lookup) -> str | None:
 
 def _unused(choice: str, words: str, users: Mapping[str, str], value: Lookup) -> str | None:
     """The choices that give a setting a meaning, each with its other conditions; None where one is made, or where the
-    setting is no choice's own."""
+    setting belongs to no choice."""
     for name, needs in users.items():
         field, _, expected = needs.partition(": ")
         if value(f"algorithm.{choice}") == name and (not needs or value(f"algorithm.{field}") == expected):

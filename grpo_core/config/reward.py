@@ -1,6 +1,6 @@
 """The reward of a run: named components, what happens when one cannot score, and how long it may take.
 
-Loads no torch. A component's own parameters are checked where its kind lives (grpo_core/rewards/).
+Loads no torch. A component's own parameters are checked by its kind (grpo_core/rewards/).
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class RewardLimits(Part):
     """Longest that one component may take over one sample; past it the work is killed. Kinds that are pure rules of the
     text need no deadline."""
     retries: CountOrZero = 2
-    """How often a sample is tried again after trouble that is not its own: a sandbox that did not start, a judge that
+    """How often a sample is tried again after an error that is not its own: a sandbox that did not start, a judge that
     could not be reached. Then it is masked and counted, whatever `on_error` says but fail."""
     workers: Count = 4
     """Samples scored side by side by kinds that run a process or wait for a server."""
@@ -59,7 +59,7 @@ class RewardConfig(Part):
     components: Annotated[tuple[RewardComponent, ...], Field(min_length=1)]
     """The weighted sum that scores a completion."""
     on_error: ErrorPolicy = "mask"
-    """A sample whose reward raised: mask leaves it out of the group, zero pays 0, fail ends the run. Trouble that is
+    """A sample whose reward raised: mask leaves it out of the group, zero pays 0, fail ends the run. An error that is
     not the sample's own (sandbox, judge's server, budget) is never paid 0: with zero it is masked."""
     limits: RewardLimits = RewardLimits()
     """How long scoring may take, and what is tried again."""
@@ -75,7 +75,7 @@ class RewardConfig(Part):
 
     @model_serializer(mode="wrap")
     def _without_usual_limits(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Limits that are the usual ones are left out, so that a reward has the digest it had before there were any."""
+        """Default limits are left out, so that a reward has the digest it had before limits existed."""
         fields: dict[str, Any] = whole(self)
         if self.limits == RewardLimits():
             fields.pop("limits", None)

@@ -1,7 +1,7 @@
 """One type for everything a run can be given: `RunConfig`.
 
-Form, YAML, JSON, API and command line all meet here, losslessly. Loads no torch, so that the platform may check a
-config without it. A field's docstring stands beneath it and is what the form shows as help.
+Form, YAML, JSON, API and command line all use it, losslessly. Loads no torch, so that the platform may check a
+config without it. A field's docstring follows it and is what the form shows as help.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ from grpo_core.specs.fields import DataFormat as DataFormat
 
 class LoraConfig(Part):
     rank: CountOrZero = Field(default=0, title="LoRA rank")
-    """Rank of the adapters; 0 trains all weights. With adapters the reference is the same model with them off, so none
-    is loaded beside it."""
+    """Rank of the adapters; 0 trains all weights. With adapters the reference is the same model with them off, so no
+    other is loaded."""
     alpha: Positive = Field(default=32.0, title="LoRA alpha")
     """The adapters' output is scaled by alpha / rank."""
     targets: Literal["all_linear", "attention"] = Field(default="all_linear", title="LoRA layers")
@@ -39,7 +39,7 @@ class LoraConfig(Part):
 
 class ModelConfig(Part):
     path: Annotated[str, Field(min_length=1)]
-    """Folder with safetensors weights, or a Hugging Face Hub id. A relative folder is looked for beside the config
+    """Folder with safetensors weights, or a Hugging Face Hub id. A relative folder is looked for next to the config
     file, then in the folder that the variable GRPO_MODELS names."""
     revision: str | None = None
     """Commit of the Hub repository, 40 hex digits. Needed with a Hub id, so that the run can be repeated; with it, no
@@ -52,7 +52,7 @@ class ModelConfig(Part):
 
 class DataConfig(Part):
     path: Annotated[str, Field(min_length=1)]
-    """File with one problem per line. A relative path is looked for beside the config file."""
+    """File with one problem per line. A relative path starts at the config file's folder."""
     format: DataFormat = "jsonl"
     """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
     template: LongText = Field(default="{prompt}", title="Prompt template")
@@ -143,7 +143,7 @@ class RunConfig(Part):
     name: Annotated[str, Field(min_length=1, max_length=120)] = "run"
     """What people call the run."""
     preset: str | None = None
-    """Paper whose settings stand wherever a field is not given; differences from it are shown and recorded."""
+    """Paper whose settings apply wherever a field is not given; differences from it are shown and recorded."""
     model: ModelConfig
     """The base model, which is where the policy starts."""
     data: DataConfig
@@ -196,7 +196,7 @@ class RunConfig(Part):
 
     @classmethod
     def from_dict(cls, data: Any, *, source: str = "config") -> Self:
-        """Put the preset, if one is named, under `data` and check all of it; raise ConfigError listing every fault
+        """Fill `data` in from its preset, if it names one, and check all of it; raise ConfigError listing every fault
         with its dotted path and the allowed values."""
         if not isinstance(data, dict):
             raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
@@ -206,7 +206,7 @@ class RunConfig(Part):
 
     @classmethod
     def from_whole(cls, data: Any, *, source: str = "config") -> Self:
-        """Read what `to_dict` gave, with no preset put under it. Raises ConfigError as `from_dict` does."""
+        """Read what `to_dict` returned, without applying a preset. Raises ConfigError as `from_dict` does."""
         return validated(cls, data, f"{source} is not a valid run config")
 
     @classmethod

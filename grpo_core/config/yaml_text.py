@@ -22,13 +22,13 @@ def parse_yaml(text: str) -> Any:
 
 
 def dump_yaml(data: Any) -> str:
-    """`parse_yaml` gives it back equal."""
+    """`parse_yaml` reads it back equal."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 class _Loader(yaml.SafeLoader):
     """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice and aliases, whose few lines can
-    stand for gigabytes."""
+    expand to gigabytes."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

@@ -1,6 +1,6 @@
 """Which evaluation items the training texts already hold, word for word or nearly. Loads no torch.
 
-The items are held in memory, the training texts pass by one at a time. Nothing is sampled and nothing is cut: every
+The items are held in memory, the training texts are read one at a time. Nothing is sampled and nothing is cut: every
 item that is touched is named, with the training text nearest to it. What it cannot see: paraphrase, translation, and
 what the base model read before.
 """
@@ -36,8 +36,8 @@ def overlap(
     is the nearest training text's id, the first of equals. `share` is 1 for `exact`; for `ngram13` the share of the
     item's 13-grams in that text; for `ngram8` the share of its 8-grams in all training texts together; for `minhash`
     the Jaccard similarity of 5-grams with that text, computed exactly; for `options` the share of the words of the
-    item's own options that stand in that text. `texts` is how many training texts were found so (for `ngram8`: that
-    hold any of them). Reports named `cohort-overlap-1` know no options: `counts` and `items` say nothing of them.
+    item's own options that are in that text. `texts` is how many training texts matched so (for `ngram8`: that
+    hold any of them). Reports named `cohort-overlap-1` did not compare options: `counts` and `items` lack them.
 
     Raises DataError when two items have one id, or hold more different words than can be distinguished.
     """

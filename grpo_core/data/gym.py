@@ -1,8 +1,8 @@
 """Problems made by reasoning-gym's tasks: which there are, and files of them by name, size and seed.
 
-The names stand here, so that forms can offer them where reasoning-gym is not installed; it is imported only to make
+The names are listed here so that forms can offer them where reasoning-gym is not installed; it is imported only to make
 problems, and compiles C when it is installed (the extra `tasks`). A problem carries its whole entry, as JSON, because
-the task's scorer reads it: what was asked stays what is scored, whatever version scores. Runs in a process of its own
+the task's scorer reads it: the problem as posed is the one scored, by whatever version. Runs in a separate process
 (`grpo tasks`): its generators are a third party's and may take long.
 """
 
@@ -17,7 +17,7 @@ from grpo_core.errors import ConfigError, DataError
 PACKAGE = "reasoning-gym"
 MAX_SIZE = 100_000
 META = "task"
-"""Field of a problem that says which task made it, and all that its scorer needs."""
+"""Field of a problem that holds the task that made it, and all that its scorer needs."""
 
 
 def _words(text: str) -> tuple[str, ...]:

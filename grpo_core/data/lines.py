@@ -68,7 +68,7 @@ class Line:
         return value
 
     def prompt(self, fields: dict[str, Any], name: str) -> str:
-        """The text field `name`, which must say something."""
+        """The text field `name`, which must not be empty."""
         prompt = self.text(fields, name)
         if not prompt.strip():
             self.fail(f"{name!r} is empty; expected the problem's text")
@@ -97,7 +97,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for a message."""
+    """The kind of a JSON value, for a message."""
     if value is None:
         return "null"
     kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}

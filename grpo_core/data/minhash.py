@@ -44,7 +44,7 @@ class Bands:
             self._filed.setdefault(band, []).append(number)
 
     def near(self, shingles: Iterable[str]) -> set[int]:
-        """Numbers of the sets that share at least one band with this one."""
+        """Indices of the sets that share at least one band with this one."""
         return {number for band in _bands(signature(shingles)) for number in self._filed.get(band, ())}
 
 

@@ -1,7 +1,7 @@
 """The comparisons of `decontaminate` over one spelling of the texts: numbers as they are, or all alike.
 
-Each different word of the items is one character here, so that a text is a string, its n-grams are slices, and what
-no item holds parts it like a blank. Loads no torch.
+Each different word of the items is one character here, so that a text is a string, its n-grams are slices, and a
+word that no item holds splits it like a blank. Loads no torch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ LONG, SHORT, SHINGLE = 13, 8, 5
 """Words of an n-gram: GPT-3's (Brown et al. 2020, appendix C), PaLM's (Chowdhery et al. 2022, section 8), and those
 that MinHash compares."""
 SHORT_PERCENT = 70
-"""PaLM's: an item counts when at least this share of its 8-grams stands in training texts."""
+"""PaLM's: an item counts when at least this share of its 8-grams is in training texts."""
 JACCARD_PERCENT = 80
 METHODS = ("exact", f"ngram{LONG}", f"ngram{SHORT}", "minhash")
 _SURROGATES, _SURROGATES_END, _LAST = 0xD800, 0xE000, 0x10FFFF
@@ -61,7 +61,7 @@ class _Item:
     by_method: dict[str, tuple[str, float, int]] = field(default_factory=dict)
     """By method: nearest training text, its share, how many texts."""
     seen: set[str] = field(default_factory=set)
-    """Its 8-grams that stood in any training text."""
+    """Its 8-grams that were in any training text."""
 
     def note(self, method: str, train: str, share: float) -> None:
         nearest, most, texts = self.by_method.get(method, (train, share, 0))

@@ -1,8 +1,8 @@
 """Which training texts hold the options of a multiple-choice item, whatever their order, their letters and the question
 that is asked with them. Loads no torch.
 
-A text holds an option where all of its words stand in a row. Numbers and signs must be equal too, but count for
-nothing: options such as "True" and "False" or four numbers stand in too many texts to show where they are from.
+A text holds an option where all of its words follow each other. Numbers and signs must be equal too, but count for
+nothing: options such as "True" and "False" or four numbers are in too many texts to show where they are from.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from grpo_core.data.plain_words import CHARACTERS_PER_WORD, writing
 
 METHOD = "options"
 LEAST_WORDS = LONG
-"""As many words as the options that are found must have together: as many as are enough in a row."""
+"""Words that the matched options must have together: as many as the long n-gram has."""
 LEAST_OPTIONS = 2
 LEAST_PERCENT = 70
 """Of the words of the item's own options; one that was left out or reworded does not hide a copy."""

@@ -17,7 +17,7 @@ class Problem:
     prompt: str
     answer: str
     meta: dict[str, Any] = field(default_factory=dict)
-    """Whatever else the file said of the problem; no part of training looks at it."""
+    """Further fields of the problem in its file; no part of training reads them."""
 
 
 def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:

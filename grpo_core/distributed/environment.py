@@ -1,4 +1,4 @@
-"""How torchrun is called for a run, what it and its processes find in their environment, and the device of a
+"""How torchrun is called for a run, the environment of it and its processes, and the device of a
 process."""
 
 import os
@@ -35,7 +35,7 @@ def torchrun(engine: EngineConfig, meeting: Sequence[str], words: Sequence[str])
 
 
 def environment(engine: EngineConfig) -> dict[str, str]:
-    """What torchrun and its processes find set. Threads of each, where nobody chose: the machine's cores shared out,
+    """Variables for torchrun and its processes. Threads of each, where nobody chose: the machine's cores shared out,
     where torchrun would take one. torchrun's own log stays quiet: what it does on a stop is no error to a person."""
     threads = engine.threads or max(1, (os.cpu_count() or 1) // engine.devices)
     return {"LOGLEVEL": "CRITICAL", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}

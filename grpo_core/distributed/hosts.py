@@ -1,5 +1,5 @@
-"""One run over several machines: the first one starts a part on each of the others through a remote shell, tells it
-what to do over its standard input, and holds that line open to pass on what the run is asked (part.py).
+"""One run over several machines: the first one starts a part on each of the others through a remote shell, sends it
+its plan over standard input, and keeps that pipe open to forward stop requests (part.py).
 
 When one machine's part ends badly, all others are ended. Loads no torch.
 """
@@ -147,7 +147,7 @@ class _Part:
     def _say(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended; its status tells how
+        with suppress(BrokenPipeError):  # it has ended; its status shows how
             self._process.stdin.write(line.encode() + b"\n")
 
 

@@ -18,7 +18,7 @@ from grpo_core.distributed.hosts import over_hosts
 from grpo_core.errors import ConfigError
 
 MARKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-"""What torchrun tells each process that it starts: its number among all, how many there are, its number here."""
+"""What torchrun sets for each process that it starts: its rank, how many there are, its rank on this machine."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,7 +41,7 @@ def needed(engine: EngineConfig) -> bool:
 
 
 def _started() -> int:
-    """How many processes torchrun says it has started. Raises ConfigError for marks that are no torchrun's."""
+    """How many processes torchrun has started. Raises ConfigError for variables that torchrun cannot have set."""
     marks = {mark: os.environ[mark] for mark in MARKS if mark in os.environ}
     shown = ", ".join(f"{mark}={value!r}" for mark, value in marks.items())
     if absent := [mark for mark in MARKS if mark not in marks]:
@@ -72,7 +72,7 @@ def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: 
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(command[0], command)
-    here = [path for path in also if path.exists()]  # of what is missing here the trainer speaks itself
+    here = [path for path in also if path.exists()]  # the trainer reports what is missing here
     status = over_hosts(config, words, inputs=[config_file, *_inputs(config, config_file), *here])
     if status < 0:
         end_by(-status)
@@ -96,7 +96,7 @@ def follow_parent() -> None:
     if parent is None:
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != int(parent):  # it was gone before we asked
+    if os.getppid() != int(parent):  # it had ended before that
         end_by(signal.SIGKILL)
 
 
@@ -107,4 +107,4 @@ def end_by(number: int) -> NoReturn:
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(128 + number)  # a signal that kills nobody
+    os._exit(128 + number)  # a signal that does not kill

@@ -1,7 +1,7 @@
 """The part of a run on a machine other than the first: controlled over standard input, ended when that ends.
 
-Its first line says what to run, where, and which files must be there; later lines say `stop` or `kill`. The line's end,
-whatever the cause, ends the part, so nothing stays behind when the first machine is gone. Started by hosts.py as
+Its first line says what to run, where, and which files must be there; later lines are `stop` or `kill`. End of input,
+whatever the cause, ends the part, so nothing keeps running when the first machine is gone. Started by hosts.py as
 `python -m grpo_core.distributed.part`; people do not call it.
 """
 
@@ -24,7 +24,7 @@ PAUSE = 0.1
 
 
 def serve() -> int:
-    """Run one machine's part as the first line of standard input says; the rest of it says stop, kill, or ends."""
+    """Run one machine's part as the first line of standard input says; later lines are stop or kill."""
     with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: the lines after it are for _obey
         first = stdin.readline()
     if not first.endswith(b"\n"):
@@ -71,7 +71,7 @@ def _obey(child: "subprocess.Popen[bytes]") -> None:
 
 
 def missing_here(inputs: Sequence[Sequence[Any]]) -> list[str]:
-    """What of another machine's `_fingerprint` is not so on this one, in words."""
+    """What differs on this machine from another's `_fingerprint`, in words."""
     faults = []
     for name, size in inputs:
         path = Path(name)

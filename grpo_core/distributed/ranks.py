@@ -1,7 +1,7 @@
 """Several processes that train one policy together: each samples and learns its share, all take the same step, and a
 failure of one has a cause.
 
-Started by `torchrun`, which tells every process its rank. What ranks exchange is JSON or numbers, never a pickle.
+Started by `torchrun`, which gives every process its rank. What ranks exchange is JSON or numbers, never a pickle.
 Gradients and counts are summed, never averaged: each rank already weighs its tokens by the whole step's denominators.
 
 A rank that fails alone leaves its cause in torchrun's store, which outlives it: the others only see that it is gone.
@@ -38,7 +38,7 @@ _EXCHANGE = ("NCCL", "gloo")
 
 
 class Defect(GrpoError):
-    """A defect of ours, for whom its trace does not reach: the run's outcome, and the other ranks."""
+    """A defect of ours, for readers without its trace: the run's outcome, and the other ranks."""
 
     code = "internal_error"
 
@@ -68,14 +68,14 @@ T = TypeVar("T")
 BUCKET = 2**24
 """Most numbers in one all-reduce (64 MiB of fp32)."""
 REPORT_SECONDS = 2.0
-"""Seconds in which a rank that fails tells why: for the rare one that is seen to be gone before."""
+"""Seconds in which a rank that fails reports why: for the rare one that is seen to be gone first."""
 _CAUSE = "cause"
 _WAITS = "waiting for the other ranks"
 
 
 class RankStatus:
     """What this rank is doing, for the others to read, in torchrun's store: that answers also while a rank hangs in an
-    exchange. By a connection of its own, so that no waiting call holds it up."""
+    exchange. By a separate connection, so that no waiting call holds it up."""
 
     def __init__(self, store: Store, rank: int, world: int, name: Callable[[int], str]) -> None:
         self._store: Store = store.clone()  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ class RankStatus:
 
 
 class Ranks:
-    """This process's place among those of its run. A run of one process exchanges nothing."""
+    """This process's rank among those of its run. A run of one process exchanges nothing."""
 
     def __init__(
         self,
@@ -120,17 +120,17 @@ class Ranks:
         self._hosts = hosts
         """Name of each rank's machine."""
         self._store = store
-        """What torchrun keeps for its processes; None for a rank alone."""
+        """torchrun's key-value store; None for a rank alone."""
 
     @classmethod
     def join(cls, *, device: str, check: Callable[[], None] = lambda: None) -> Self:
         """Meet the other processes that torchrun started; alone where it started none. `device` is engine.device.
-        `check` raises Interrupted when a wish to stop has come; the first rank meets it later, in training."""
+        `check` raises Interrupted when a stop was requested; the first rank handles it later, in training."""
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if world == 1:
             return cls()
         rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-        # Waiting for the first rank is not done in Python, where a wish to stop would be met: so SIGTERM ends a rank
+        # Waiting for the first rank is not done in Python, where a stop request would be seen: so SIGTERM ends a rank
         # that waits. Otherwise a first rank that fails before it comes here would leave the others waiting.
         waits = rank != 0
         before = signal.signal(signal.SIGTERM, signal.SIG_DFL) if waits else None
@@ -209,14 +209,14 @@ class Ranks:
 
     def together(self, work: Callable[[], T]) -> T:
         """Do this rank's part of something. Where a rank fails with a GrpoError, every rank raises it, so that none
-        waits for the others and the run's outcome tells the cause."""
+        waits for the others and the run's outcome has the cause."""
         if self.world == 1:
             return work()
         own = _Part(work)
         return own.result(self.gather(own.fault), self.name)
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank says so."""
+        """Whether `flag` is true on any rank."""
         if self.world == 1:
             return flag
         with timed("waiting"), waiting(_WAITS):
@@ -285,7 +285,7 @@ def _own_device(device: str, local: int) -> torch.device:
 
 
 def _meet(store: Store, rank: int, world: int, work: Callable[[], T]) -> tuple[T, list[str]]:
-    """What `together` is before anything can be exchanged but words in the store; and every rank's machine."""
+    """`together` before ranks can exchange anything but text in the store; and every rank's machine."""
     own = _Part(work)
     store.set(f"met/{rank}", json.dumps([socket.gethostname(), own.fault]))
     if own.failure is not None:  # the others may take long to come, and learn of it when they do
@@ -296,7 +296,7 @@ def _meet(store: Store, rank: int, world: int, work: Callable[[], T]) -> tuple[T
 
 
 class _Part(Generic[T]):
-    """What a rank's part of something came to, before it is known what the others' did."""
+    """The result or failure of a rank's part, before those of the others are known."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.failure: GrpoError | None = None

@@ -1,7 +1,7 @@
 """torchrun as `grpo train` uses it on each machine: the same arguments, but it ends as its first failed rank did and
-says which that was, where torchrun's own command ends with status 1 and a traceback.
+names it, where torchrun's own command ends with status 1 and a traceback.
 
-A wish to stop (SIGTERM) goes to every rank, and they have the time that a checkpoint takes. Started by launch.py.
+A stop request (SIGTERM) goes to every rank, and they have the time that a checkpoint takes. Started by launch.py.
 """
 
 import os
@@ -42,8 +42,8 @@ def main(words: list[str]) -> int:
 
 def cause(failures: "dict[int, ProcessFailure]") -> "tuple[int, ProcessFailure]":
     """(rank, how it ended) of the failure that the others follow from. A rank that a signal killed comes before those
-    that ended of themselves in the same moment, because they had lost it. SIGTERM, and SIGKILL to whom it does not end
-    in time, are what torchrun ends the others with."""
+    that ended of themselves in the same moment, because they had lost it. SIGTERM, and SIGKILL where that does not
+    suffice, are what torchrun ends the others with."""
     first = min(failure.timestamp for failure in failures.values())
 
     def order(item: "tuple[int, ProcessFailure]") -> tuple[bool, bool, int, int]:

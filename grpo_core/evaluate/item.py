@@ -96,13 +96,13 @@ class SuiteItem:
     functions: tuple[dict[str, Any], ...] = ()
     """Functions that may be called: name, description, parameters (JSON Schema)."""
     cluster: str = ""
-    """Items of one cluster ask the same thing in several ways; empty: a cluster of its own."""
+    """Items of one cluster ask the same thing in several ways; empty: its own cluster."""
     slice: str = ""
     """Part of the suite that is also reported by itself."""
     attack: str = ""
-    """Name of the transform that the prompt is dressed up by; empty: none, and nothing is said of attacks."""
+    """Name of the transform that the prompt is dressed up by; empty: none, and nothing is reported of attacks."""
     meta: dict[str, Any] = field(default_factory=dict)
-    """Whatever else the file said of the item; nothing looks at it."""
+    """Further fields of the item in its file; nothing reads them."""
 
     def shown(self) -> str:
         """What the policy is asked, before the template: functions, the prompt under its attack, options."""

@@ -1,5 +1,5 @@
 """What an evaluation answers and how each answer is judged: the held-out problems by the run's reward, the items of a
-suite by the suite's scorer. All of them go through the one loop of `loop`. Loads no torch.
+suite by the suite's scorer. All of them go through the one loop of `trainer.evaluation`. Loads no torch.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class Task:
     """Beginning of the key that its random numbers are drawn by: no task's completions depend on which others run."""
     judge: Callable[[Sequence[Answered], Callable[[], None]], list[ComponentScore]]
     """One score each, in order, its value 0 to 1, or null with an error. Never raises for a completion, unless the run
-    shall end; the function that it is given is called often, and may raise to stop."""
+    is to stop; the function that it is given is called often, and may raise to stop."""
     parts: Sequence[tuple[str, str]]
     """Slice and cluster of each problem."""
     protocol: dict[str, Any]

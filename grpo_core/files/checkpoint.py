@@ -1,7 +1,7 @@
 """A checkpoint's folder as files: its manifest, writing it whole, checking every byte. Loads no torch.
 
 Trainer and worker share this; what the files mean to training is `checkpoints.state`'s. A folder under its own name is
-whole or was changed afterwards, and `verify_checkpoint` tells which. Nothing here reads what a file holds.
+whole or was changed afterwards, and `verify_checkpoint` finds out which. Nothing here reads what a file holds.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ MANIFEST = "checkpoint.json"
 STATE = "state.json"
 """What a checkpoint that a run can resume from holds besides its tensors."""
 PINNED = "pinned.json"
-"""Beside the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
+"""Next to the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
 wants kept, and the newest that the platform knows of, which alone another attempt can resume from."""
 
 
@@ -60,8 +60,8 @@ def step_folders(checkpoints: Path) -> dict[int, Path]:
 
 @contextmanager
 def pruning(checkpoints: Path) -> Iterator[bool]:
-    """The right to remove checkpoints, and to say which must stay, which are one, so that no checkpoint is removed
-    while it is being named. Yields whether it was to be had: nobody waits for it.
+    """One lock for removing checkpoints and for naming those that must stay, so that no checkpoint is removed while
+    it is being named. Yields whether it was acquired; it does not wait.
     """
     handle = os.open(checkpoints, os.O_RDONLY)
     try:
@@ -155,7 +155,7 @@ def publish_folder(temporary: Path, folder: Path) -> None:
 
 
 def put_back(folder: Path) -> None:
-    """End what a kill left of replacing `folder`: where neither had its name, the old one has it again."""
+    """Finish replacing `folder` after a kill: where neither version had its name, the old one gets it back."""
     old = _old_of(folder)
     if not old.exists():
         return

@@ -1,5 +1,5 @@
 """Room on the disk: checked before much is written, reported in one way where it has run out, and appending to files so
-that they stand well when it does. Loads no torch."""
+that they stay readable when it does. Loads no torch."""
 
 import errno
 import os

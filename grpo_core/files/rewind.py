@@ -1,4 +1,4 @@
-"""Takes a run directory back to a checkpoint: what was recorded after it moves to superseded/<n>/, so that the readable
+"""Rewinds a run directory to a checkpoint: what was recorded after it moves to superseded/<n>/, so that the readable
 files are those of one run without a break. Nothing is deleted. Loads no torch.
 
 May be killed anywhere and begun again: a file's end is copied and made durable before it is cut off.
@@ -68,7 +68,7 @@ def _kept(path: Path, seq: int) -> int:
 
 
 def _seq(line: bytes) -> int | None:
-    """Of a record's line; None where it is half a line, or none of a record."""
+    """Of a record's line; None where it is half a line, or not a record."""
     if not line.endswith(b"\n"):
         return None
     try:

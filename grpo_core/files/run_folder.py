@@ -1,7 +1,7 @@
 """One class owns the layout of a run's folder; nothing else builds paths into it.
 
     config.yaml        the config as given
-    manifest.json      what the run stands on
+    manifest.json      code, versions, device, seeds and data digests of the run
     events.jsonl  metrics.jsonl          one record a line, to read with any tool
     samples/step-000001.jsonl            kept groups
     commitments.jsonl                    a salted hash of every completion, step by step
@@ -14,7 +14,7 @@
     estimate.json      what the run was expected to cost, where `grpo train --estimate` was given it
     progress.json      how far it is inside its phase, by now
     outcome.json       how it ended; there is none while it runs
-    superseded/1/      what stood in these files before a resume took the run back to an earlier step
+    superseded/1/      what was in these files before a resume rewound the run to an earlier step
     spool/             the same records framed for shipping, deleted once the platform has them (only with --spool)
     .reserve           room set aside, so that a full disk still takes the outcome
 
@@ -74,7 +74,7 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path, *, spool: bool = False, spool_cap: int | None = None) -> Self:
-        """Take a folder that holds no run yet. Files that the worker laid there (inputs/, config.yaml) may stand."""
+        """Take a folder that holds no run yet. Files that the worker put there (inputs/, config.yaml) may exist."""
         for name in ("outcome.json", "manifest.json", "events.jsonl", "metrics.jsonl", "spool"):
             if (path / name).exists():
                 raise RunDirError(
@@ -124,7 +124,7 @@ class RunDir:
         except OSError as error:
             raise RunDirError(f"cannot write to {self.path}: {error.strerror}") from None
 
-    # ------------------------------------------------------------------ places
+    # ------------------------------------------------------------------ paths
 
     @property
     def config_file(self) -> Path:
@@ -215,7 +215,7 @@ class RunDir:
         self._write_whole(self.config_file, text)
 
     def write_estimate(self, content: object) -> None:
-        """Keep an estimate of the run, as JSON has it. One that a run which continues has already stays."""
+        """Keep an estimate of the run, as JSON has it. A resumed run keeps the one it has."""
         if self._held is not None:
             self._estimate = content
             return
@@ -234,7 +234,7 @@ class RunDir:
         match record:
             case records.Group() if self._spool_is_full():
                 self._dropped.append(record.step)
-                self._write_readable(record)  # under the seq before it: it has no place in the spool
+                self._write_readable(record)  # under the seq before it: it is not in the spool
                 return self._seq
             case records.Outcome() if self._dropped:
                 self._record_dropped()  # before it: nothing comes after the last record
@@ -283,7 +283,7 @@ class RunDir:
         self.close()
 
     def free_reserve(self) -> None:
-        """Give back the room that was set aside, for the last words on a full disk."""
+        """Free the room that was set aside, for the outcome on a full disk."""
         self._reserve.unlink(missing_ok=True)
 
     def close(self) -> None:

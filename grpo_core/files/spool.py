@@ -15,7 +15,7 @@ from google_crc32c import value as crc32c
 from grpo_core.errors import RunDirError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""The platform takes no larger record, so a head that tells of one is damaged, or its record cannot be shipped."""
+"""The platform takes no larger record, so a head that states one is damaged, or its record cannot be shipped."""
 _HEAD = 18  # "llllllll cccccccc " : length and CRC32C of the body, in hex
 
 
@@ -29,7 +29,7 @@ def unframe(buffer: bytes, start: int) -> tuple[bytes, int] | None:
     written, or torn by a kill.
 
     Raises RunDirError when the bytes are there and wrong. A body has no newline in it, so a newline before the stated
-    end says that the length is wrong, and more than one torn frame would be waited for.
+    end means that the length is wrong, and more than one torn frame would be waited for.
     """
     head = buffer[start : start + _HEAD]
     if len(head) < _HEAD:
@@ -67,7 +67,7 @@ def spool_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class Spooled:
-    """One record as it lies in the spool: its seq and its JSON, ready to send as it is."""
+    """One record as it is in the spool: its seq and its JSON, ready to send as it is."""
 
     seq: int
     body: bytes

@@ -2,7 +2,7 @@
 
 A pickle can run any code when it is loaded, and loaders choose by a file's name. So only names that no loader unpickles
 are let in, and what they hold must fit: weights are safetensors whose header parses, the rest is text or a
-sentencepiece model. Platform, trainer and worker ask here, so that they refuse the same files.
+sentencepiece model. Platform, trainer and worker use this module, so that they refuse the same files.
 """
 
 import codecs

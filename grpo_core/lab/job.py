@@ -1,4 +1,4 @@
-"""What a job of the reward lab is asked to do: the file that `grpo lab` reads, and the options that a form fills in.
+"""What a job of the reward lab is to do: the file that `grpo lab` reads, and the options that a form fills in.
 
 Loads no torch. The reward's own parameters are checked where a Rubric is made of it.
 """
@@ -31,7 +31,7 @@ _Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 
 class GivenText(Part):
-    """A problem with an answer that somebody gives for it."""
+    """A problem with an answer that a person gives for it."""
 
     prompt: _Text = ""
     answer: _Text = ""
@@ -106,7 +106,7 @@ class ProbeOptions(Part):
 
 
 class EstimateOptions(Part):
-    """Measures what a run will cost; the run's config says all that there is to say."""
+    """Measures what a run will cost; all settings are in the run's config."""
 
 
 Options = TryOptions | SampleOptions | ProbeOptions | EstimateOptions
@@ -127,7 +127,7 @@ class JobData(Part):
     """A dataset's file."""
 
     path: Annotated[str, Field(min_length=1)]
-    """A relative path is looked for beside the job's file."""
+    """A relative path starts at the job file's folder."""
     format: DataFormat = "jsonl"
 
 
@@ -149,11 +149,11 @@ class Job(Part):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Of the kind: texts or rows to try, how to sample, how much to probe."""
     data: JobData | None = None
-    """Needed to try rows and to sample; a probe without it uses problems of its own."""
+    """Needed to try rows and to sample; a probe without it uses its built-in problems."""
     model: JobModel | None = None
     """Needed to sample."""
     config: dict[str, JsonValue] | None = None
-    """Needed to estimate: the run's whole config. Relative paths in it are looked for beside the job's file, and its
+    """Needed to estimate: the run's whole config. Relative paths in it start at the job file's folder, and its
     engine.device decides where it runs."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where the base model and reward models run."""

@@ -28,7 +28,7 @@ class RowAnswer:
 class Answered:
     answers: list[RowAnswer]
     form: str | None
-    """In words, the form of the reference answers; None where every row has an answer of its own."""
+    """In words, the form of the reference answers; None where every row has its own answer."""
 
 
 def answered(problems: Sequence[Problem], *, runner: Runner, check: Callable[[], None] = lambda: None) -> Answered:

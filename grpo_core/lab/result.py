@@ -1,4 +1,4 @@
-"""What a job of the reward lab found of given or sampled answers: every one with its reward, and the sums over all.
+"""The result of a job of the reward lab on given or sampled answers: every one with its reward, and the sums over all.
 
 Loads no torch. Numbers are over all samples, also where texts had to be left out to keep the result small.
 """
@@ -42,7 +42,7 @@ class LabSample(_Body):
     origin: Literal["given", "row", "reference", "sampled"] = "given"
     """given: pasted. row: the dataset's own completion. reference: the reference answer in the reward's form."""
     texts_left_out: bool = False
-    """Prompt, answer, completion and what components said of it are not here, because the result was too large."""
+    """Prompt, answer, completion and the components' details are not here, because the result was too large."""
 
 
 class NoSignal(_Body):
@@ -53,7 +53,7 @@ class NoSignal(_Body):
     """Groups with at least two rewards."""
     all_right: int
     all_wrong: int
-    """One component that judges says wrong of every answer; the rest are equal for another reason."""
+    """One component that judges marks every answer wrong; the rest are equal for another reason."""
     all_equal: int
     unscored: int = 0
     """Groups with fewer than two rewards; not among `of`."""
@@ -104,13 +104,13 @@ class LabResult(_Body):
     component_shares: dict[str, float]
     """Part of each in what is paid: mean of |weight times value| over the sum of these of all components."""
     passed: dict[str, float]
-    """Share of samples that a component says passed, of those that it judged right or wrong."""
+    """Share of samples that a component passed, of those that it judged right or wrong."""
     errors: dict[ErrorClass, int]
-    """By class, how many words of components were errors."""
+    """By class, how many component scores were errors."""
     errors_by_component: dict[str, int]
     seconds_per_call: dict[str, Times]
     cost: dict[str, Any] = Field(default_factory=dict)
-    """What components say of themselves: versions, calls, a judge's usage."""
+    """What components report: versions, calls, a judge's usage."""
     sandbox: dict[str, Any] | None = None
     """Report of the sandbox, where the reward used one."""
     form: str | None = None
@@ -235,7 +235,7 @@ def times(seconds: Sequence[float]) -> Times:
 
 
 def fitted(result: LabResult, limit: int = MAX_RESULT_BYTES) -> LabResult:
-    """The result in at most `limit` bytes of JSON: where it has more, the last samples lose their texts, and it says
+    """The result in at most `limit` bytes of JSON: where it has more, the last samples lose their texts, and it records
     how many did."""
     size = len(_json(result))
     if size <= limit:

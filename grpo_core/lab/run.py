@@ -1,7 +1,7 @@
-"""Does one job of the reward lab: tries a reward on answers that are there, on answers of a base model, or probes it.
+"""Runs one job of the reward lab: tries a reward on existing answers, on answers of a base model, or probes it.
 
 Scores through the same Runner as a run, and samples through the same rollout. A sample that could not be scored is
-counted with its error; nothing here ends because one was.
+counted with its error, and the job continues.
 """
 
 import random
@@ -26,7 +26,7 @@ _SCORED_AT_ONCE = 64
 _TEXT_CHARS = 32_000
 """Of one prompt, answer or completion in the result; what is cut says so."""
 _ROWS_ON_CPU, _ROWS_ON_GPU = 64, 512
-"""Completions sampled side by side."""
+"""Completions sampled at the same time."""
 
 
 def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: None) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _probe(
     return report.to_json()
 
 
-# ---------------------------------------------------------------------- answers that are there
+# ---------------------------------------------------------------------- existing answers
 
 
 def _tried(

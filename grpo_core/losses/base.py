@@ -38,7 +38,7 @@ class Loss:
     aggregation_reason: str = "has one ratio for a whole completion, so every completion must count alike"
     """Why there is only one such way."""
     by_token: bool = False
-    """Each token's part depends on that token alone; else whole completions are looked at."""
+    """Each token's part depends on that token alone; else on the whole completion."""
     per_completion: bool = False
     """One number for a completion, from one advantage for it."""
     ratio: Literal["old", "sampler", "none"] = "old"
@@ -48,9 +48,9 @@ class Loss:
     bounded: bool = True
     """Something keeps a ratio that is far from 1 from counting in full."""
     implied_by: tuple[str, ...] = ()
-    """Names of methods (`Estimator.method`) that say this loss already."""
+    """Names of methods (`Estimator.method`) that already name this loss."""
     conflict: Callable[[LossSettings], Conflict | None] = lambda settings: None
-    """Why it cannot be run with these settings of its own."""
+    """Why it cannot be run with these settings."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Tokens:
 class Surrogate:
     """The loss of each token before averaging, and where the clip held it back.
 
-    A loss that is one number for a completion stands at each of its tokens, so that `aggregation` weighs both kinds
-    alike.
+    A loss that is one number for a completion is repeated at each of its tokens, so that `aggregation` weighs both
+    kinds alike.
     """
 
     loss_N: Tensor

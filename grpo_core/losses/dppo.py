@@ -57,7 +57,7 @@ def _binary_kl(log_q_N: Tensor, log_p_N: Tensor) -> Tensor:
 
 
 def _other(log_p_N: Tensor) -> Tensor:
-    """1 − p, no smaller than the number format can tell from 0 beside 1: log-softmax rounds such a log p to 0."""
+    """1 − p, at least the number format's epsilon: for a smaller one log-softmax rounds log p to 0."""
     import torch
 
     return (-torch.expm1(log_p_N)).clamp(min=torch.finfo(log_p_N.dtype).eps)

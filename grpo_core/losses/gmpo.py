@@ -8,7 +8,7 @@ def gmpo_loss(tokens: Tokens, settings: LossSettings) -> Surrogate:
     positive and at −ε_low from below where A is negative.
 
     The bounds are in log space: the paper's (e^−0.4, e^0.4) is clip_low 0.4 and clip_high 0.4. A held token has no
-    gradient of its own; the others of its row keep theirs. The row's loss stands at each of its tokens.
+    gradient; the others of its row keep theirs. The row's loss is repeated at each of its tokens.
 
     Source: GMPO (arXiv 2507.20673), whose product of |min(ρ·A, clip(ρ)·A)| over tokens, to the power 1/length and with
     the sign of A, is this.

@@ -16,7 +16,7 @@ class SapoConfig(Part):
 def sapo_loss(tokens: Tokens, settings: LossSettings) -> Surrogate:
     """L = −A·(4/τ)·σ(τ·(r − 1)), with r = π/π_old per token, σ the logistic function and τ by the sign of A.
 
-    The factor 4/τ makes the slope at r = 1 exactly −A. The value there is −2A/τ and says nothing. Nothing is clipped.
+    The factor 4/τ makes the slope at r = 1 exactly −A. The value there is −2A/τ and has no meaning. Nothing is clipped.
 
     Source: SAPO (arXiv 2511.20347), with τ 1.0 for positive and 1.05 for negative advantages.
     """

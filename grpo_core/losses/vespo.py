@@ -22,8 +22,8 @@ def vespo_loss(tokens: Tokens, settings: LossSettings) -> Surrogate:
     """L = −sg[φ(w)]·A·log π, with φ(w) = e^λ · w^k · e^(−λw) and w = π/π_old of the whole row (the product).
 
     φ(1) = 1, so an unchanged policy has the plain policy gradient. k and λ are chosen by the sign of A. φ is made in
-    log space, λ + k·log w − λw: for a w too large for the number format it is 0, its limit, and not a number that is
-    none. Nothing is clipped.
+    log space, λ + k·log w − λw: for a w too large for the number format it is 0, its limit, and not
+    NaN. Nothing is clipped.
 
     Source: VESPO (arXiv 2602.10693).
     """

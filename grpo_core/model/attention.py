@@ -1,5 +1,5 @@
-"""Our own attention inside transformers' models: who shares a prompt decides at the time of a forward pass how its
-tokens see each other, for any family that asks transformers' attention interface.
+"""Our own attention inside transformers' models: code that shares a prompt decides in each forward pass which tokens
+attend to which, for any family that uses transformers' attention interface.
 
 A model that was given this implementation behaves as with `sdpa`, but within `attending(by)` every layer's attention is
 `by`'s. The cache and the training forward use it to keep a prompt once for all completions of its group.
@@ -37,7 +37,7 @@ def attending(by: Attend) -> Iterator[None]:
 
 
 def attending_now() -> Attend | None:
-    """Who computes attention in this thread now; None for sdpa. For whoever runs a layer again elsewhere."""
+    """What computes attention in this thread now; None for sdpa. For callers that run a layer again elsewhere."""
     return _by.get()
 
 
@@ -54,7 +54,7 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def use_ours(model: Any) -> None:
-    """Give a transformers model this implementation where it would compute the same: where its family asks the
+    """Give a transformers model this implementation where it would compute the same: where its family uses the
     interface for its attention and would otherwise use sdpa. Elsewhere (capped scores, sinks, old families) the model
     keeps what transformers chose for it."""
     if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
@@ -62,5 +62,5 @@ def use_ours(model: Any) -> None:
 
 
 def ours(model: Any) -> bool:
-    """Whether `attending` has a say in the model's layers."""
+    """Whether `attending` has an effect on the model's layers."""
     return bool(model.config._attn_implementation == ATTENTION)

@@ -5,7 +5,7 @@ The work of a portion is one matrix product forward and two backward. Where the 
 are there (`token_terms`), backward computes them again: four products. Where the loss is a sum over tokens
 (`token_loss`), it is known, and three are enough: in both cases fp32 logits of one portion are all that is alive.
 
-Written for an output layer that is a plain nn.Linear; `plain_head` says whether a model's is.
+Written for an output layer that is a plain nn.Linear; `plain_head` finds out whether a model's is.
 
 Shapes: N completion tokens · D hidden size · V vocabulary; small n for a portion.
 """
@@ -243,7 +243,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
-        grads, ctx.grads = ctx.grads, None  # scaled in place: nobody else has them
+        grads, ctx.grads = ctx.grads, None  # scaled in place: no other reference exists
         if float(scale) != 1.0:
             for grad in grads:
                 if grad is not None:

@@ -1,6 +1,6 @@
 """Two ways of running a policy's layers while it learns: recomputed in backward instead of keeping what they computed,
 and compiled. They change no weight's name, no result beyond rounding, and nothing where no gradient is wanted, so
-sampling and the reference know nothing of them.
+sampling and the reference are not affected.
 """
 
 from collections.abc import Callable

@@ -186,7 +186,7 @@ def _lay_out(
     steps_N = torch.arange(int(sizes.sum())) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     indices_N = first.repeat_interleave(sizes) + steps_N
 
-    # Padding on the right stands where causal attention cannot see it: no mask is needed.
+    # Padding on the right is where causal attention cannot see it: no mask is needed.
     mask, positions = None, None
     if layout == "packed":
         # Positions that start again, without a mask, are how transformers knows rows apart: it then makes the

@@ -1,6 +1,6 @@
-"""Which layout a model's rows take: what the config asks for, or what `auto` comes to.
+"""Which layout a model's rows take: the one that the config names, or what `auto` resolves to.
 
-Found out once for each loaded model, by comparing numbers, because no list of families would stay true.
+Determined once for each loaded model, by comparing numbers, because no list of families would stay true.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, Attribut
 
 
 def resolve_layout(loaded: LoadedModel, setting: str) -> Layout:
-    """The layout that engine.layout `setting` comes to for this model. Raises ModelError when it names one that the
+    """The layout that engine.layout `setting` resolves to for this model. Raises ModelError when it names one that the
     model cannot take.
 
     auto: shared, else right; why it is not shared is then in `loaded.unshared`.

@@ -47,7 +47,7 @@ class LoadedModel:
     eos_ids: frozenset[int]
     """Every id that ends a completion: those of the generation config, the config and the tokenizer."""
     pad_id: int
-    """Fills batches up; never decides where a completion ends."""
+    """Pads batches; never decides where a completion ends."""
     source: ModelSource
     device: torch.device
     adapters: LoraConfig | None = None
@@ -81,7 +81,7 @@ def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
     """The folder that `config.path` means: with a revision a download of that commit from the Hub, and nothing else;
     without one a folder next to the config file (`base`), then in $GRPO_MODELS.
 
-    A folder of the same name never stands in for a pinned commit. Raises ModelError that names every place looked at.
+    A folder of the same name never replaces a pinned commit. Raises ModelError that names every path looked at.
     """
     if config.revision is not None:
         return _from_hub(config.path, config.revision)
@@ -118,7 +118,7 @@ def _from_hub(repository: str, revision: str) -> ModelSource:
 
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none, and when a file
-    may not be there (`check_model_file`). What lies in folders below is never opened."""
+    may not be there (`check_model_file`). Files in folders below are never opened."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     weights = [path for path in files if path.suffix == ".safetensors"]
     try:
@@ -144,7 +144,7 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
     if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
         raise ModelError(
-            f"{folder} holds adapter_config.json: adapters beside the weights. Merge them into the weights first "
+            f"{folder} holds adapter_config.json: adapters next to the weights. Merge them into the weights first "
             "(peft: PeftModel.merge_and_unload), or take the file away if the base model is meant"
         )
     weight_files(folder)

@@ -1,8 +1,8 @@
-"""Log-probabilities of completions under a model: the one place where logits become numbers that train.
+"""Log-probabilities of completions under a model: the only module where logits become numbers that train.
 
 Every policy, old policy and reference log-probability comes from here, so temperature and precision are the same in
 all of them. Only completion positions pass the output layer, in portions, so that the fp32 logits of a whole batch
-never exist at once (`head`). How rows lie side by side is `layout`'s.
+never exist at once (`head`). `layout` decides how rows are arranged.
 
 Shapes: B rows · T positions · N completion tokens of a micro-batch, completion after completion · D hidden size · V
 vocabulary; small letters for a portion.
@@ -46,7 +46,7 @@ def completion_terms(
     entropy: bool = False,
     logits_at_once: int | None = None,
 ) -> Terms:
-    """log π of every completion token and, when requested, the entropy −Σ π log π at its place: completion after
+    """log π of every completion token and, when requested, the entropy −Σ π log π at its index: completion after
     completion, no padding.
 
     Logits are divided by `temperature` first, as the sampler does; then log-softmax in fp32 (in bf16 the selected
@@ -72,8 +72,8 @@ def completion_loss(
 ) -> Tensor:
     """The loss that `loss_of` makes of the completions' terms, with its gradient.
 
-    `by_token`: it is a sum over tokens, so that `loss_of` may be asked portion by portion and the output layer's work
-    is a quarter less; else it is asked once, about all. The other arguments are those of `completion_terms`.
+    `by_token`: it is a sum over tokens, so that `loss_of` may be called portion by portion and the output layer's work
+    is a quarter less; else it is called once, for all. The other arguments are those of `completion_terms`.
     """
     hidden_ND, targets_N = completion_hidden(model.base_model, prompts, completions, layout=layout, pad_id=pad_id)
     head = plain_head(model, temperature)

@@ -1,10 +1,10 @@
 """Low-rank adapters (LoRA, Hu et al. 2021, section 4.1) inside the policy: a linear layer gives
-W·x + (alpha / rank)·B·A·x, and only A and B are trained. With the adapters off the model is the base model, so none is
-loaded beside it as reference.
+W·x + (alpha / rank)·B·A·x, and only A and B are trained. With the adapters off the model is the base model, so no
+other is loaded as reference.
 
-The adapters are peft's layers, put into the transformers model itself, so whatever is asked of it (hidden states,
-sampling with its cache) goes through them. A starts uniform in ±1/√(inputs), as peft has it, drawn from a seed of its
-own; B starts at 0, so the policy starts as the base model exactly. Both are fp32 whatever the base is.
+The adapters are peft's layers, put into the transformers model itself, so all that it computes (hidden states,
+sampling with its cache) goes through them. A starts uniform in ±1/√(inputs), as peft has it, drawn from a separate
+seed; B starts at 0, so the policy starts as the base model exactly. Both are fp32 whatever the base is.
 
 peft is imported where it is used: it takes two seconds, and most runs have no adapters. Nothing written is a pickle.
 """
@@ -27,7 +27,7 @@ from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_mode
 NAME = "default"
 """What peft calls adapters that are given no name."""
 _ATTENTION = ("attn", "attention")
-"""Found in the names that families give the module around its attention projections: self_attn, attn, attention …"""
+"""Part of the names that families give the module around its attention projections: self_attn, attn, attention …"""
 
 
 def load_policy(source: ModelSource, config: ModelConfig, *, device: torch.device, seed: int) -> LoadedModel:
@@ -75,7 +75,7 @@ def adapters_off(model: Any) -> Iterator[None]:
     if not layers:
         raise ValueError("the model has no adapters, so with them off it is no other model")
     was_on = [layer for layer in layers if not layer.disable_adapters]
-    # peft's switch also decides what is trained, which is none of ours here.
+    # peft's switch also decides what is trained, which must not change here.
     trained = [(p, p.requires_grad) for layer in was_on for p in layer.parameters()]
     try:
         for layer in was_on:

@@ -6,7 +6,7 @@ A completion's attention is two pieces, over the prompt's keys (all of them) and
 their log-sum-exp. On the CPU both are PyTorch's flash kernel and no key is copied; the gradient of the pieces is that
 kernel's too, given the output and log-sum-exp of the whole (Liu et al. 2023, "Ring Attention with Blockwise
 Transformers", where pieces lie on several devices). Elsewhere completions of a group are padded and the prompt's keys
-stand before each one's own.
+come before each one's own.
 
 Shapes: H heads · K heads of keys and values · T positions of the row · E size of a head · S positions of a piece.
 """
@@ -60,7 +60,7 @@ class Sharing:
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, None]:
-        """As transformers calls attention. Raises ModelError for a layer that attends in a way of its own."""
+        """As transformers calls attention. Raises ModelError for a layer that attends in another way."""
         own = [name for name in ("sliding_window", "softcap", "s_aux", "position_bias", "dropout") if kwargs.get(name)]
         if own or kwargs.get("is_causal") is False or key.shape[2] != query.shape[2]:
             raise ModelError(f"{type(module).__name__} attends with {', '.join(own) or 'keys of its own'}")
@@ -135,7 +135,7 @@ class _Pieces(torch.autograd.Function):
 
 
 def _grouped(query_BHTE: Tensor, key_BKTE: Tensor, value_BKTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As K × (heads that share keys) × T × E; keys and values stand in every place of the second without a copy."""
+    """As K × (heads that share keys) × T × E; keys and values are repeated along the second without a copy."""
     heads = key_BKTE.shape[1]
     query = _by_keys(query_BHTE, heads)
     many = query.shape[1]
@@ -159,7 +159,7 @@ def _flash(
 
 
 def _join(query: Tensor, key: Tensor, value: Tensor, share: Share, output: Tensor, total: Tensor, scale: float) -> None:
-    """Put the prompt's part to what the completions' tokens found among their own."""
+    """Add the prompt's part to the completions' attention over their own tokens."""
     of_prompt, sums = _flash(query, key, value, share.after, share.inside, scale, causal=False)
     own, own_sums = output[:, :, share.after], total[:, :, share.after]
     together = torch.logaddexp(own_sums, sums)

@@ -13,7 +13,7 @@ from grpo_core.records.types import Body, ErrorClass
 PROBE_VERSION = 1
 """Of the classes and the rules of the verdict. Reports of different versions are not compared class by class."""
 PROBLEMS = 20
-"""Problems that a probe takes, where nobody says how many."""
+"""Problems that a probe takes by default."""
 EXAMPLE_CHARS = 500
 EXAMPLES = 3
 
@@ -39,7 +39,7 @@ class ProbeExample(Body):
     paid: bool | None
     """None where it could not be scored."""
     details: dict[str, str]
-    """What each component said, or its error, by its name."""
+    """Each component's detail, or its error, by its name."""
 
 
 class ClassResult(Body):
@@ -84,7 +84,7 @@ class FormTried(Body):
     mean: float | None
     """Mean reward."""
     paid: int
-    """How many earned more than half of `full`, as it was settled in the end."""
+    """How many earned more than half of `full`, as finally determined."""
     example: str
     """Of the first problem, cut after EXAMPLE_CHARS."""
 
@@ -119,7 +119,7 @@ class Determinism(Body):
     again: Repeats
     """By the same runner."""
     fresh: Repeats
-    """By a new runner, with new processes and no memory of the first; checked is 0 where none was to be had."""
+    """By a new runner, with new processes and no memory of the first; checked is 0 where none was available."""
 
 
 class Timing(Body):
@@ -189,9 +189,9 @@ class ProbeReport(Body):
     error_examples: tuple[str, ...] = ()
     """Up to 5 different messages."""
     cost: dict[str, dict[str, float]] = Field(default_factory=dict)
-    """What components that ask a server say they used (calls, tokens …), by component's name."""
+    """What components that call a server report as used (calls, tokens …), by component's name."""
     facts: dict[str, JsonValue] = Field(default_factory=dict)
-    """All that the runner says of what it holds open: versions, hashes, the sandbox's level."""
+    """All that the runner reports of what it holds open: versions, hashes, the sandbox's level."""
     sandbox: dict[str, JsonValue] | None = None
     """Report of the sandbox where one was used."""
     seconds: float

@@ -1,4 +1,4 @@
-"""The probe: finds the form in which right answers earn most, then asks the rubric about every class of completions.
+"""The probe: finds the form in which right answers earn most, then scores every class of completions with the rubric.
 
 Scores through the same `Runner` that a run uses, so that what it finds is what a policy would find.
 """
@@ -272,7 +272,7 @@ CLASSES: tuple[ProbeClass, ...] = (
 )
 assert len({probe_class.name for probe_class in CLASSES}) == len(CLASSES)
 REFERENCE = AS_GIVEN.name
-"""The class of the reference answers as they stand: refusing these is what makes a verifier refuse right answers."""
+"""The class of the unchanged reference answers: refusing these is what makes a verifier refuse right answers."""
 
 _MODELS = ("model", "judge")
 

@@ -85,7 +85,7 @@ class ProbeScorer:
         batch = [ScoreRequest(problem, text, 1 + len(text) // CHARS_PER_TOKEN) for problem, text in samples]
         if self.rubric.config.on_error != "fail":
             return [self._record(scored) for scored in self.runner.score(batch, check=self.check)]
-        return [self._alone(sample) for sample in batch]  # the first failure would take the others along
+        return [self._alone(sample) for sample in batch]  # the first failure would end the others too
 
     def _alone(self, sample: ScoreRequest) -> ProbeScore:
         try:

@@ -17,7 +17,7 @@ LOOSE = 0.2
 PART = 0.1
 """From here on, what a class of wrong completions earns without being paid is reported."""
 UNSCORED = 0.05
-"""Beyond this share of calls without a reward, nothing can be said."""
+"""Beyond this share of calls without a reward there is no verdict."""
 
 
 def what_counts(right: Sequence[float], wrong: Sequence[float], *, nominal: float) -> tuple[float, float, bool]:

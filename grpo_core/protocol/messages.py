@@ -1,4 +1,4 @@
-"""What worker and platform say to each other, under /api/worker/v1 (docs/worker-protocol.md tells the order).
+"""Messages between worker and platform, under /api/worker/v1 (docs/worker-protocol.md has their order).
 
 Only shapes; no HTTP here. Records themselves travel as zstd-compressed NDJSON of `records.Envelope`.
 """
@@ -20,7 +20,7 @@ class Message(BaseModel):
 
 
 class NodeInfo(Message):
-    """What a worker says of its machine when it claims."""
+    """What a worker reports of its machine when it claims."""
 
     hostname: str
     devices: list[dict[str, Any]] = Field(default_factory=list)
@@ -36,7 +36,7 @@ class NodeInfo(Message):
     """What the worker's self-test of it found, as grpo_core.sandbox.report has it; null until it has ended."""
 
     runs_id: str = ""
-    """Names the folder of the run directories: workers that tell the same one share it, as on a network disk."""
+    """Names the folder of the run directories: workers that report the same one share it, as on a network disk."""
     refuses: str = ""
     """Why the worker takes no run at present, such as a disk that is nearly full; empty: it takes them."""
 
@@ -54,7 +54,7 @@ class ClaimRequest(Message):
 
 
 class InputFile(Message):
-    """A file the run needs beside its config; fetched by GET attempts/{id}/files/{sha256}."""
+    """A file the run needs in addition to its config; fetched by GET attempts/{id}/files/{sha256}."""
 
     path: str
     """Where it goes, relative to the run directory (`inputs/…`)."""
@@ -76,7 +76,7 @@ class CheckpointOffer(Message):
 
 
 class ClaimReply(Message):
-    """The right to run one attempt. 409 instead when the run is not waiting or somebody else has it."""
+    """The right to run one attempt. 409 instead when the run is not waiting or another worker has it."""
 
     attempt_id: int
     fence: int
@@ -89,7 +89,7 @@ class ClaimReply(Message):
     files: list[InputFile]
     resume: list[CheckpointOffer] = Field(default_factory=list)
     """Newest first; the attempt resumes from the first that is whole. Empty: it begins at the first step. When there
-    are some and none can be had, the attempt fails with `checkpoint_missing` and never begins anew by itself."""
+    are some and none is available, the attempt fails with `checkpoint_missing` and never begins anew by itself."""
     heartbeat_seconds: float
     lease_seconds: float
 
@@ -103,7 +103,7 @@ class OldCheckpoint(Message):
 
 
 class Progress(Message):
-    """How far the trainer is inside its phase, as it last said in progress.json."""
+    """How far the trainer is inside its phase, as last written to progress.json."""
 
     phase: str
     done: int
@@ -120,7 +120,7 @@ class Beat(Message):
     """Left on the disk of the run directory."""
     progress: Progress | None = None
     removed: list[OldCheckpoint] = Field(default_factory=list)
-    """Of those that were said to be needless: no longer there."""
+    """Of those that the platform reported as no longer needed: removed by now."""
 
 
 class BeatReply(Message):
@@ -129,7 +129,7 @@ class BeatReply(Message):
     pinned: list[int] = Field(default_factory=list)
     """Steps whose checkpoints are to stay."""
     needless: list[OldCheckpoint] = Field(default_factory=list)
-    """Checkpoints of earlier attempts on this node that this attempt's own have taken the place of."""
+    """Checkpoints of earlier attempts on this node that this attempt's own have replaced."""
 
 
 class IngestReply(Message):
@@ -158,7 +158,7 @@ class LostAttempts(Message):
 
 
 class Finish(Message):
-    """Last word of an attempt, sent when every record has been acknowledged or the worker gave up on the rest."""
+    """Last message of an attempt, sent when every record has been acknowledged or the worker gave up on the rest."""
 
     fence: int
     end: AttemptEnd
@@ -193,14 +193,14 @@ class JobClaim(Message):
 
 
 class JobGiven(Message):
-    """The right to do one job. 409 instead when none is to be had on this node."""
+    """The right to do one job. 409 instead when none is available on this node."""
 
     job_id: int
     fence: int
     token: str
     """Bearer token of this job at this fence, for every call below jobs/{job_id}/."""
     job: dict[str, Any]
-    """A grpo_core.lab.job.Job whose data path points to `files`; device and threads are the worker's to say."""
+    """A grpo_core.lab.job.Job whose data path points to `files`; device and threads are set by the worker."""
     files: list[InputFile]
     """Fetched by GET jobs/{job_id}/files/{sha256}."""
     heartbeat_seconds: float
@@ -222,7 +222,7 @@ class JobBeatReply(Message):
 
 
 class JobFinish(Message):
-    """Last word on a job. released: the worker was shut down, and somebody else may take the job."""
+    """Last message on a job. released: the worker was shut down, and another worker may take the job."""
 
     fence: int
     end: Literal["done", "failed", "cancelled", "released"]

@@ -1,6 +1,6 @@
 """What platform and worker must agree on to find each other's messages: names, and folders when no broker runs.
 
-Neither may import the other, so the agreement lies here. Knows no Celery: it returns settings as plain strings. A
+Neither may import the other, so the agreement is here. Knows no Celery: it returns settings as plain strings. A
 message is a hint that a run waits; nothing breaks when one is lost or doubled.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 TRAIN_QUEUE: Final = "train"
 PLATFORM_QUEUE: Final = "platform"
 LAB_QUEUE: Final = "lab"
-"""Jobs that try a reward. A worker process of its own takes them on each host, so that they wait for no run."""
+"""Jobs that try a reward. A separate worker process takes them on each host, so that they wait for no run."""
 RUN_ATTEMPT_TASK: Final = "worker.run_attempt"
 """The task that a worker runs; its one argument is the run's id."""
 LAB_JOB_TASK: Final = "worker.lab_job"

@@ -1,8 +1,8 @@
-"""A commitment to every completion of a run, kept or not: a salted hash that says nothing of it, and that nobody can
-make fit another one afterwards.
+"""A commitment to every completion of a run, kept or not: a salted hash that reveals nothing of it, and that cannot be
+made to fit another one afterwards.
 
-The salt is drawn for each sample and goes with its text: whoever is shown both can check the hash, and once both are
-deleted nobody can find out what was hashed, not even by guessing (RFC 6962 leaves over salted bytes). A completion that
+The salt is drawn for each sample and goes with its text: anyone who has both can check the hash, and once both are
+deleted no one can recover what was hashed, not even by guessing (RFC 6962 leaves over salted bytes). A completion that
 is not kept leaves its hash alone. Loads no torch.
 """
 
@@ -16,7 +16,7 @@ from grpo_core.records.leaves import HASH_BYTES, SALT_BYTES, leaf
 from grpo_core.records.types import Commitments, Group, Sample
 from grpo_core.text import UNSTORABLE
 
-# The salted hash that stands for a completion: one definition for the trainer that makes it and for who checks it.
+# The salted hash that stands for a completion: one definition for the trainer that makes it and for those who check it.
 # Needs nothing but RFC 8785, so that a card can be checked anywhere.
 
 
@@ -28,7 +28,7 @@ def new_salt() -> bytes:
 
 def sample_content(group: Group, sample: Sample) -> dict[str, Any]:
     """What a sample's leaf binds. Its texts are those that can be kept: a platform stores U+FFFD for NUL and for half a
-    surrogate pair, which byte-level tokenizers do sample, and whoever checks the leaf has only what was stored."""
+    surrogate pair, which byte-level tokenizers do sample, and those who check the leaf have only what was stored."""
     return {
         "step": group.step,
         "group": group.index,

@@ -1,4 +1,4 @@
-"""What an estimate says, and how it is compared with what a run then took. Loads no torch."""
+"""What an estimate holds, and how it is compared with what a run then took. Loads no torch."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -23,7 +23,7 @@ class Estimate(Body):
     seconds_total: float
     """Start, training steps and evaluations."""
     parts: dict[str, float]
-    """Seconds of a step by phase: sample, reward, logprobs where a phase of its own, update."""
+    """Seconds of a step by phase: sample, reward, logprobs where it is a separate phase, update."""
     peak_memory_bytes: int
     """Resident memory of the process on a CPU, the device's on a GPU."""
     completion_tokens: float

@@ -1,4 +1,4 @@
-"""The salted hash that stands for a completion: one definition for the trainer that makes it and for who checks it.
+"""The salted hash that stands for a completion: one definition for the trainer that makes it and for its checkers.
 Needs nothing but RFC 8785, so that a card can be checked anywhere."""
 
 import hashlib

@@ -74,7 +74,7 @@ class Flag:
 
 
 def monitor(steps: Steps, groups: Iterable[KeptGroup], heldout: HeldOut | None) -> list[Flag]:
-    """Every monitor's word, in one order. `steps` is (step, metrics) from the first to the last, `groups` any order;
+    """Every monitor's flag, in one order. `steps` is (step, metrics) from the first to the last, `groups` any order;
     groups are read once and not kept."""
     seen = _Seen(last=steps[-1][0] if steps else 0)
     for group in groups:

@@ -1,6 +1,6 @@
 """Everything a run writes down: to its directory, and over the wire to the platform.
 
-A record is a body with a `kind`; an `Envelope` gives it its place (`seq`, gap-free from 1 in one attempt) and time.
+A record is a body with a `kind`; an `Envelope` gives it its position (`seq`, gap-free from 1 in one attempt) and time.
 Numbers are finite: a value that is not a number is left out or null, never written as NaN. Loads no torch.
 """
 
@@ -20,7 +20,7 @@ class Body(BaseModel):
 
 
 class Event(Body):
-    """Something that happened and is worth telling: a phase that began, a warning, a problem that was dropped."""
+    """Something that happened and is worth recording: a phase that began, a warning, a problem that was dropped."""
 
     kind: Literal["event"] = "event"
     type: str
@@ -39,7 +39,7 @@ class PhaseStarted(Body):
 
 
 class Manifest(Body):
-    """What the run stands on: code state, versions, device, seeds, hashes of model and data."""
+    """What the run is based on: code state, versions, device, seeds, hashes of model and data."""
 
     kind: Literal["manifest"] = "manifest"
     code: dict[str, Any]
@@ -56,14 +56,14 @@ class Manifest(Body):
     seeds: dict[str, int]
     config_digest: str
     reward: dict[str, Any] = Field(default_factory=dict)
-    """Of each component that holds something open, by its name, what it stands on: source_sha256, packages, weights,
+    """Of each component that holds something open, by its name, what it is based on: source_sha256, packages, weights,
     server. Empty where every component is a rule."""
     sandbox: dict[str, Any] | None = None
     """Report of the sandbox's self-test; null where no component needs one."""
 
 
 class StepMetrics(Body):
-    """Numbers of one step, under the field's names (TRL's where the meaning is the same); docs/metrics.md tells each.
+    """Numbers of one step, under the field's names (TRL's where the meaning is the same), as in docs/metrics.md.
 
     A metric that has no meaning in this run (kl without a reference, clip ratios at μ=1) is absent, not 0.
     """
@@ -88,7 +88,7 @@ class Sample(Body):
     shaped_reward: float | None = None
     """The reward as its group compared it, after a KL penalty on the reward; null where that is the reward itself."""
     advantage: float
-    """Where tokens have advantages of their own, their mean."""
+    """Where advantages differ from token to token, their mean."""
     mask_cause: MaskCause | None = None
     """Why the sample was left out of the update; null when it was used."""
     logprob_mean: float | None = None
@@ -105,11 +105,11 @@ value: what it gave is no finite number. sample: the problem lacks what it needs
 score. refused: a judge declined to judge. budget: a judge's budget is spent. infra: sandbox, worker or judge's server
 failed, which is not the sample's doing."""
 INFRASTRUCTURE_ERRORS: frozenset[ErrorClass] = frozenset({"budget", "infra"})
-"""Trouble for which a sample is never paid 0."""
+"""Errors for which a sample is never paid 0."""
 
 
 class ComponentScore(Body):
-    """One reward component's word on one completion."""
+    """One reward component's result for one completion."""
 
     value: float | None
     """Before weighting; null on error."""
@@ -121,13 +121,13 @@ class ComponentScore(Body):
     error: str | None = None
     """Class and message of the error that kept it from being scored."""
     error_class: ErrorClass | None = None
-    """What kind of trouble it was; null without an error."""
+    """What kind of error it was; null without one."""
     traceback: str = ""
     """Where a verifier written by a person raised, its own lines only."""
     printed: str = ""
     """What a verifier written by a person printed while it scored this sample, cut when long."""
     tries: Annotated[int, Field(ge=1)] = 1
-    """How often it was tried; more than once after trouble that was not the sample's own."""
+    """How often it was tried; more than once after an error that was not the sample's own."""
     steps: tuple["StepScore", ...] | None = None
     """Reward of each step of the completion, where the kind scores steps; `value` is what the kind makes of them."""
 
@@ -146,7 +146,7 @@ class Group(Body):
     kind: Literal["group"] = "group"
     step: Annotated[int, Field(ge=1)]
     index: Annotated[int, Field(ge=0)]
-    """Place in the step's batch, from 0."""
+    """Index in the step's batch, from 0."""
     problem_id: str
     prompt: str
     answer: str
@@ -154,7 +154,7 @@ class Group(Body):
     reward_std: float | None
     """As the advantage used it (population or sample, by config)."""
     signal: Signal
-    """mixed: rewards differ. all_equal: they do not, so whole rewards say nothing. unscored: fewer than two scored."""
+    """mixed: rewards differ. all_equal: they do not, so they carry no signal. unscored: fewer than two scored."""
     discarded: Discard | None = None
     """Why dynamic sampling left the group out of training; null when it was trained on."""
     sampled_at: Annotated[int, Field(ge=1)] | None = None
@@ -202,7 +202,7 @@ class EvalItem(Body):
     slice: str = ""
     """Part of the suite that is also reported by itself: a language, a type of prompt, `attack:<name>`."""
     cluster: str = ""
-    """Items of one cluster ask the same thing in several ways, and are no independent evidence; empty: of its own."""
+    """Items of one cluster ask the same thing in several ways, and are no independent evidence; empty: its own."""
 
 
 class EvalResult(Body):
@@ -239,7 +239,7 @@ class CheckpointManifest(Body):
 
 
 class CheckpointRemoved(Body):
-    """A checkpoint that made room for newer ones."""
+    """A checkpoint that was removed to make room for newer ones."""
 
     kind: Literal["checkpoint_removed"] = "checkpoint_removed"
     step: int
@@ -248,7 +248,7 @@ class CheckpointRemoved(Body):
 
 
 class Resumed(Body):
-    """The attempt resumes from a checkpoint; what an earlier attempt recorded beyond its step no longer stands."""
+    """The attempt resumes from a checkpoint; what an earlier attempt recorded beyond its step is superseded."""
 
     kind: Literal["resumed"] = "resumed"
     step: Annotated[int, Field(ge=0)]
@@ -276,7 +276,7 @@ class Outcome(Body):
 
     kind: Literal["outcome"] = "outcome"
     status: Literal["finished", "failed", "stopped"]
-    """stopped: asked to, by a signal. Whether that was a pause, a cancel or a shutdown is the worker's to know."""
+    """stopped: asked to, by a signal. Whether that was a pause, a cancel or a shutdown only the worker knows."""
     code: str = "ok"
     """`ok`, or the error class's code."""
     message: str
@@ -307,7 +307,7 @@ Record = Annotated[
 
 
 class Envelope(Body):
-    """A record with its place and time. `seq` counts from 1 without gaps inside one attempt."""
+    """A record with its position and time. `seq` counts from 1 without gaps inside one attempt."""
 
     seq: Annotated[int, Field(ge=1)]
     at: AwareDatetime

@@ -75,7 +75,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """What a scorer may use of the process that it lives in."""
+    """What a scorer may use of the process that it runs in."""
 
     limits: RewardLimits = field(default_factory=RewardLimits)
     base: Path = Path()
@@ -116,7 +116,7 @@ class Kind:
     columns: Callable[[Any], frozenset[str]] = own_column
     """Fields that each problem must have in addition to prompt and answer."""
     version: int = 1
-    """Counted up when the same completion may get another score; part of the digest of a suite's scorer."""
+    """Incremented when the same completion may get another score; part of the digest of a suite's scorer."""
 
     def rule(self) -> Callable[[ScoreRequest, Any], ComponentScore]:
         """The function of a kind with mode inline or subprocess."""
@@ -169,7 +169,7 @@ def inside_tag(completion: str, tag: str) -> str | None:
 
 
 def fenced_blocks(lines: Iterable[str], opens: Callable[[str], object]) -> Iterator[tuple[str, list[str]]]:
-    """(opening line, lines inside) of each block that a line of ``` closes; `opens` is asked of lines without white
+    """(opening line, lines inside) of each block that a line of ``` closes; `opens` is called on lines without white
     space around them. A scan by line: one pattern with blank lines on either side takes cubic time on empty lines."""
     opening, block = "", list[str]()
     for line in lines:
@@ -184,7 +184,7 @@ def fenced_blocks(lines: Iterable[str], opens: Callable[[str], object]) -> Itera
 
 
 def missing_answer(how: Extract) -> str:
-    """What to say when `extract_answer` found nothing."""
+    """The detail for when `extract_answer` finds nothing."""
     return {
         "answer_tag": "no <answer>…</answer>",
         "hashes": "no ####",

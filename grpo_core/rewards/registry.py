@@ -1,5 +1,5 @@
 """The table of reward kinds, each declared by SPEC in its own file: every file of `kinds/` that has one, and those here
-that have a folder of their own.
+that have their own folder.
 
 Importing it loads no torch and starts nothing; what is heavy is imported when a kind is first used.
 """

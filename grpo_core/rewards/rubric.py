@@ -28,7 +28,7 @@ LARGEST = 1e9
 @dataclass(frozen=True, slots=True)
 class Scored:
     """What a completion earned. `reward` is None when a component could not score it and `on_error` is mask, or the
-    trouble was not the sample's own."""
+    error was not the sample's own."""
 
     reward: float | None
     components: dict[str, ComponentScore]

@@ -2,7 +2,7 @@
 
 What a component raises while scoring never escapes unseen: the config's `on_error` decides what the sample gets. Where
 a kind runs is its mode: rules inline, slow rules in subprocesses (`subprocess_pool.py`), the rest in a scorer
-that the kind opens. Trouble of the infrastructure is tried again.
+that the kind opens. Infrastructure errors are tried again.
 """
 
 import time
@@ -115,6 +115,6 @@ class Runner:
                 return self._pool.score(part, subset, check)
             return self._scorers[part.component.name].score(subset, check)
 
-        # A judge and a model know themselves what is worth another try, and when.
+        # A judge and a model decide themselves what is worth another try, and when.
         retries = self._limits.retries if part.kind.mode in ("subprocess", "sandbox") else 0
         return with_retries(samples, attempt, retries=retries, check=check)

@@ -11,7 +11,7 @@ from grpo_core.text import UNSTORABLE
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _FRAMES = 8
-"""Innermost places that a trace keeps."""
+"""Innermost frames that a trace keeps."""
 
 
 def ruled(kind: Kind, params: Params, sample: ScoreRequest) -> ComponentScore:
@@ -23,7 +23,7 @@ def ruled(kind: Kind, params: Params, sample: ScoreRequest) -> ComponentScore:
         score = failed("sample", f"{type(error).__name__}: {error}")
     except MemoryError:
         score = failed("memory", "MemoryError: took more memory than scoring one sample may take")
-    except Exception as error:  # noqa: BLE001 - a rule may raise anything; the error policy answers it
+    except Exception as error:  # noqa: BLE001 - a rule may raise anything; the error policy decides
         score = failed("verifier", f"{type(error).__name__}: {error}", trace=_trace(error))
     return score.model_copy(update={"seconds": time.perf_counter() - began})
 

@@ -32,7 +32,7 @@ LENGTH = struct.Struct(">I")
 """Of a frame, before it."""
 _TICK = 0.1
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-"""Variables that the processes are given. Of keys and tokens they have no need."""
+"""Variables that the processes are given. They need no keys or tokens."""
 
 
 class Pool:

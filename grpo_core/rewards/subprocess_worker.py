@@ -1,7 +1,7 @@
 """The program of a process that scores with rules which a text can make slow, one sample after the other.
 
-`subprocess_pool.py` starts it, asks it and kills it. Frames on its standard input and output: four bytes of length,
-then JSON. The first reply says that it is ready. It runs rules of ours alone, never code of a person or a model.
+`subprocess_pool.py` starts it, sends it requests and kills it. Frames on its standard input and output: four bytes of
+length, then JSON. The first reply means ready. It runs only our own rules, never code of a person or a model.
 """
 
 import json
@@ -25,7 +25,7 @@ MEMORY_BYTES = 2 * 2**30
 def main() -> None:
     """Score until the input ends."""
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not stand between replies
+    os.dup2(2, 1)  # what a library prints must not come between replies
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; this process ends with its parent
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -34,7 +34,7 @@ def main() -> None:
         getattr(KINDS[kind].load(), "prepare", lambda: None)()  # before the first deadline runs
     _write_reply(output, {"ready": True})
     while (request := _read_request(sys.stdin.buffer)) is not None:
-        # A parent that was killed kills nobody: then the kernel does, whatever this process is busy with.
+        # A killed parent cannot kill this process: then the kernel does, whatever it is busy with.
         signal.setitimer(signal.ITIMER_REAL, request["alarm"])
         kind = KINDS[request["kind"]]
         sample = ScoreRequest(Problem(**request["problem"]), request["completion"], request["tokens"])

@@ -31,7 +31,7 @@ class Completion:
     """log π of each token under the sampling policy: temperature applied, before top-k and top-p took tokens away."""
     finish: FinishReason
     entropy: float | None = None
-    """Mean entropy in nats of the distributions drawn from, of the same kind; None where the engine cannot tell."""
+    """Mean entropy in nats of the distributions drawn from, of the same kind; None where the engine has none."""
 
 
 class SamplingOptions(TypedDict):
@@ -47,7 +47,7 @@ class SamplingOptions(TypedDict):
 
 
 class Rollout(Protocol):
-    """Something that samples from the policy as it stands now."""
+    """Something that samples from the policy as it is now."""
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """Completions of each prompt, in order."""

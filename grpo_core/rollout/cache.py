@@ -16,8 +16,8 @@ from grpo_core.errors import ModelError
 
 
 def compact_rows(wanted_B: Tensor) -> Tensor:
-    """Which of the present places each new place takes over: the wanted ones of the front stay where they are, and the
-    last wanted ones fill the gaps between them. `wanted_B` is bool, on the CPU."""
+    """The present index of each row to keep, by its new index: those at the front stay where they are, and the last
+    ones fill the gaps between them. `wanted_B` is bool, on the CPU."""
     count = int(wanted_B.sum())
     keep = torch.arange(count)
     keep[~wanted_B[:count]] = wanted_B[count:].nonzero()[:, 0] + count
@@ -48,7 +48,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             self._hold(self.keys.index_select(0, indices), self.values.index_select(0, indices))
 
     def keep(self, keep_B: Tensor) -> None:
-        """`keep_rows` in place: only the rows that change their place are copied."""
+        """`keep_rows` in place: only the rows that change their index are copied."""
         assert self.keys is not None
         assert self.values is not None
         to_B = (keep_B != torch.arange(len(keep_B), device=keep_B.device)).nonzero()[:, 0]
@@ -85,7 +85,7 @@ def repeat_rows(cache: DynamicCache, rows_B: Tensor) -> None:
 
 
 def keep_rows(cache: DynamicCache, keep_B: Tensor) -> None:
-    """The same, of rows chosen by `holes.compact_rows`."""
+    """The same, of rows chosen by `compact_rows`."""
     for layer in cache.layers:
         if isinstance(layer, RoomyLayer):
             layer.keep(keep_B)

@@ -30,7 +30,7 @@ BLOCK = 256
 ROWS_CPU = 48
 """Rows of a portion on a CPU: the width at which such a product is fastest (three AVX-512 registers)."""
 LOGITS_AT_ONCE = {"cpu": 2**23, "cuda": 2**25}
-"""Most logits of a portion. As many exponentials are alive beside them."""
+"""Most logits of a portion. As many exponentials are alive at the same time."""
 LEAST, MOST = 1e-12, 1e30
 PATIENCE = 4
 
@@ -47,7 +47,7 @@ class Drawn:
 
 
 class TokenDrawer:
-    """Draws from one model as it stands now. Keeps its buffers from token to token."""
+    """Draws from one model as it is now. Keeps its buffers from token to token."""
 
     def __init__(self, model: Any, decoding: Decoding) -> None:
         self._model = model
@@ -128,7 +128,7 @@ class TokenDrawer:
         return min(most, ROWS_CPU) if device.type == "cpu" else most
 
     def _subtract(self, level: float) -> None:
-        """Take this off all logits from now on, if it is a number."""
+        """Subtract this from all logits from now on, if it is a number."""
         head = self._head
         if head is None or not math.isfinite(level):
             return

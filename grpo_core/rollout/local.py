@@ -39,7 +39,7 @@ class Row:
     """One completion to be made."""
 
     prompt: int
-    """Number of its prompt among those of the call."""
+    """Index of its prompt among those of the call."""
     sample: int
 
 
@@ -59,7 +59,7 @@ class Limits:
 
 
 def plan_batches(prompts: Sequence[Sequence[int]], *, samples: int, limits: Limits) -> list[list[Row]]:
-    """All rows, in batches of like lengths. Equal prompts are neighbours. A prompt's rows are parted only where a batch
+    """All rows, in batches of like lengths. Equal prompts are neighbours. A prompt's rows are split only where a batch
     cannot hold them all, for each batch has to run it again; and batches are of like size, for a few rows take nearly
     as long as many."""
     numbers = sorted(range(len(prompts)), key=lambda number: (len(prompts[number]), tuple(prompts[number]), number))
@@ -114,7 +114,7 @@ class LocalRollout:
     policy: LoadedModel
     _: KW_ONLY
     max_rows: int
-    """Most completions side by side."""
+    """Most completions at the same time."""
     max_tokens: int = MAX_TOKENS
     """Most tokens whose keys and values are held at once."""
     check: Callable[[], None] = lambda: None
@@ -128,7 +128,7 @@ class LocalRollout:
 
     @property
     def shared(self) -> bool:
-        """Whether prompts are held once for all their completions. Found out when it is first asked."""
+        """Whether prompts are held once for all their completions. Determined at first use."""
         if self._shared is None:
             self._shared = shareable(self.policy.model)
         return self._shared
@@ -181,7 +181,7 @@ class LocalRollout:
         uniforms: "Uniforms | None",
         most: int,
     ) -> list[Completion]:
-        """Complete all of `texts` side by side. Equal ones must be neighbours."""
+        """Complete all of `texts` in one batch. Equal ones must be neighbours."""
         policy, device = self.policy, self.policy.device
         distinct = list(dict.fromkeys(map(tuple, texts)))
         index_of = {prompt: number for number, prompt in enumerate(distinct)}
@@ -220,7 +220,7 @@ class Uniforms:
         self._block = np.empty((len(seeds), _STREAM_BLOCK))
 
     def take(self, rows_B: Tensor, number: int) -> Tensor:
-        """The numbers at place `number` in the streams of these rows, fp64. Places are taken one after the other,
+        """The numbers at index `number` in the streams of these rows, fp64. Indices are taken one after the other,
         and a row that was left out once is not taken again."""
         if number % _STREAM_BLOCK == 0:
             for row in rows_B.tolist():

@@ -1,4 +1,4 @@
-"""One token of every row through a model as the flat list of operations that it comes to, without the modules around
+"""One token of every row through a model as the flat list of operations that it reduces to, without the modules around
 them. For models in fp32 on a CPU, where the modules' own time and products that are narrow one by one cost a fifth of a
 token.
 
@@ -32,12 +32,12 @@ from grpo_core.rollout.shared_cache import SharedCache
 from grpo_core.rollout.stepper import SharedStepper, hidden_states
 
 LEAST_TOKENS = 64
-"""Longest completion from which on tracing, a third of a second a layer, is worth its time. It has to hang on nothing
-but what the sampler is called with: a run that continues must sample as if it had never stopped."""
+"""Longest completion from which on tracing, a third of a second a layer, is worth its time. It must depend on nothing
+but the sampler's arguments: a resumed run must sample as if it had never stopped."""
 CLOSE = 1e-4
 """Farthest that its hidden states may be from the model's own, as a share of the largest."""
 _REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError)
-"""What tracing raises, or the list itself, for a model whose operations hang on the numbers in it."""
+"""What tracing raises, or the list itself, for a model whose operations depend on the numbers in it."""
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
@@ -134,7 +134,7 @@ def replayable(policy: LoadedModel) -> bool:
 
 @torch.library.custom_op("grpo_core::attend_row", mutates_args=())
 def _attend_row(query: Tensor, key: Tensor, value: Tensor, layer: int, scaling: float | None) -> Tensor:
-    """Stands in the trace for a layer's cache and attention, which `_attend` is when the list runs."""
+    """Stands for a layer's cache and attention in the trace; when the list runs, `_attend` takes its place."""
     raise AssertionError("it is traced, never run")
 
 

@@ -1,12 +1,12 @@
 """A key-value cache that holds each prompt once, for all completions that continue it.
 
-A prompt's keys and values lie in one place; every running row adds only its own. Attention of a row's new token is
+A prompt's keys and values are held once; every running row adds only its own. Attention of a row's new token is
 computed in two parts, over its prompt and over what the row wrote itself, and the parts are joined by their
 log-sum-exps (as in flash decoding): exact, and neither the prompt nor grouped heads are ever repeated. For the prompt's
-part the queries of all its rows stand together in slots, so that its keys are read once a token whatever their number.
+part the queries of all its rows are gathered in slots, so that its keys are read once a token whatever their number.
 
-Rows and prompts that are no longer wanted leave in place: the last ones move into the holes. Needs a model whose layers
-all ask `model.attention` for plain attention over everything before (`shareable`).
+Rows and prompts that are no longer wanted are removed in place: the last ones move into the gaps. Needs a model whose
+layers all use `model.attention` for plain attention over everything before (`shareable`).
 
 Shapes: P prompts · T their positions, padded on the right · B running rows · S tokens a row wrote · H key-value heads ·
 R query heads that share one of them · C slots of a prompt, the most rows that one has · D size of a head.
@@ -65,7 +65,7 @@ class SharedLayer(CacheLayerMixin):
         return -1
 
     def move(self, moved: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Rows and prompts change places: two pairs of (from, to), first of rows, then of prompts."""
+        """Rows and prompts move: two pairs of (from, to), first of rows, then of prompts."""
         for buffers, (source, target) in zip((self.own_BHSD, self.prompt_PHTD), moved, strict=True):
             if buffers is not None and len(source):
                 for buffer in buffers:
@@ -109,7 +109,7 @@ class SharedCache(Cache):
         self.prompts = len(lengths)
         self.width = max(lengths)
         self.filling: slice | None = None
-        """The prompts that the forward pass in hand is of; None when it is of rows."""
+        """The prompts of the current forward pass; None when it is of rows."""
         self._kind, self._device = kind, device
         self._lengths = torch.tensor(lengths)
         self._share_B = torch.empty(0, dtype=torch.long)
@@ -121,7 +121,7 @@ class SharedCache(Cache):
         self._update_slots()
 
     def keep(self, keep_B: Tensor) -> None:
-        """Row b is from now on what row `keep_B[b]` was. Those that stay have kept their places (`compact_rows`)."""
+        """Row b is from now on what row `keep_B[b]` was. Those that stay keep their index (`compact_rows`)."""
         share_B = self._share_B[keep_B]
         used_P = torch.zeros(self.prompts, dtype=torch.bool)
         used_P[share_B] = True
@@ -207,7 +207,7 @@ class SharedCache(Cache):
 
     def _slots(self, heads: int) -> tuple[Tensor, Tensor]:
         """From (row, head) to (prompt, head, slot) and back, as flat numbers. An empty slot repeats the first row's
-        query; nobody reads what comes of it. Layers differ in their heads in some families."""
+        query; its result is not read. Layers differ in their heads in some families."""
         if heads not in self._tables:
             rows, each, head_H = len(self._share_B), self._slots_each, torch.arange(heads)
             outward = ((self._share_B[:, None] * heads + head_H) * each + self._rank_B[:, None]).flatten()
@@ -251,7 +251,7 @@ def partial_by_products(
 @torch.no_grad()
 def shareable(model: Any) -> bool:
     """Whether every layer of the model attends plainly to all that came before, by way of `model.attention`, once for
-    each layer of the cache. Found out by running two tokens through it. Sliding windows, sinks, capped scores,
+    each layer of the cache. Determined by running two tokens through it. Sliding windows, sinks, capped scores,
     recurrent layers and layers that borrow another's keys are not for this cache."""
     cache = DynamicCache(config=model.config)
     if not ours(model) or not cache.layers or any(type(layer) is not DynamicLayer for layer in cache.layers):

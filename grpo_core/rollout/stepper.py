@@ -1,5 +1,5 @@
-"""Running a model over prompts once and then over one token of every row at a time: two ways, of which a model's
-layers decide. Both give last hidden states; what is drawn from them is not their business.
+"""Running a model over prompts once and then over one token of every row at a time, in one of two ways that depend
+on the model's layers. Both return last hidden states; drawing tokens from these is done elsewhere.
 
 Shapes: P distinct prompts · B rows · T positions of prompts · D hidden size.
 """
@@ -16,7 +16,7 @@ from grpo_core.rollout.cache import keep_rows, make_cache, repeat_rows
 from grpo_core.rollout.shared_cache import SharedCache
 
 PREFILL_TOKENS = 4096
-"""Most prompt tokens, padding included, in one pass (a longer prompt has a pass of its own)."""
+"""Most prompt tokens, padding included, in one pass (a longer prompt has a separate pass)."""
 
 StepBy = Callable[[Tensor, Tensor, SharedCache], Tensor]
 """(tokens_B, positions_B, cache) → hidden_BD, as `DecoderStepper.step`."""
@@ -35,7 +35,7 @@ class DecoderStepper(Protocol):
         ...
 
     def keep(self, keep_B: Tensor) -> None:
-        """Row b is from now on what row `keep_B[b]` was (`holes.compact_rows`; on the CPU)."""
+        """Row b is from now on what row `keep_B[b]` was (`cache.compact_rows`; on the CPU)."""
         ...
 
 
@@ -118,7 +118,7 @@ class RepeatedStepper:
 
 
 def portions(lengths: Sequence[int], most: int) -> list[slice]:
-    """Neighbours whose padded tokens are at most `most` together; one that is longer stands alone."""
+    """Neighbours whose padded tokens are at most `most` together; one that is longer is alone."""
     slices: list[slice] = []
     start = width = 0
     for end, length in enumerate(lengths):
@@ -132,7 +132,7 @@ def portions(lengths: Sequence[int], most: int) -> list[slice]:
 def hidden_states(
     model: Any, ids_BT: Tensor, positions_BT: Tensor, cache: Any, seen_BT: Tensor | None = None
 ) -> Tensor:
-    """The model's last hidden states, B×T×D; `cache` is read and continues."""
+    """The model's last hidden states, B×T×D; `cache` is read and extended."""
     hidden_BTD: Tensor = model.base_model(
         input_ids=ids_BT, attention_mask=seen_BT, position_ids=positions_BT, past_key_values=cache, use_cache=True
     ).last_hidden_state

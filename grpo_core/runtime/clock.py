@@ -1,7 +1,7 @@
 """Wall time of a step by its phases. Loads no torch.
 
-A thread has one clock running at a time. Code that belongs to a phase says so where it stands, `with timed("update")`,
-and needs no clock handed to it; where none runs that does nothing. A phase inside another takes its time away from it,
+A thread has one clock running at a time. Code marks its own phase, `with timed("update")`,
+and needs no clock passed to it; where none runs that does nothing. A phase inside another takes its time away from it,
 so the phases of a step add up to its whole time; what no phase claims is `other`.
 """
 
@@ -62,7 +62,7 @@ class Clock:
         return {**taken, TOTAL: sum(taken.values())}
 
     def _lap(self) -> None:
-        """What has passed since the last one is of the phase in hand."""
+        """The time since the last one belongs to the current phase."""
         self._settle()
         now = time.perf_counter()
         self._add(self._phase, now - self._last)
@@ -73,6 +73,6 @@ class Clock:
 
 
 def timed(name: str) -> AbstractContextManager[None]:
-    """What is done within belongs to this phase of the step in hand, if this thread has a clock running."""
+    """What is done within belongs to this phase of the current step, if this thread has a clock running."""
     clock: Clock | None = getattr(_running, "clock", None)
     return nullcontext() if clock is None else clock.phase(name)

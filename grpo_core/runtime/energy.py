@@ -1,7 +1,7 @@
 """Energy that a run's devices took, by the machine's own counters: nothing is estimated here.
 
 NVML counts each GPU's energy since its driver was loaded. Intel's RAPL, which AMD's processors have too, counts that of
-each processor package, whoever uses it; most systems let only root read it. Without a counter that can be read there
+each processor package, for all processes; most systems let only root read it. Without a counter that can be read there
 is no meter, and the record says so. Loads no torch.
 """
 

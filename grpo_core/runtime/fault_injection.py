@@ -1,7 +1,7 @@
 """For tests only: dies by SIGKILL at a named point, so that a test can end a trainer exactly there.
 
 The variable GRPO_FAULT names the point, such as `checkpoint:renamed`, or with `@3` its third passing. Nothing sets it
-outside the tests. Each point stands in the code as `fault("…")`.
+outside the tests. Each point is marked in the code as `fault("…")`.
 """
 
 import os

@@ -71,8 +71,8 @@ class HttpClient:
     """Calls of one thread at a time, without redirects, cookies and compression.
 
     `proxies`: for an address that this machine's operator gave; the environment's proxies are used (not for loopback
-    addresses), and connections are kept open. Without, no proxy is used, and each call goes over a connection of its
-    own to an address that was checked: where it is not on the public internet, it is refused unless `private`.
+    addresses), and connections are kept open. Without, no proxy is used, and each call goes over a separate
+    connection to an address that was checked: where it is not on the public internet, it is refused unless `private`.
     """
 
     def __init__(self, base_url: str = "", *, proxies: bool = False, private: bool = False) -> None:
@@ -181,7 +181,7 @@ class HttpClient:
         try:
             packed = response.headers.get("Content-Encoding", "identity")
             if packed.strip().lower() not in ("", "identity"):
-                why = f"the reply is compressed ({packed}), which was not asked for; it is not unpacked"
+                why = f"the reply is compressed ({packed}), which was not requested; it is not unpacked"
                 raise HttpError("compressed", why)
             body = bytearray()
             async for chunk in response.aiter_raw():

@@ -1,4 +1,4 @@
-"""Turns signals into a wish to stop that is met between two pieces of work. Loads nothing heavy."""
+"""Turns signals into a stop request that is handled between two pieces of work. Loads nothing heavy."""
 
 import signal
 from types import FrameType
@@ -8,7 +8,7 @@ from grpo_core.errors import Interrupted
 
 
 class Stop:
-    """While entered, turns SIGTERM or the first SIGINT into a wish that the trainer meets at its next check; a second
+    """While entered, turns SIGTERM or the first SIGINT into a stop request, seen at the trainer's next check; a second
     SIGINT kills. SIGTERM may come twice: from a service manager that signals everyone, and from the worker."""
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class Watchdog:
         global _on
         if self._seconds > 0:
             _on = self
-            if self._status is not None:  # at once: this rank may stand still before the watch first looks
+            if self._status is not None:  # at once: this rank may hang before the watch first looks
                 self._beat(self._status, quiet=0.0)
             self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
             self._thread.start()

@@ -1,5 +1,5 @@
-"""Runs programs that nobody vouches for (user-written verifiers, model-written code) where they can do no harm, and
-refuses where that is not possible. Loads neither torch nor numpy, and changes nothing in the process that asks."""
+"""Runs untrusted programs (user-written verifiers, model-written code) where they can do no harm, and
+refuses where that is not possible. Loads neither torch nor numpy, and changes nothing in the calling process."""
 
 from grpo_core.sandbox.box import Box
 from grpo_core.sandbox.choice import find_sandbox, self_test

@@ -1,5 +1,5 @@
-"""A started box seen from outside: what it prints is drained and capped, its time is up when we say so, and its frames
-count only with the nonce. Nothing here knows how the box is held; nothing in the box is believed but its frames."""
+"""A started box seen from outside: what it prints is drained and capped, its time limit is kept here, and its frames
+count only with the nonce. Nothing here knows how the box is held; nothing in the box is trusted but its frames."""
 
 import hmac
 import marshal
@@ -28,7 +28,7 @@ _CLEANING = marshal.dumps(None)
 
 @dataclass(slots=True)
 class Launched:
-    """A box whose program is about to start: what the outside holds of it."""
+    """A box whose program is about to start: its state on the outside."""
 
     channel: socket.socket
     life: socket.socket
@@ -37,7 +37,7 @@ class Launched:
     group: Cgroup | None
     limits: Limits
     held: bool
-    """Its first process is bubblewrap's, which hands on the program's status as a shell does: 128 and the signal."""
+    """Its first process is bubblewrap's, which passes on the program's status as a shell does: 128 and the signal."""
 
     def kill(self) -> None:
         with suppress(OSError):
@@ -203,7 +203,7 @@ class Box:
                 if not part:
                     raise self._ended()
                 self._buffer += part
-        if self._watch.stopped is not None:  # the kill may take a while to come; what it says until then is too late
+        if self._watch.stopped is not None:  # the kill may take a while to come; what it sends until then is too late
             raise self._ended()
         return frame
 
@@ -222,7 +222,7 @@ class Box:
         return self._ran
 
     def close(self) -> None:
-        with suppress(SandboxError):  # the box is gone in that case too, and nobody asked how
+        with suppress(SandboxError):  # the box is gone in that case too, and the caller does not need to know how
             self.kill()
 
     def _keep(self) -> None:

@@ -1,5 +1,5 @@
-"""The arguments that bubblewrap makes a box from: every namespace of its own, no capability, and a root that holds
-Python, what was allowed, and nothing of this machine besides. There is no /proc, no device but three, no /etc."""
+"""The arguments that bubblewrap makes a box from: every namespace separate, no capability, and a root that holds
+Python, what was allowed, and nothing else of this machine. There is no /proc, no device but three, no /etc."""
 
 import platform
 import shutil
@@ -54,7 +54,7 @@ class Bubblewrap:
             "--chdir", "/box", *self._start,
         ]  # fmt: skip
         setup = {
-            # Bubblewrap's own process inside counts among the box's. With one more the group refuses first, and tells.
+            # Bubblewrap's own process counts among the box's. With one more the group refuses first, and reports it.
             "limits": rlimits(spec.limits, holders=2 if cgroups.limits_possible()[1] else 1),
             "helper": CHANNEL_TEXT if spec.held_open else None,
             "argv": [*(["3"] if spec.held_open else []), *spec.arguments],

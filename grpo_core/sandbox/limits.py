@@ -67,7 +67,7 @@ class Ran:
 
 
 class BoxTimeout(Exception):
-    """No frame came within the requested time. The box lives on: kill it or ask again."""
+    """No frame came within the requested time. The box lives on: kill it or receive again."""
 
 
 class BoxEnded(Exception):

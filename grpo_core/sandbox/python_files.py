@@ -22,7 +22,7 @@ PACKAGES = "/packages"
 class PythonFiles:
     executable: Path
     shown: tuple[Path, ...]
-    """Files and folders that are in the box at the same place, read-only."""
+    """Files and folders that are in the box at the same path, read-only."""
     hidden: tuple[Path, ...]
     """Folders below those that are covered by empty ones: other distributions."""
     links: tuple[tuple[str, str], ...]
@@ -102,7 +102,7 @@ def package_roots() -> tuple[Path, ...]:
 
 
 def package_files(names: Iterable[str]) -> tuple[tuple[Path, str], ...]:
-    """(file or folder here, its place in the box) of the distributions and of all that they need.
+    """(file or folder here, its path in the box) of the distributions and of all that they need.
 
     Raises SandboxError for one that is not installed, or is only a link to a folder of source code.
     """

@@ -1,15 +1,15 @@
-"""The process that starts boxes and sees to it that each is gone, whoever dies. Run as a program of its own, it loads
-nothing of Cohort, drops root before it starts anything, and never reads what a box says.
+"""The process that starts boxes and makes sure that each ends, whichever process dies. Run as a separate program, it
+loads nothing of Cohort, drops root before it starts anything, and never reads what a box writes.
 
-It exists because the process that asks for boxes is large and has threads: a child of a thread that ends would be
+It exists because its client, which needs the boxes, is large and has threads: a child of a thread that ends would be
 killed with it (PR_SET_PDEATHSIG counts threads), and starting from a small process costs the same however large the
-asker is. It is a subreaper, so what a box leaves behind comes to it to be ended.
+client is. It is a subreaper, so what a box leaves behind comes to it to be ended.
 
 stdin is a SOCK_SEQPACKET socket. The first message is marshalled settings; each later one a marshalled list of words to
 start, with descriptors: the box's own socket first, then those that become 0, 1, 2, … of the new process. On a box's
 socket the reaper writes marshalled None when nothing runs in the box any more but its folder is still to be removed,
 and (status, CPU seconds) once all of the box is gone; when the other side shuts down writing, or dies, the box is
-killed. When stdin ends, or the asker does, all boxes are killed and the reaper leaves.
+killed. When stdin ends, or the client does, all boxes are killed and the reaper exits.
 """
 
 import array
@@ -120,7 +120,7 @@ class Reaper:
             self.poll.unregister(descriptor)
 
     def accept(self) -> bool:
-        """Start one box. False when the asker is gone."""
+        """Start one box. False when the client is gone."""
         descriptors = array.array("i")
         data, extra, _, _ = self.asker.recvmsg(1 << 20, socket.CMSG_SPACE(MOST_FILES * descriptors.itemsize))
         for _, _, part in extra:
@@ -203,7 +203,7 @@ class Reaper:
                 _, _, _ = os.wait4(pid, 0)
 
     def clean(self, box: Started) -> None:
-        """Remove its folder, which may hold very much, beside the other work; then tell."""
+        """Remove its folder, which may hold very much, along with the other work; then report."""
         if box.folder is None:
             self.end(box)
             return

@@ -1,4 +1,4 @@
-"""The asker's side of the reaper: starts it, hands it what to start, and hears when a box is gone."""
+"""The client's side of the reaper: starts it, sends it what to start, and learns when a box is gone."""
 
 import marshal
 import os
@@ -22,7 +22,7 @@ _REAPER = Path(__file__).with_name("reaper.py")
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Whom the reaper becomes, and the folders it must be shown because that user cannot reach them."""
+    """The user that the reaper becomes, and the folders it must be shown because that user cannot reach them."""
 
     user: int | None
     mount_point: str
@@ -67,7 +67,7 @@ class ReaperClient:
         self._owner = 0
 
     def start(self, spec: Mapping[str, Any], descriptors: Sequence[int]) -> socket.socket:
-        """The socket of one new box: it says (status, CPU seconds) when all of it is gone; shutting down its writing
+        """The socket of one new box: it carries (status, CPU seconds) when all of it is gone; shutting down its writing
         side kills the box. Raises SandboxError when the reaper cannot be started or is gone."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:

@@ -55,7 +55,7 @@ class Report:
         try:
             level, checks, weaker = payload["level"], payload["checks"], payload["weaker"]
             if level not in LEVELS:
-                raise ValueError(f"a sandbox report tells the level {level!r}, which is none of {', '.join(LEVELS)}")
+                raise ValueError(f"a sandbox report has the level {level!r}, which is none of {', '.join(LEVELS)}")
             made = cls(
                 level=level,
                 version=_text(payload["version"]),

@@ -1,4 +1,4 @@
-"""Runs programs that nobody vouches for, each in a box of its own. A Ran is always the doing of the program; whatever
+"""Runs untrusted programs, each in a separate box. A Ran is always the program's own doing; whatever
 goes wrong on our side is a SandboxError, so that a sample is never scored for it."""
 
 import fcntl
@@ -21,7 +21,7 @@ from grpo_core.sandbox.report import Report
 from grpo_core.sandbox.spec import LAUNCHER, Backend, BoxSpec, Recipe
 
 LAUNCH_SECONDS = 60.0
-"""A box that does not stand by then is trouble of ours."""
+"""A box that is not up by then is our own failure."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _CREDENTIALS = socket.CMSG_SPACE(struct.calcsize("iii"))
 _PLAIN = Limits()
@@ -132,11 +132,11 @@ class _Unexpected(Exception):
 
 
 def _expect(channel: socket.socket, word: bytes, deadline: float) -> int:
-    """The pid of the process that sent the word. Raises _Unexpected for anything else."""
+    """The pid of the process that sent the message. Raises _Unexpected for anything else."""
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise _Unexpected(f"it did not stand within {LAUNCH_SECONDS:g} s")
+        raise _Unexpected(f"it was not up within {LAUNCH_SECONDS:g} s")
     received, extra, _, _ = channel.recvmsg(1, _CREDENTIALS)  # what follows may be a frame already
     if received != word:
         raise _Unexpected(channel.recv(4096).decode("utf-8", "replace") if received else "")

@@ -68,7 +68,7 @@ DENIED_SHARED: dict[str, tuple[int | None, int]] = {
 }  # fmt: skip
 """Also denied where a box shares process numbers and the file tree with the machine."""
 OWN_PID = 0x7FFFFFF1
-"""Stands in such a filter for the pid of the box's first process, which alone may be signalled by number."""
+"""Stands for the pid of the box's first process in such a filter, which alone may be signalled by number."""
 _SIGNALS_TO_OWN = ((62, 129), (234, 131))  # kill, tgkill
 # prlimit64, sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr: (call, argument that must be 0)
 _ON_ITSELF = (((302, 261), 0), ((203, 122), 0), ((144, 119), 0), ((142, 118), 0), ((314, 274), 0),

@@ -24,7 +24,7 @@ class SelfTestCase:
     name: str
     program: str
     held: str
-    """What the report says when the box held."""
+    """The report's text when the box held."""
     kept: Callable[[Ran], bool] = lambda ran: _prints(ran, b"refused")
     """Whether the box held."""
     limits: Limits = _LIMITS
@@ -186,7 +186,7 @@ def _described(ran: Ran) -> str:
 
 @contextmanager
 def _server() -> Iterator[tuple[int, Callable[[], bool]]]:
-    """A port on which this machine listens, and whether somebody came."""
+    """A port on which this machine listens, and whether anything connected."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
 

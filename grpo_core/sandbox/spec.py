@@ -1,4 +1,4 @@
-"""What one box is asked to do, and what a backend makes of it: words to start and data to hand over."""
+"""The request for one box, and what a backend makes of it: a command to start and data to pass to it."""
 
 import marshal
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ n=int.from_bytes(os.read(3,4),"big")
 b=b""
 while len(b)<n:b+=os.read(3,n-len(b)) or os._exit(0)
 exec(marshal.loads(b))"""
-"""What `python -c` is given: it takes the launcher from the channel. Nothing runs when nobody is out there."""
+"""What `python -c` is given: it takes the launcher from the channel. Nothing runs when the other side is gone."""
 FLAGS = ("-P", "-s", "-S", "-X", "utf8", "-c", BOOT)
 """As -I, which would ignore the variable below; the environment holds nothing else of Python's."""
 HASHES = ("PYTHONHASHSEED", "0")
-"""Sets and dictionaries of a program come in the same order in every box: what it says must not depend on that."""
+"""Sets and dictionaries of a program come in the same order in every box: its output must not depend on that."""
 LAUNCHER = marshal.dumps(_compiled("launcher"))
 CHANNEL_TEXT, LANDLOCK_CHILD = _compiled("channel"), _compiled("landlock_child")
 
@@ -59,9 +59,9 @@ class BoxSpec:
 class Recipe:
     words: tuple[str, ...]
     info_at: int | None
-    """Which descriptor of the new process tells the reaper about the process inside."""
+    """Which descriptor of the new process reports the process inside to the reaper."""
     data: tuple[bytes, ...]
-    """Handed over as descriptors after stdin, stdout, stderr, the channel (and what the reaper adds)."""
+    """Passed as descriptors after stdin, stdout, stderr, the channel (and what the reaper adds)."""
     setup: dict[str, Any]
     """For the launcher."""
     environment: dict[str, str] = field(default_factory=dict)

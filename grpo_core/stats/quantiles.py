@@ -33,7 +33,7 @@ def student_t(share: float, degrees: int) -> float:
         g3 = x * (((3 * x2 + 19) * x2 + 17) * x2 - 15) / 384
         g4 = x * ((((79 * x2 + 776) * x2 + 1482) * x2 - 1920) * x2 - 945) / 92160
         return x + (g1 + (g2 + (g3 + g4 / v) / v) / v) / v
-    low, high = x, 64.0  # no t is nearer to 0 than the normal's point; the farthest asked for is 12.7062
+    low, high = x, 64.0  # no t is nearer to 0 than the normal's point; the farthest needed is 12.7062
     for _ in range(64):
         middle = (low + high) / 2
         if 1 - student_p(middle, degrees) < 2 * share - 1:

@@ -50,7 +50,7 @@ def cold_start(
     log: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, float], None] = lambda step, loss: None,
 ) -> bool:
-    """Make the model in `folder`. Returns False when the same recipe lies there already and was left alone.
+    """Make the model in `folder`. Returns False when the same recipe is there already and was left alone.
 
     `progress` gets each step and its loss (nats per token). Raises ModelError when the folder holds something else.
     """

@@ -2,7 +2,7 @@
 compared.
 
 Same problems in the same order, same random streams, same decoding, same judge: the protocol that goes with each
-result says so by digests. Never trains.
+result records these by digests. Never trains.
 """
 
 import time

@@ -36,7 +36,7 @@ class Inputs:
 
     policy: LoadedModel
     reference: LoadedModel | None
-    """Loaded only where the penalty needs a model of its own: KL to the reference, without adapters."""
+    """Loaded only where the penalty needs a separate model: KL to the reference, without adapters."""
     critic: Critic | None
     """Loaded only with advantage: gae."""
     rubric: Rubric
@@ -141,7 +141,7 @@ def load_inputs(
 
 
 def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) -> list[Task]:
-    """The suites as `policy` is asked them. Raises DataError or ConfigError naming suite and item when one does not
+    """The suites as prompts for `policy`. Raises DataError or ConfigError naming suite and item when one does not
     fit."""
     return [
         suite_task(suite, encode_suite(suite, policy.tokenizer, manner, context=policy.context), manner)
@@ -215,7 +215,7 @@ def answer_cache(ranks: Ranks, run_folder: Path | None) -> Path | None:
 
 
 def reward_used(facts: Sequence[dict[str, Any]]) -> list[Event]:
-    """What scoring came to, from `Runner.facts` of each rank at the end of the run; none for rules alone."""
+    """Facts about scoring, from `Runner.facts` of each rank at the end of the run; none for rules alone."""
     return [
         Event(
             type="reward_facts", message=f"what the reward used{'' if len(facts) == 1 else f', rank {rank}'}", data=used

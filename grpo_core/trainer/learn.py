@@ -1,4 +1,4 @@
-"""Learns from the groups of one step: what the models say beforehand where advantages need it, advantages, update."""
+"""Learns from the groups of one step: model outputs that advantages need, advantages, update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ def learn(
 def before_advantages(
     measured: CachedLogprobs, batch: Sequence[SampledGroup], algorithm: AlgorithmConfig, *, coef: float
 ) -> BeforeAdvantages:
-    """KL penalties to take off rewards and the critic's values, from what was measured row by row; `coef` is β now."""
+    """KL penalties to subtract from rewards, and the critic's values, from measurements by row; `coef` is β now."""
     penalties = values = None
     metrics: dict[str, float] = {}
     rows = _row_indices(batch)

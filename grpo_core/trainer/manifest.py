@@ -1,4 +1,4 @@
-"""What a run stands on: code, versions, machine, seeds, and the hashes of model and data. Measured, never assumed."""
+"""What a run is based on: code, versions, machine, seeds, and the hashes of model and data. Measured, never assumed."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def build_manifest(
 ) -> Manifest:
     """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`, `suites` from
     `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
-    processes share the work; `reward` and `sandbox`: what the run's `Runner` tells."""
+    processes share the work; `reward` and `sandbox`: what the run's `Runner` reports."""
     return Manifest(
         code=code_state(),
         packages=package_versions(),

@@ -1,4 +1,4 @@
-"""The numbers of one step, from its groups. docs/metrics.md tells each; names follow TRL where the meaning is equal.
+"""The numbers of one step, from its groups. docs/metrics.md defines each; names follow TRL where the meaning is equal.
 
 A metric without meaning in a step is absent, never 0 or NaN. Loads no torch.
 """
@@ -14,7 +14,7 @@ from grpo_core.records.types import Discard, ErrorClass, MaskCause, Sample, Sign
 
 ENERGY = "energy_joules"
 ALARM = 0.005
-"""Share of a step's completions that may fail to be scored for trouble of the machine before a warning is given."""
+"""Share of a step's completions that may fail to be scored for failures of the machine before a warning is given."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Totals:
         more = ("groups_unscored", "groups_discarded", "masked", "truncated", "reward_errors")
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
-        energy = [ENERGY] if ENERGY in self.sums else []  # of a machine without a meter nothing is known, not 0
+        energy = [ENERGY] if ENERGY in self.sums else []  # on a machine without a meter it is unknown, not 0
         errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
         return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *energy)}
 
@@ -87,7 +87,7 @@ class Counts:
         return self.seconds_before + time.perf_counter() - self.began
 
     def summary(self) -> str:
-        """What a finished run came to, in words."""
+        """The outcome of a finished run, in words."""
         groups, mixed = self.totals.sums["groups"], self.totals.sums["groups_mixed"]
         if mixed == 0 and self.informative == 0:
             return (
@@ -137,7 +137,7 @@ def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> 
 
 
 def trouble(step: int, groups: Sequence[ScoredGroup]) -> str | None:
-    """A warning when more of a step's completions than ALARM could not be scored for trouble that is not theirs."""
+    """A warning when more of a step's completions than ALARM could not be scored for errors that are not theirs."""
     samples = [sample for group in groups for sample in group.samples]
     errors = [
         component.error
@@ -155,7 +155,7 @@ def trouble(step: int, groups: Sequence[ScoredGroup]) -> str | None:
 
 
 def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> float | None:
-    """Mean over tokens, from each completion's own mean; None when an engine did not tell one."""
+    """Mean over tokens, from each completion's own mean; None when an engine did not report one."""
     known = [(entropy, length) for entropy, length in zip(entropies, lengths, strict=True) if entropy is not None]
     if len(known) < len(lengths):
         return None

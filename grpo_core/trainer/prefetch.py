@@ -62,8 +62,8 @@ class RolloutPrefetcher:
         work.result()
 
     def close(self) -> None:
-        """End the work under way, at its next check, and the thread; may be called twice. What it then raises is of no
-        interest: the trainer leaves for another reason."""
+        """End the work under way, at its next check, and the thread; may be called twice. What it then raises is
+        ignored: the trainer leaves for another reason."""
         self._leaving.set()
         self._threads.shutdown()
 

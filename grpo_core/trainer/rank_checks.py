@@ -17,7 +17,7 @@ _CONFIG = "the config"
 
 
 def check_inputs_alike(ranks: Ranks, manifest: Manifest) -> None:
-    """Raise ConfigError, ModelError or DataError, on every rank, when one stands on other inputs than the first."""
+    """Raise ConfigError, ModelError or DataError, on every rank, when one has other inputs than the first."""
     first, *others = ranks.gather({_CONFIG: manifest.config_digest, **inputs_of(manifest)})
     for rank, theirs in enumerate(others, start=1):
         differs = [what for what in first if first[what] != theirs[what]]

@@ -111,7 +111,7 @@ class Trainer:
         return self._end("finished", "ok", self._counts.summary())
 
     def _watchdog(self) -> Watchdog:
-        """Of this rank; the first one's words are recorded, the others' printed, where torchrun's log has them."""
+        """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""
         seconds, status = self.config.engine.watchdog_seconds, self._ranks.status()
         if self._ranks.main:
             return Watchdog(seconds, warn=self._recorder.stalled, log=self._progress.log_only, status=status)

@@ -25,7 +25,7 @@ class TrainRow:
     used: bool
     """False for a masked sample: it is in no sum and in no denominator."""
     group: int = 0
-    """Number of its group in the step: groups are not torn apart by mini-batches."""
+    """Index of its group in the step: mini-batches do not split groups."""
     informative: bool = True
     """Whether its group carries a signal; counts with algorithm.denominator: informative."""
     sampler_logprobs: Sequence[float] | None = None
@@ -43,7 +43,7 @@ class UpdateResult:
     tokens: int = 0
     """Of the completions that it learned from: those that were left out, or cannot change anything, are not in it."""
     masked: dict[int, str] = field(default_factory=dict)
-    """Place of a row that the update left out, and why (a records.MaskCause)."""
+    """Index of a row that the update left out, and why (a records.MaskCause)."""
 
 
 # Which rows an update works on, where and in what portions. Depends on rows and config only, so every rank makes the
@@ -62,7 +62,7 @@ def mini_batches(rows: Sequence[TrainRow], parts: int) -> list[list[int]]:
 
 
 def owners(rows: Sequence[TrainRow], batches: Sequence[Sequence[int]], world: int) -> dict[int, int]:
-    """Rank of each row: within a mini-batch, rows are dealt by length, so that every rank has alike to do."""
+    """Rank of each row: within a mini-batch, rows are dealt by length, so that every rank has equal work."""
     owner_of: dict[int, int] = {}
     for batch in batches:
         by_length = sorted(batch, key=lambda index: (-total_length(rows[index]), index))
@@ -80,7 +80,7 @@ def gives_gradient(row: TrainRow, *, zero_is_inert: bool) -> bool:
 
 
 def row_facts(rows: Sequence[TrainRow], batch: Sequence[int], keeps: Callable[[int], bool]) -> list[RowFacts]:
-    """What the denominators of one mini-batch ask; `keeps` says whether a used row has not been left out since."""
+    """What the denominators of one mini-batch need; `keeps` returns whether a used row has not been left out since."""
     return [
         RowFacts(
             length=len(rows[index].completion),

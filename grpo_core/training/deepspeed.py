@@ -42,7 +42,7 @@ _STEP = "step"
 
 
 class DeepSpeedWeights:
-    """The policy's trained weights and AdamW on them, divided over the ranks. See `trained.TrainableWeights`."""
+    """The policy's trained weights and AdamW on them, divided over the ranks. See `trainable.TrainableWeights`."""
 
     even_passes = True  # a gradient is summed over ranks while a pass continues
 
@@ -288,14 +288,14 @@ def _alone(device: torch.device) -> None:
 
 
 INSTALL = (
-    "Install it beside torch, in an environment without the platform: pip install --no-build-isolation "
+    "Install it next to torch, in an environment without the platform: pip install --no-build-isolation "
     "'cohort-grpo[deepspeed]' (in a checkout: make deepspeed-env); or set engine.training: single"
 )
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
     """DeepSpeed's configuration. Learning rate, losses and the number of passes stay with us: a batch of one and one
-    pass are only said because it asks."""
+    pass are given only because it requires them."""
     chosen = config.engine.deepspeed
     zero: dict[str, Any] = {"stage": chosen.zero_stage}
     if chosen.offload != "none":

@@ -1,8 +1,8 @@
 """The loss of one micro-batch, token by token: policy loss, sampler correction, KL penalty and entropy bonus, each
 weighed by the denominators of the whole optimiser update.
 
-Asked portion by portion where every part of the loss looks at one token at a time, so that the output layer's gradient
-can be formed while the logits are there; else asked once.
+Called portion by portion where every part of the loss looks at one token at a time, so that the output layer's
+gradient can be formed while the logits are there; else called once.
 
 Shapes: N completion tokens of the micro-batch, row after row; small n for a portion.
 """
@@ -85,7 +85,7 @@ class Mismatch:
 
 
 # What the passes of one step add up to, and the metrics made of it. Sums and counts only, so that ranks and micro-
-# batches can be added up and a mean is never taken of means. docs/metrics.md tells each metric.
+# batches can be added up and a mean is never taken of means. docs/metrics.md describes each metric.
 
 
 @dataclass
@@ -129,7 +129,7 @@ def update_metrics(
 
 
 def by_token(algorithm: AlgorithmConfig) -> bool:
-    """Whether the loss is a sum over tokens of what each says for itself."""
+    """Whether the loss is a sum over tokens of terms that depend on one token each."""
     return algorithm.loss_spec.by_token and algorithm.off_policy_threshold is None
 
 
@@ -242,7 +242,7 @@ class MicroBatch:
         self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._indices)))
 
     def _correction(self, here: slice, old_n: Tensor) -> Tensor:
-        """What each token's policy loss is multiplied by: as it was found when the row was first seen."""
+        """What each token's policy loss is multiplied by: as it was when the row was first seen."""
         correction, sampler_n = self._mismatch.config, self._compared.filled(here, old_n)
         fresh_n = torch.ones_like(old_n)
         if correction.mode == "token_truncate":
@@ -283,7 +283,7 @@ def row_loss(
     completions: Sequence[Sequence[int]],
     loss_of: MicroBatch,
 ) -> Tensor:
-    """`loss_of` at what the policy says now, with the gradient, at the sampling temperature and in the config's
+    """`loss_of` at the policy's current outputs, with the gradient, at the sampling temperature and in the config's
     layout."""
     with products(config.engine.autocast, policy.device):
         return completion_loss(

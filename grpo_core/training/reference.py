@@ -23,7 +23,7 @@ class Reference:
     def __init__(self, policy: LoadedModel, frozen: LoadedModel | None, config: RunConfig) -> None:
         """`frozen` None: the policy with its adapters off."""
         if frozen is None and config.model.lora.rank == 0:
-            raise ValueError("without adapters a reference is a model of its own")
+            raise ValueError("without adapters a reference is a separate model")
         self._policy = policy
         self._frozen = frozen
         self._config = config
@@ -50,7 +50,7 @@ class Reference:
 
     @torch.no_grad()
     def after_step(self, step: int) -> bool:
-        """Let the reference follow the policy where the config says so; tells whether it moved.
+        """Let the reference follow the policy where the config says so; returns whether it moved.
 
         replace: π_ref ← π (R1: every 400 steps). average: π_ref ← w·π + (1−w)·π_ref, weight by weight.
         """

@@ -1,5 +1,5 @@
 """The update: AdamW on the chosen loss, on one device or on several ranks that step together. The weights are held by
-plain PyTorch or by DeepSpeed (`trained.TrainableWeights`).
+plain PyTorch or by DeepSpeed (`trainable.TrainableWeights`).
 
 Departures from the papers, all without effect on the result:
 - With one update for a sampled batch the old policy is the current one, so its log-probabilities are the detached
@@ -60,7 +60,7 @@ class SingleTraining:
     """Owns the policy's optimiser, and the critic's and the moving reference's state through them."""
 
     changed_in: int
-    """Newest step whose update has moved weights, if only in part. While it is the step in hand, there is no state to
+    """Newest step whose update has moved weights, if only in part. While it is the current step, there is no state to
     resume from but the one at its end."""
 
     def __init__(
@@ -103,7 +103,7 @@ class SingleTraining:
 
     @property
     def kl_coef(self) -> float:
-        """β as it stands now; the adaptive controller moves it."""
+        """The current β; the adaptive controller moves it."""
         return self._kl_coef
 
     def whole(self) -> AbstractContextManager[None]:
@@ -167,13 +167,13 @@ class SingleTraining:
         self, rows: Sequence[TrainRow], *, step: int, returns: Sequence[Sequence[float]] | None = None
     ) -> UpdateResult:
         """μ × mini-batches optimiser updates on `rows`. `returns`: what the critic should have predicted at each token,
-        row by row. Raises TrainingError on a number that is none."""
+        row by row. Raises TrainingError on NaN or infinity."""
         algorithm, ranks = self._config.algorithm, self._ranks
         skip = self._config.engine.skip_zero_advantage and algorithm.zero_advantage_is_inert
         cut = mini_batches(rows, algorithm.mini_batches)
         used = [index for index, row in enumerate(rows) if row.used]
         active = {index for index in used if gives_gradient(rows[index], zero_is_inert=skip)}
-        # A mask or a threshold that asks about all used rows must see all of them, not only those with a gradient.
+        # A mask or a threshold that depends on all used rows must see all of them, not only those with a gradient.
         asks_all = algorithm.correction.mode == "sequence_mask" or algorithm.top_entropy_share < 1
         seen = set(used) if asks_all else active
         owner = owners(rows, [[index for index in batch if index in seen] for batch in cut], ranks.world)
@@ -249,7 +249,7 @@ class SingleTraining:
         return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"))
 
     def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
-        """Let the adaptive controller answer this step's divergence."""
+        """Let the adaptive controller change β by this step's divergence."""
         kl = self._config.algorithm.kl
         if kl.controller == "adaptive":
             self._kl_coef = adapted_coef(
@@ -372,7 +372,7 @@ class SingleTraining:
 
     @torch.no_grad()
     def _measure_adapterless(self, rows: Sequence[TrainRow], indices: list[int], measured: CachedLogprobs) -> None:
-        """What a reference that is the policy with its adapters off says, before the passes: between them the policy's
+        """Measure a reference that is the policy with its adapters off, before the passes: between them the policy's
         weights are not whole."""
         if self._reference is None or not self._reference.is_policy:
             return

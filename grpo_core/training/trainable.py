@@ -20,7 +20,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 class TrainableWeights(Protocol):
-    """What an update needs of the weights it changes, whoever holds them: one process, or several with parts each."""
+    """What an update needs of the weights it changes, held by one process, or by several with parts each."""
 
     even_passes: bool
     """Whether every rank must make the same number of passes, because their passes wait for each other."""
@@ -115,8 +115,8 @@ class LocalWeights:
                 held.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """One for each weight, zeros where no pass gave any: AdamW passes over a weight without a gradient, and its
-        momentum would stand still."""
+        """One for each weight, zeros where no pass gave any: AdamW skips a weight without a gradient, and its
+        momentum would not decay."""
         for weight in self.weights:
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)

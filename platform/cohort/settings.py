@@ -194,7 +194,7 @@ if COHORT_HEARTBEAT_SECONDS * 2 > COHORT_LEASE_SECONDS:
         f"COHORT_HEARTBEAT_SECONDS is {COHORT_HEARTBEAT_SECONDS:g} and COHORT_LEASE_SECONDS {COHORT_LEASE_SECONDS:g}: "
         "one lost beat would lose the lease. Take half the lease at most."
     )
-# How often leases are looked at, and how often a web server says that it is here. Silence of a few of them is taken for
+# How often leases are looked at, and how often a web server sends its own beat. Silence of a few of them is taken for
 # an outage of the platform's own, so both are short next to the lease; not so short, with one of less than 20 s, that
 # a busy machine were taken for an outage.
 COHORT_ROUND_SECONDS = max(2.5, min(5.0, COHORT_LEASE_SECONDS / 8))
@@ -215,7 +215,7 @@ CELERY: dict[str, Any] = {
     # too long behind another (consumer_timeout): the worker connects again. Celery's own defaults would end it.
     "broker_connection_max_retries": None,
     "broker_channel_error_retry": True,
-    # Once more at once, for a connection that died since it was last used. Whoever sends does not wait for a broker
+    # Once more at once, for a connection that died since it was last used. Senders do not wait for a broker
     # that is away: the reconciler sends again.
     "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0},
     "beat_schedule": {

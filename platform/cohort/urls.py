@@ -1,6 +1,6 @@
 """All addresses of the platform.
 
-Everything of a project lies below p/<slug>/, so that one look at an address says whose it is and `access.project_for`
+Everything of a project lies below p/<slug>/, so that an address shows whose it is and `access.project_for`
 can decide. Only sign-in, the health check, static files, the check of a card, the audit log's signed heads,
 records' public pages (by tokens that cannot be guessed) and the worker API (which has its own) are open to people who
 are not signed in; tests/web/test_access.py walks this list.

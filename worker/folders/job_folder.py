@@ -1,5 +1,5 @@
 """The folder of one job of the reward lab while a worker does it. Nothing of it stays: not after its end, and not of a
-worker that was killed, for the next job's worker removes what nobody holds.
+worker that was killed, for the next job's worker removes what no process holds.
 """
 
 import json
@@ -35,7 +35,7 @@ class JobFolder:
         temporary = runs / "lab" / f"new-{name}"  # it gets its name, which sweeps look for, once it is held
         temporary.mkdir(parents=True)
         lock = try_lock(temporary / _LOCK)
-        assert lock is not None  # nobody else knows this name
+        assert lock is not None  # no other process knows this name
         self._lock = lock
         self.path = temporary.rename(runs / "lab" / f"job-{name}")
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class NoCheckpoint(NotPrepared):
-    """None of the offered checkpoints can be had here; the message names each with the reason."""
+    """None of the offered checkpoints is available here; the message names each with the reason."""
 
 
 def choose(

@@ -83,7 +83,7 @@ def write_pinned(folder: Path, steps: list[int], known: Sequence[int] = ()) -> i
     return kept
 
 
-# Removes the checkpoints of a run's earlier attempts that, as the platform says, nobody needs any more.
+# Removes the checkpoints of a run's earlier attempts that the platform reports as no longer needed.
 #
 # Each attempt keeps its own checkpoints, and each set of them may be as large as the model and its optimiser: without
 # this a run that moved or failed a few times would hold several.

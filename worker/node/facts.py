@@ -27,9 +27,9 @@ from worker.environment import Environment
 from worker.processes import orphans
 
 # The sandbox of this machine: tested once in a worker's life, and again every ten minutes while none works, so that a
-# machine that was mended needs no restart.
+# machine that was repaired needs no restart.
 #
-# The supervisors are processes of their own; they get the report and test nothing again.
+# The supervisors are separate processes; they get the report and test nothing again.
 
 REPORT_VARIABLE = "COHORT_WORKER_SANDBOX_REPORT"
 """Variable that gives a supervisor the report. No setting: only the worker that starts it writes it."""
@@ -196,7 +196,7 @@ def refusal(runs: Path, min_free_bytes: int | None, node: str) -> str:
 
 def runs_id(runs: Path) -> str:
     """Names the folder: made at random by the first that asks, and the same for all who share it, on any machine. Empty
-    when it cannot be written down now, as on a full disk: then nobody is taken to share it.
+    when it cannot be written down now, as on a full disk: then no node counts as sharing it.
     """
     try:
         if known := _read_id(runs):

@@ -1,6 +1,6 @@
 """The node's heartbeat: every 20 s, idle or not, this machine's facts, its sandbox, and the attempts that died here.
 
-Without it an idle worker calls nobody, and people could not tell one that waits from one that is gone. Whatever fails
+Without it an idle worker makes no call, and one that waits would look like one that is gone. Whatever fails
 is only logged and done again: runs are offered by message and owned by claim.
 """
 

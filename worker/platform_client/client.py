@@ -1,7 +1,7 @@
 """The platform's worker API over HTTP, one method a call (docs/worker-protocol.md).
 
 Connection errors, 5xx, 429 and answers that are not the platform's own (a proxy's page, a redirect) are tried again
-with growing pauses for as long as the caller has patience; a Refusal is the platform's word and is raised at once.
+with growing pauses for as long as the caller has patience; a Refusal is the platform's answer and is raised at once.
 No try lasts longer than its time: 25 s, and for a large body what a slow line needs.
 """
 
@@ -94,7 +94,7 @@ class BadFile(PlatformError):
 
 
 def node_of(token: str) -> str:
-    """Names the node among those that share a runs folder, and tells nothing of its token."""
+    """Names the node among those that share a runs folder, and reveals nothing of its token."""
     return hashlib.sha256(f"cohort node {token}".encode()).hexdigest()[:16]
 
 
@@ -324,7 +324,7 @@ def _raise_for(reply: Reply) -> None:
     try:
         refusal = Refusal.model_validate_json(reply.body)
     except ValidationError:
-        # Not the platform's own words: a proxy, a redirect to https, another server at this address.
+        # Not the platform's own answer: a proxy, a redirect to https, another server at this address.
         if reply.status == 413:
             raise Unreachable(
                 f"{reply.url} answered 413, which is not the platform's own answer: a proxy before the platform takes "

@@ -68,7 +68,7 @@ def _checkpoint(record: Spooled) -> CheckpointManifest | None:
     try:
         body = ENVELOPE.validate_json(record.body).record
     except ValidationError:
-        return None  # of another version; the platform has taken it, and its meaning is the platform's business
+        return None  # of another version; the platform has taken it, and only the platform needs its meaning
     return body if isinstance(body, CheckpointManifest) else None
 
 

@@ -32,7 +32,7 @@ class GroupSurvives(Exception):
     """Processes that are still there after SIGKILL: they hang in the kernel, usually on a device or a network disk, or
     may not be signalled, because they are another user's.
 
-    `left` are those. `holders` have ended, and a GPU counts them as its users even so, or nobody says that none does.
+    `left` are those. `holders` have ended, and a GPU counts them as its users even so, or that is not known.
     """
 
     def __init__(self, message: str, *, left: Sequence[Process] = (), holders: tuple[int, ...] = ()) -> None:
@@ -220,7 +220,7 @@ class Child:
             if users is None and not devices.has_shown_gpus():
                 return  # nvidia-smi is here, and has nothing to show
             counted = self._seen if users is None else self._seen & users
-            # An id that lives again by now is somebody else's.
+            # An id that lives again by now is another process's.
             holders = tuple(sorted(pid for pid in counted if process(pid) is None))
             if not holders:
                 return

@@ -8,7 +8,7 @@ Only what the record itself proves is touched: this host, this boot, this pid na
 control group, or the random mark in its environment. Never a name, never process 1. Another worker's runs folder is
 never looked into. Where workers share one, each ends what lives of any dead attempt on its machine, but only the node
 whose attempt it was reports it, removes the record, and takes no run because of it. It knows its own by its token:
-what died before the token was replaced is nobody's to report, and its lease expires.
+what died before the token was replaced is not reported, and its lease expires.
 
 A failure with one folder is logged, and the others are handled; OSError is raised when the runs folder itself
 cannot be listed.
@@ -43,7 +43,7 @@ MARK = "GRPO_MARK"
 """Variable in the trainer's environment, which all that it starts inherit."""
 _KILL_SECONDS = 20.0
 _KILL_AGAIN_SECONDS = 1.0
-"""For those that have outlived SIGKILL before: somebody waits for the rest of the worker."""
+"""For those that have outlived SIGKILL before: shorter, because the rest of the worker waits."""
 _SWEEPING = threading.Lock()
 """A sweep waits for another thread's sweep, or it would pass over what that one is ending."""
 
@@ -231,7 +231,7 @@ def _logging_failure(folder: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        return  # no attempt, or its supervisor came to its end, or somebody has just removed it
+        return  # no attempt, or its supervisor came to its end, or another process has just removed it
     except (OSError, ValidationError) as error:
         if (folder, str(error)) not in _logged:
             log.error("what an attempt left in %s cannot be looked at and is left alone: %s", folder, error)
@@ -285,7 +285,7 @@ def _left(record: ProcessRecord) -> tuple[list[Process], list[str]]:
     if not _here(record):
         return [], []
     living = _living(record, _group(record))
-    held = {pid for pid in record.holders if process(pid) is None}  # one that lives again is somebody else's
+    held = {pid for pid in record.holders if process(pid) is None}  # one that lives again is another process's
     if not held:
         return living, []
     users = devices.gpu_users()
@@ -305,7 +305,7 @@ def _living(record: ProcessRecord, group: Cgroup | None) -> list[Process]:
     table = processes()
     grouped = set(group.pids()) if group is not None else set()
     leader = process(record.pid) if record.pid is not None else None
-    # The session's number says something only while its leader holds it; then the mark and the group speak.
+    # The session's number proves something only while its leader holds it; after that the mark and the group do.
     session = record.session if leader is not None and leader.ticks == record.start_ticks else None
     return [
         row

@@ -1,10 +1,10 @@
 """The reaper of one trainer: starts it, adopts whatever it leaves behind, and ends all of it with the supervisor.
 
-Run by file path in a bare interpreter (`python -I -S reaper.py CGROUP PROGRAM…`), in a session of its own; it must
-import nothing of the project, so that nothing the trainer's folder or environment holds can change what it does.
+Run by file path in a bare interpreter (`python -I -S reaper.py CGROUP PROGRAM…`), in its own session; it must import
+nothing of the project, so that nothing the trainer's folder or environment holds can change what it does.
 
 stdin is a pipe whose other end the supervisor alone holds: when it ends, by intent or because the supervisor died,
-everything is killed. stdout says to the supervisor `started PID TICKS` and `ended STATUS` (negative: a signal). stderr
+everything is killed. stdout sends the supervisor `started PID TICKS` and `ended STATUS` (negative: a signal). stderr
 is the trainer's log. Every descendant stays below this process, however often it forks or opens sessions, because
 orphans are given to it (sub-reaper); the trainer itself dies with it (parent-death signal).
 """
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def _become(argv: list[str], *, reaper: int, cgroup: str, at_work: int) -> None:
-    """In the fork: turn into the trainer, leader of a session of its own. Closes `at_work` when it is."""
+    """In the fork: turn into the trainer, leader of its own session. Closes `at_work` when it is."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (*_TRAINER_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
@@ -193,7 +193,7 @@ def _end_everything(me: int) -> None:
 
 
 def _report(line: str) -> None:
-    with suppress(BrokenPipeError):  # then the supervisor is gone, and stdin says so next
+    with suppress(BrokenPipeError):  # then the supervisor is gone, and stdin shows it next
         os.write(1, line.encode() + b"\n")
 
 

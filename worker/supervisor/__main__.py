@@ -1,9 +1,9 @@
 """The supervisor as a process: `python -m worker.supervisor run|job NUMBER PARENT`, started by the worker's task.
 
 It dies apart from Celery's main process, and that one apart from it. SIGTERM, which the kernel also sends when the
-parent is gone, means shutdown: the trainer writes a checkpoint and the run is resumed by another worker; a job is given
-back. When this process is killed, the reaper ends the trainer or job. Then the worker's task reports a run, and a job's
-lease expires.
+parent is gone, means shutdown: the trainer writes a checkpoint and the run is resumed by another worker; a job is
+released. When this process is killed, the reaper ends the trainer or job. Then the worker's task reports a run, and a
+job's lease expires.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """One attempt of a run from claim to finish: start the trainer, ship its records, and never leave it running.
 
-Only checkpoints are sent by a thread of their own. While a batch of records is on its way, for minutes on a slow line,
+Only checkpoints are sent by a separate thread. While a batch of records is on its way, for minutes on a slow line,
 the loop beats and minds the trainer.
 """
 
@@ -131,7 +131,7 @@ class _Attempt:
         out_of_memory = child.ran_out_of_memory()
         self._ship_rest()
         if loop.stopped_for is None and self._with.stop.is_set() and ended_as_asked(self._folder, status):
-            # Whoever stops this worker signalled its trainer too, as a service manager does, and that one was quicker.
+            # What stops this worker signalled its trainer too, as a service manager does, and that one was quicker.
             loop.stop_for(loop.cause() or "shutdown")
         self._upload_rest()
         return self._finish(status=status, out_of_memory=out_of_memory)

@@ -1,5 +1,5 @@
-"""The suites that come with Cohort: where they lie and what they say of themselves. Loads no torch, and no config,
-which asks here.
+"""The suites that come with Cohort: where they are and what their files declare. Loads no torch, and no config,
+which imports this.
 
 One folder each: `suite.json` (fields of a SuiteConfig; `limits`, what the suite cannot show; `licence`, `source`),
 `items.jsonl`, `README.md`.
@@ -24,12 +24,12 @@ def names() -> tuple[str, ...]:
 
 
 def items_path(name: str) -> Path:
-    """The suite's items. Raises ConfigError for a name that is none."""
+    """The suite's items. Raises ConfigError for an unknown name."""
     return _folder(name) / "items.jsonl"
 
 
 def definition(name: str) -> dict[str, Any]:
-    """Fields of its SuiteConfig, with path and sha256. Raises ConfigError for a name that is none."""
+    """Fields of its SuiteConfig, with path and sha256. Raises ConfigError for an unknown name."""
     fields = {field: value for field, value in about(name).items() if field not in ("limits", "licence", "source")}
     return {"name": name, **fields, "path": PREFIX + name, "sha256": _sha256(name)}
 

@@ -1,6 +1,6 @@
-"""Papers' settings by name, and how one is put under the settings that a person gave.
+"""Papers' settings by name, and how one fills in what a person's settings leave open.
 
-A preset holds only what its paper states and this trainer can be set to; what the paper does besides stands in `notes`.
+A preset holds only what its paper states and this trainer can be set to; what else the paper does is in `notes`.
 Loads no torch.
 """
 
@@ -60,7 +60,7 @@ PRESETS: dict[str, Preset] = {preset.name: preset for preset in (*GRPO_FAMILY, *
 
 
 def preset_named(name: str) -> Preset:
-    """Raises ConfigError for a name that is none, with the nearest one."""
+    """Raises ConfigError for an unknown name, with the nearest one."""
     if name not in PRESETS:
         problem = FieldProblem("preset", unknown_preset(name), "unknown_preset")
         raise ConfigError(str(problem), (problem,))
@@ -80,8 +80,8 @@ def unknown_preset(name: str) -> str:
 def apply(preset_name: str, settings: Mapping[str, Any], default_at: Callable[[str], Any]) -> dict[str, Any]:
     """The preset's settings under the given ones, which win field by field; `preset` is set to the name.
 
-    What the preset sets falls away where the given settings have made a choice that leaves it without a meaning
-    (relevance.idle), or another thing (relevance.CHOICES): a constant with another aggregation, the clip
+    A setting of the preset is dropped where the given settings make a choice under which it has no effect
+    (relevance.idle) or another meaning (relevance.CHOICES): a constant with another aggregation, the clip
     range of another loss. `default_at` gives a field's default by its path (`RunConfig.default_at`). Raises ConfigError
     for an unknown name. The result is not checked.
     """
@@ -101,7 +101,7 @@ def apply(preset_name: str, settings: Mapping[str, Any], default_at: Callable[[s
     }
     for path in taken & stale:
         _drop(merged, path)
-    # What falls away may leave something else without a meaning.
+    # What is dropped may leave another setting without effect.
     while without := {path for path in taken if _given(merged, path) and idle(path, value) is not None}:
         for path in without:
             _drop(merged, path)

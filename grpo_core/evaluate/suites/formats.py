@@ -1,5 +1,5 @@
 """Turns files of public sets into suite items. None of these sets comes with Cohort: a person brings the files, and
-their licences stand. Loads no torch."""
+their licences apply. Loads no torch."""
 
 import dataclasses
 import io
@@ -90,7 +90,7 @@ def _refuse_more(count: int, most: int | None, named: str) -> None:
 
 
 def _first(items: Sequence[SuiteItem], limit: int) -> list[SuiteItem]:
-    """Items of the first so many clusters; an item without one is a cluster of its own."""
+    """Items of the first so many clusters; an item without one is its own cluster."""
     first = set(list(dict.fromkeys(item.cluster or item.id for item in items))[:limit])
     return [item for item in items if (item.cluster or item.id) in first]
 

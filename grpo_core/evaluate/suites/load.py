@@ -1,4 +1,4 @@
-"""From a suite's place to its items, checked. Everything that can be wrong with a suite is found here, before a model
+"""From a suite's path to its items, checked. Everything that can be wrong with a suite is found here, before a model
 is loaded. Loads no torch."""
 
 import json
@@ -35,7 +35,7 @@ class Suite:
 
 def load_suites(configs: Sequence[SuiteConfig], *, base: Path) -> tuple[Suite, ...]:
     """Raises ConfigError for wrong settings of a scorer, by their path in the config, and DataError for a file that is
-    not there, not the one meant, or not right."""
+    missing, has another digest, or is invalid."""
     return tuple(load_suite(config, base=base, field=f"eval.suites.{number}") for number, config in enumerate(configs))
 
 

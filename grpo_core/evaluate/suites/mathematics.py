@@ -35,7 +35,7 @@ def mgsm(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
         language = match[1].lower() if match else ""
         if language not in LANGUAGES:
             raise DataError(
-                f"{name}: the file's name does not tell its language; expected mgsm_<language>.tsv with one of "
+                f"{name}: the file's name does not give its language; expected mgsm_<language>.tsv with one of "
                 f"{', '.join(LANGUAGES)}"
             )
         if language in tables:

@@ -1,5 +1,5 @@
-"""A box of the kind `code`: the program that runs inside it, and orders to it. Raises SandboxError for trouble of ours;
-whatever a solution or test code does is an answer.
+"""A box of the kind `code`: the program inside it, and requests to it. Raises SandboxError for our own failures;
+whatever a solution or test code does is a result.
 """
 
 import marshal
@@ -61,7 +61,7 @@ class CodeBox:
         reply = self._exchange(marshal.dumps({"do": "prepare", "modules": modules}))
         if reply != b"R":
             self.close()
-            why = reply.error if isinstance(reply, Ended) else "it said something else than expected"
+            why = reply.error if isinstance(reply, Ended) else "it sent something else than expected"
             raise SandboxError(f"a box for code ended before anything ran in it: {why}")
 
     def __enter__(self) -> Self:
@@ -74,11 +74,11 @@ class CodeBox:
         self.box.close()
 
     def order(self, **order: Any) -> bytes | Ended:
-        """What the child says first, or how it ended."""
+        """The child's first message, or how it ended."""
         return self._read(self._exchange(marshal.dumps(order)))
 
     def pass_on(self, message: bytes) -> bytes | Ended:
-        """The message to the running child; what it says next, or how it ended."""
+        """Send the message to the running child; its next message, or how it ended."""
         return self._read(self._exchange(b"P" + message))
 
     def _exchange(self, frame: bytes) -> bytes | Ended:

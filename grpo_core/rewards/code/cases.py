@@ -23,7 +23,7 @@ _BUILTINS = frozenset(dir(builtins))
 
 @dataclass(frozen=True, slots=True)
 class InputCase:
-    """A run of the whole program: what stands on stdin, and what must stand on stdout."""
+    """A run of the whole program: its stdin, and the stdout that is expected."""
 
     stdin: str
     output: str
@@ -56,7 +56,7 @@ class Cases:
     entry: str
     """Name that the tests call, "" where there is none or several."""
     named: bool
-    """The problem or the settings say what the entry point is; it was not guessed from the tests."""
+    """The problem or the settings name the entry point; it was not guessed from the tests."""
     cases: tuple[Case, ...]
 
 
@@ -92,7 +92,7 @@ def read_cases(problem: Problem, *, tests: str = "tests", entry_point: str = "")
 
 
 def _unwrapped(value: Any) -> list[Any]:
-    """A list of cases from whatever stands in the field."""
+    """A list of cases from whatever the field holds."""
     if isinstance(value, str):
         try:
             decoded = json.loads(value) if value.lstrip()[:1] in ("[", "{") else value

@@ -17,10 +17,10 @@ from grpo_core.rewards.code.params import CodeParams
 
 _ROOM = 64 * 1024
 _TESTS_SECONDS = 2.0
-"""Test code may take so many times what the solution may, beside the solution's own time."""
+"""Test code may take so many times what the solution may, in addition to the solution's own time."""
 
 Open = Callable[[str], CodeBox]
-"""Gives a new box for code that imports what the text imports."""
+"""Returns a new box for code that imports what the text imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SolutionJudge:
         """Why the solution's box is gone, if it is."""
 
     def judge(self) -> Verdict:
-        """Raises SandboxError for trouble of ours, RewardError where the tests themselves cannot be run."""
+        """Raises SandboxError for our own failures, RewardError where the tests themselves cannot be run."""
         total, passed, first = len(self._cases.cases), 0, ""
         with ExitStack() as boxes:
             box = boxes.enter_context(self._open_box(self._source))

@@ -1,6 +1,6 @@
 """code: the program in a completion passes its problem's tests, in the sandbox only.
 
-Pays by what the program does, never by how its process ends. Trouble of the sandbox is an error of class infra, never a
+Pays by what the program does, never by how its process ends. A failure of the sandbox is an error of class infra, never
 0; tests that cannot be run are the problem's fault, class sample. docs/rewards/code.md has the four forms of tests.
 """
 
@@ -40,7 +40,7 @@ class CodeScorer:
         self._scored = self._trouble = 0
 
     def score(self, samples: Sequence[ScoreRequest], check: Callable[[], None]) -> list[ComponentScore]:
-        """In `limits.workers` threads side by side; the order is kept. When `check` raises, what runs is killed."""
+        """In `limits.workers` threads in parallel; the order is kept. When `check` raises, what runs is killed."""
         futures = [self._pool.submit(self._score_sample, sample) for sample in samples]
         with ExitStack() as unless_done:
             unless_done.callback(self._stop, futures)
@@ -110,7 +110,7 @@ class CodeScorer:
             case name:
                 prelude = sample.problem.meta.get(name)
                 if not isinstance(prelude, str):
-                    raise RewardError(f"field {name!r} holds no code; it is what stands before the solution")
+                    raise RewardError(f"field {name!r} holds no code to put before the solution")
                 return prelude
 
     def _box(self, source: str) -> CodeBox:

@@ -16,7 +16,7 @@ _PYTHON = frozenset({"python", "python3", "py", "py3"})
 def extract_code(completion: str, how: CodeExtract) -> str | None:
     """fenced: the last closed block between lines of ``` that is marked as Python; where none is marked, the last one
     without a mark. answer_tag: inside the last `<answer>…</answer>`, without a fence around it. whole: all of it.
-    None when there is no such place or it is empty."""
+    None when there is no such part or it is empty."""
     match how:
         case "whole":
             code: str | None = completion
@@ -44,14 +44,14 @@ class CodeParams(Params):
     language: Literal["python"] = "python"
     """Language of the programs."""
     extract: CodeExtract = "fenced"
-    """Where the program stands: fenced (the last closed block between ``` that is marked as Python, else the last
+    """Where the program is: fenced (the last closed block between ``` that is marked as Python, else the last
     without a mark), answer_tag (inside the last `<answer>…</answer>`), whole."""
     tests: Annotated[str, Field(min_length=1, max_length=100)] = "tests"
     """Field of each problem that holds its test cases."""
     entry_point: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*)?$", max_length=100)] = ""
     """Name that the tests call. Empty: what the problem's field `entry_point` says, else what the tests call."""
     prelude: Annotated[str, Field(max_length=100)] = ""
-    """Field of each problem with code that stands before the solution's, such as HumanEval's `prompt`. The tests use
+    """Field of each problem with code that goes before the solution's, such as HumanEval's `prompt`. The tests use
     its functions themselves, so that a solution cannot replace them. Empty: none."""
     pay: Literal["all", "share"] = "all"
     """all: 1 when every case passes, else 0. share: the share of cases that pass."""
@@ -70,13 +70,13 @@ class CodeParams(Params):
     """Installed distributions that solutions and tests may import, such as numpy. The standard library is there
     always."""
     hidden: bool = True
-    """The detail beside a sample says which case failed and what the solution gave, not what was expected."""
+    """A sample's detail says which case failed and what the solution returned, not what was expected."""
 
 
 def faults(params: CodeParams) -> Iterator[tuple[str, str]]:
     """(parameter, what is wrong) beyond what the types say."""
     if params.tests in ("prompt", "answer"):
-        yield "tests", "the tests need a field of their own beside prompt and answer"
+        yield "tests", "the tests need a field other than prompt and answer"
     if params.prelude == params.tests:
         yield "prelude", "names the field of the tests; name the one that holds code"
     for package in params.packages:

@@ -1,1 +1,1 @@
-"""The reward kind `judge`: a language model's grade, asked of an OpenAI-compatible server."""
+"""The reward kind `judge`: a language model's grade, requested from an OpenAI-compatible server."""

@@ -1,7 +1,7 @@
 """A judge's answers by the digest of the request, and what they cost.
 
 In memory, and in a folder where one is given, so that a resumed run neither asks again nor gets a new budget. A
-process writes into a file of its own and reads those of all; a last line that a crash tore is passed over.
+process writes into its own file and reads those of all; a last line that a crash tore is passed over.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import Any
 from grpo_core.rewards.judge.response import Answer
 
 _KEPT = 20_000
-"""Answers in memory; the one used longest ago makes room."""
+"""Answers in memory; the least recently used one is dropped."""
 _MODELS = 20
 """Names of models that are listed."""
 _BYTES_PER_TOKEN = 3

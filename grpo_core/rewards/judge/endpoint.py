@@ -2,7 +2,7 @@
 
 GRPO_JUDGE_ALLOW names the judges in private networks (host:port, commas); all others are on the public internet, by
 https. A key lies in the variable that a reward names, and goes to no host that the variable of the same name with
-_HOSTS leaves out: whoever writes a reward chooses the address, and must not be able to have the key sent to his own.
+_HOSTS leaves out: the author of a reward chooses the address, and must not be able to obtain the key that way.
 """
 
 import ipaddress
@@ -49,7 +49,7 @@ def url_fault(base_url: str) -> str | None:
     if parts.scheme not in _PORTS or not name or port == 0:
         return f"{base_url[:100]!r} is no web address; write it as https://judge.example/v1"
     if "@" in parts.netloc:
-        return "an address may hold no name or password: it stands in the record. The key belongs into the variable"
+        return "an address may hold no name or password: it is kept in the record. The key belongs in the variable"
     if parts.query or parts.fragment or "?" in base_url or "#" in base_url:
         return "an address may hold no ? or #; give the part before it"
     if not _PATH.fullmatch(parts.path):

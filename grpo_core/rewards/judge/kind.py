@@ -1,6 +1,6 @@
 """judge: a language model behind an OpenAI-compatible address grades the completion.
 
-What it says is data: a completion may talk a judge into anything, so a probe belongs before a run. An error of its
+Its reply is data: a completion may talk a judge into anything, so probe the reward before a run. An error of its
 server is never paid 0. The key is read from the worker's environment and sent to the judge's host alone.
 """
 
@@ -48,7 +48,7 @@ class JudgeParams(Params):
     system: Annotated[LongText, Field(max_length=20_000)] | None = None
     """System message before it; none when empty."""
     extract: Extract = "whole"
-    """Which part of the completion is graded, as {completion}. Where it has none, it earns 0 and nobody is asked."""
+    """Which part of the completion is graded, as {completion}. Where it has none, it earns 0 and no call is made."""
     score_pattern: Annotated[str, Field(min_length=1, max_length=500)] = PATTERN
     """Regular expression whose last match in the judge's text is the score: its first group, or all of it."""
     score_field: Annotated[str, Field(min_length=1, max_length=100)] | None = None
@@ -118,7 +118,7 @@ class JudgeParams(Params):
 
 
 def check(params: JudgeParams) -> list[tuple[str, str]]:
-    """(parameter, what is wrong); looks up nothing and asks nobody."""
+    """(parameter, what is wrong); makes no look-up and no call."""
     import regex
 
     faults = []

@@ -1,4 +1,4 @@
-"""Reads a judge's reply: the answer in words or the error and whether to ask again; and out of the words a score.
+"""Reads a judge's reply: the answer's text, or the error and whether to try again; and the score out of the text.
 
 Everything here was written by a server or a model: it is read as data, the key is taken out of it, and patterns run
 against a clock, as the graded completion may have talked the judge into anything.
@@ -23,7 +23,7 @@ _DECLINED = ("content_filter", "content_policy_violation", "responsibleaipolicyv
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "context length")
 _SHOWN = 200
 _KEPT = 20_000
-"""Characters from the end of what a judge says that are kept and looked at; a score stands there."""
+"""Characters from the end of a judge's answer that are kept and looked at; the score is there."""
 _PATTERN_SECONDS = 2.0
 _OBJECTS = 300
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,4})?", re.IGNORECASE | re.ASCII)
@@ -32,15 +32,15 @@ _NO_NUMBERS = frozenset({"nan", "inf", "infinity"})
 
 @dataclass(frozen=True)
 class Answer:
-    """What the judge said."""
+    """The judge's answer."""
 
     text: str
     model: str = ""
-    """As the server names what answered."""
+    """The model, as the server names it."""
     finish: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    """As the server counted them; None where it did not say."""
+    """As the server counted them; None where it did not report them."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Failed:
     retry: bool = False
     """Whether another try may go better."""
     wait: float | None = None
-    """Seconds that the server asks to be left alone for."""
+    """Seconds that the server asks to wait."""
 
 
 def read_reply(reply: Reply, key: str | None) -> Answer | Failed:
-    """What a server said, without the key that was sent to it."""
+    """A server's text, without the key that was sent to it."""
     status, text = reply.status, reply.body.decode("utf-8", errors="replace")
     if 300 <= status < 400:
         location = reply.headers.get("Location", "")

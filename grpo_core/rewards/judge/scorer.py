@@ -1,4 +1,4 @@
-"""Grades completions with a judge: calls side by side, retries with growing pauses or as the server asks, a budget."""
+"""Grades completions with a judge: parallel calls, retries with growing pauses or as the server asks, a budget."""
 
 import asyncio
 import hashlib
@@ -81,7 +81,7 @@ class Judge:
         self._client.close()
 
     def facts(self) -> dict[str, Any]:
-        """What was asked of whom, what it cost so far, of this process. No key, and none of its name's value."""
+        """Judge, question, budget, and this process's usage so far. The name of the key's variable, never the key."""
         params = self._params
         return {
             "base_url": params.base_url,

@@ -33,7 +33,7 @@ _WORDS = re.compile(r"\w+")
 
 class ChoiceParams(Params):
     extract: Literal["answer_tag", "hashes", "boxed", "whole", "marked"] = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, whole for the
+    """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, whole for the
     completion itself, or marked for the first of the marks that is there, else the whole."""
     column: Column = ""
     """Field of the problem that lists the options' texts, such as choices; then a text is taken for its letter. Empty:

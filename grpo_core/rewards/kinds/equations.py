@@ -33,7 +33,7 @@ _OPERATIONS = {"+": "+", "-": "-", "−": "-", "–": "-", "/": "/", "÷": "/", 
 
 # Kinds of tokens, one letter each, so that an equation is a regular expression over a line's kinds: N number, O
 # operator, D operator that may be a dash or an asterisk, S sign of the number after it, E equals sign, P opening
-# bracket, C closing bracket or LaTeX command, X what changes the number beside it, L anything else. An equation must
+# bracket, C closing bracket or LaTeX command, X what changes the number next to it, L anything else. An equation must
 # not begin after what could belong to its first number, nor end before what may continue.
 _EQUATION = re.compile(rf"(?<![ODSCX])S?N(?:[OD]S?N){{1,{MAX_TERMS - 1}}}ES?N(?![OD][SNPC]|OL|X)")
 
@@ -122,7 +122,7 @@ def _operator(text: str, previous: str) -> str:
 
 
 def _is_power(line: str, match: re.Match[str], previous: str) -> bool:
-    """Whether asterisks stand between two operands, with white space on both sides or on none, and not around bold
+    """Whether asterisks are between two operands, with white space on both sides or on none, and not around bold
     text."""
     before, after = line[match.start() - 1 : match.start()], line[match.end() : match.end() + 1]
     if previous == "" or before.isspace() != after.isspace() or not _OPERAND.match(line, match.end()):

@@ -16,7 +16,7 @@ from grpo_core.rewards.base import (
 
 class ExactParams(Params):
     extract: Extract = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number,
+    """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number,
     whole for the completion itself, or marked for the first of the marks that is there, else the whole."""
     column: Column = ""
     """Field of the problem with the reference: a text, or a list of texts of which any is right. Empty: the problem's

@@ -2,7 +2,7 @@
 is run.
 
 After the AST check of the Berkeley Function-Calling Leaderboard (Patil et al. 2025): each argument has a list of values
-that are right, of which `""` says that it may be left out; texts are compared without case, spaces and the signs
+that are right, of which `""` means that it may be left out; texts are compared without case, spaces and the signs
 `, . / - _ * ^ " '`. Otherwise than there, 5.0 is 5 whatever the declared type, and any order of calls is right.
 """
 

@@ -38,9 +38,9 @@ class JsonSchemaParams(Params):
     """What the value must be like, in JSON Schema (draft 2020-12). `$ref` may point into the schema itself only. Empty:
     any JSON value."""
     column: Column = ""
-    """Field of the problem with a schema of its own, as an object or its text; then json_schema is left empty."""
+    """Field of the problem with its own schema, as an object or its text; then json_schema is left empty."""
     extract: Literal["fence", "answer_tag", "whole"] = "fence"
-    """Where the value stands: fence for the last code fence, or the whole completion where there is none; answer_tag
+    """Where the value is: fence for the last code fence, or the whole completion where there is none; answer_tag
     `<answer>…</answer>`; whole for the completion itself, without a fence."""
     parses: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """What a JSON value earns that is not as the schema wants it."""
@@ -160,7 +160,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _place(path: Any) -> str:
-    """The way to a place in a value, such as items[2].name."""
+    """The path to a part of a value, such as items[2].name."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return steps.lstrip(".") or "the value"
 

@@ -38,7 +38,7 @@ class LanguageParams(Params):
     part: Literal["whole", "think", "answer"] = "whole"
     """What is looked at: the whole completion, or what the last `<think>` or `<answer>` tag holds."""
     least_letters: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """With fewer letters than this there is no language to speak of, and the value is 0."""
+    """With fewer letters than this no language is detected, and the value is 0."""
     passes_from: Annotated[float, Field(ge=0, le=1)] = 0.9
     """The value from which a completion counts as passed; it is paid its share all the same."""
 
@@ -59,7 +59,7 @@ def score(sample: ScoreRequest, params: LanguageParams) -> ComponentScore:
     target = params.target if params.target != "prompt" else _of_prompt(sample.problem.prompt)
     if target is None:
         raise RewardError(
-            f"problem {sample.problem.id}: its prompt has too few letters to tell its language; set `target` to one"
+            f"problem {sample.problem.id}: its prompt has too few letters to detect its language; set `target` to one"
         )
     text = sample.completion if params.part == "whole" else inside_tag(sample.completion, params.part)
     if text is None:
@@ -128,7 +128,7 @@ def language_of(profile: TextProfile) -> str | None:
     if best < 0.5:
         return None
     likely = [language for language, share in shares.items() if share == best]
-    if {"ja", "zh"} & set(likely):  # kana tells Japanese, whose scripts hold Chinese's
+    if {"ja", "zh"} & set(likely):  # kana marks Japanese, whose scripts hold Chinese's
         return "ja" if _has_kana(profile) else "zh"
     return max(likely, key=lambda language: _count(profile, WORDS.get(language, frozenset())))
 

@@ -46,7 +46,7 @@ TROUBLE = (
 
 class MathParams(Params):
     extract: Literal["answer_tag", "hashes", "boxed", "whole"] = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
+    """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
     completion itself, which must be the answer alone."""
     decimals: Annotated[int, Field(ge=0, le=12)] = 6
     """To how many decimals an expression with a decimal in it is compared; others are compared exactly. They

@@ -27,10 +27,10 @@ _MIXED = re.compile(r"(?:([0-9]+) )?([0-9]+) ?/ ?([0-9]+)")
 
 class NumericParams(Params):
     extract: Extract = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number,
+    """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number,
     whole for the completion itself, or marked_number for the first of the marks that is there, else the last number."""
     tolerance: Annotated[float, Field(ge=0)] = 0.0
-    """Largest difference that still counts as equal; 0 asks for exactly the same number. Not used for LaTeX, which
+    """Largest difference that still counts as equal; 0 requires exactly the same number. Not used for LaTeX, which
     is compared to six decimals when a decimal is in it, else exactly."""
     percent: Literal["ratio", "ignore"] = "ratio"
     """ratio: `50 %` is the number 0.5. ignore: the sign is dropped, so `50 %` is 50."""
@@ -71,7 +71,7 @@ def parse_number(text: str, *, percent: Literal["ratio", "ignore"] = "ratio") ->
     """The number that `text` is, exactly; None when it is not one, or not a plain one.
 
     Taken: sign (also −), `1,234.5`, `.5`, `1e-3` (exponent of at most three digits), `3/4`, `1 1/2`, one currency
-    sign before or after, one percent sign, a full stop at the end. Thousands separators must stand where they belong:
+    sign before or after, one percent sign, a full stop at the end. Thousands separators must be where they belong:
     `1,23` is refused, because it could mean 1.23.
     """
     text = text.strip()

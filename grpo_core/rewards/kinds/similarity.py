@@ -41,7 +41,7 @@ class SimilarityParams(Params):
     words in common. rouge_2: pairs of words in common. rouge_l: longest common subsequence of words. bleu: runs of one
     to four words. chrf: runs of one to six characters."""
     extract: Literal["answer_tag", "hashes", "boxed", "whole"] = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
+    """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, or whole for the
     completion itself."""
     column: Column = ""
     """Field of the problem with the reference: a text, or a list of texts of which the closest counts. Empty: the

@@ -1,7 +1,7 @@
 """soft_overlong: nothing for a completion well within the limit, down to −1 near and beyond it.
 
 Source: DAPO, arXiv 2503.14476, equation 13. The config's `algorithm.overlong` adds the same to the reward of a whole
-run; this kind is for a rubric that shall have it as a named component, with limits of its own.
+run; this kind is for a rubric that has it as a named component, with its own limits.
 """
 
 from grpo_core.records.types import ComponentScore

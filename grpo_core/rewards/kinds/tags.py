@@ -1,6 +1,6 @@
 """tags: the completion is a sequence of tagged blocks, such as `<think>…</think><answer>…</answer>`, in any number.
 
-Pays for the form only, whatever stands inside. Tags that the sequence does not name are text. One pass over the text
+Pays for the form only, whatever is inside. Tags that the sequence does not name are text. One pass over the text
 and one over its blocks for each entry of the sequence.
 """
 
@@ -26,7 +26,7 @@ class TagsParams(Params):
     `note*` any number, `step+` at least once, `step{3}` three times, `step{2,5}` two to five, `step{2,}` two or
     more."""
     between: Literal["nothing", "whitespace", "text"] = "whitespace"
-    """What may stand before, between and after the blocks."""
+    """What may come before, between and after the blocks."""
     allow_empty: bool = False
     """A block with nothing but white space inside passes too."""
     pay: Literal["all", "share"] = "all"

@@ -1,8 +1,8 @@
-"""process: a classifier of tokens (a process reward model) says after each step of a completion how good it is.
+"""process: a classifier of tokens (a process reward model) scores each step of a completion.
 
 The text is split into steps at a separator; a marker is put after each, and the model's number at the marker is the
 step's. As TRL's PRMTrainer trains them: the tokens of the prompt, then of each step those of its text and the marker's.
-With algorithm.supervision: process each step is paid where it ends. Runs in the trainer's process, beside the policy.
+With algorithm.supervision: process each step is paid where it ends. Runs in the trainer's process, next to the policy.
 """
 
 import math
@@ -21,7 +21,7 @@ class ProcessParams(ModelParams):
     template: Annotated[LongText, Field(max_length=20_000)] = "{prompt}\n"
     """What the model reads before the steps; {prompt} and {answer} are filled in."""
     separator: Annotated[LongText, Field(min_length=1, max_length=40)] = "\n\n"
-    """What stands between two steps of a completion. A step of white space alone is none."""
+    """What separates two steps of a completion. A step of white space alone is none."""
     marker: Annotated[LongText, Field(min_length=1, max_length=40)] = "\n"
     """What the model was trained to see after each step: its number at the last token of it is the step's. May be one
     of its special tokens."""

@@ -1,7 +1,7 @@
 """reward_model: a classifier that was trained on preferences or labels says how good a completion is.
 
 Its number is no truth: a policy trained against it long enough finds what it overrates. Runs in the trainer's process,
-beside the policy.
+next to the policy.
 """
 
 import math
@@ -25,7 +25,7 @@ class RewardModelParams(ModelParams):
     transform: Transform = "none"
     """none: the number as the model gives it. sigmoid: into 0 to 1. softmax: the label's share among all labels."""
     pass_at: float | None = None
-    """Value from which on a completion counts as right; empty: the kind says nothing about right and wrong."""
+    """Value from which on a completion counts as right; empty: the kind does not decide right or wrong."""
 
 
 def check(params: RewardModelParams) -> Iterator[tuple[str, str]]:

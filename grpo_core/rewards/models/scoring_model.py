@@ -1,4 +1,4 @@
-"""What the kinds with weights of their own share: loading a classifier safely, its tokens, its batches, its facts.
+"""What the kinds with their own weights share: loading a classifier safely, its tokens, its batches, its facts.
 
 Only safetensors are read and no code that comes with a model is run, as with the policy (grpo_core/model/load.py). What
 is scored was written by a model: a special token that it spells out is broken up, so that it cannot forge the form that
@@ -152,7 +152,7 @@ class ScoringModel:
     ) -> Iterator[tuple[int, Any]]:
         """(index in `rows`, numbers of the label), in whatever order is quick: one number for a text, or one for each
         of its tokens. No row is empty or longer than `longest`. Of one length at a time where the model has no token
-        to fill up with."""
+        to pad with."""
         import torch
 
         order = sorted(range(len(rows)), key=lambda position: len(rows[position]))
@@ -179,7 +179,7 @@ class Row:
 
     ids: list[int]
     marks: Sequence[int] = ()
-    """Indices into `ids` at which the steps' numbers stand."""
+    """Indices into `ids` at which the steps' numbers are."""
     ends: Sequence[int] = ()
     """Characters of the completion up to and including each step."""
 
@@ -229,7 +229,7 @@ class ModelScorer(ABC, Generic[P]):
 
 
 def filled(template: str, sample: ScoreRequest, model: ScoringModel, *, completion: str) -> str:
-    """A template with the sample's texts in its places; what stands in them is never looked at for places."""
+    """A template with the sample's texts filled in; placeholders inside these texts are never filled."""
     values = {"prompt": sample.problem.prompt, "answer": sample.problem.answer, "completion": completion}
     return _PLACEHOLDER.sub(lambda match: model.plain(values[match[1]]), template)
 
@@ -260,7 +260,7 @@ def _loaded(folder: Path, kind: Any, *, dtype: Any) -> tuple[Any, Any]:
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
     if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
         raise ModelError(
-            f"{folder} holds adapter_config.json: adapters beside the weights. Merge them into the weights first "
+            f"{folder} holds adapter_config.json: adapters next to the weights. Merge them into the weights first "
             "(peft: PeftModel.merge_and_unload), or take the file away if the base model is meant"
         )
     weight_files(folder)

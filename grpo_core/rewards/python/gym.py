@@ -1,7 +1,7 @@
 """reasoning_gym: the scorer of the reasoning-gym task that made the problem.
 
 The scorers are a third party's code over text that a model wrote, and some evaluate it: they run in the sandbox, each
-sample in a process of its own.
+sample in a separate process.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ class GymParams(Params):
     task: str = AUTO
     """Name of a task whose problems alone are scored; auto: each problem by the task that made it."""
     extract: Extract = "answer_tag"
-    """Where the answer stands: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number, or
+    """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number, or
     whole for the completion itself."""
     full_marks_only: bool = False
     """Pay 1 for a right answer and else 0. Many tasks pay part of it, some 0.01 to 0.05 for any answer at all."""

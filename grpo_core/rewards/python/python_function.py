@@ -29,9 +29,9 @@ class PythonParams(Params):
     .meta holds the fields named below. It returns a number, True or False, or a dict with value, passed, detail and
     steps."""
     columns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=50)] = ()
-    """Fields of each problem, beside prompt and answer, that `verify` finds in sample.meta."""
+    """Fields of each problem, besides prompt and answer, that `verify` finds in sample.meta."""
     packages: tuple[Package, ...] = ()
-    """Packages beside Python's own modules that the source may import. They must be installed on the worker."""
+    """Packages, besides Python's own modules, that the source may import. They must be installed on the worker."""
     memory_mb: Annotated[int, Field(ge=64, le=16384)] = 512
     """Most memory of the process that runs it, in MiB."""
     call_seconds: Positive | None = None

@@ -1,8 +1,8 @@
-"""Boxes that are held open to answer many requests, several side by side, each killed at its deadline and replaced.
+"""Boxes that are held open to answer many requests, several in parallel, each killed at its deadline and replaced.
 
 For kinds with mode sandbox that score with code that a person wrote: `python`, `reasoning_gym`. Loading such
 code takes longer than most samples, so a box stays open from one request to the next. It must not be used for code that
-a model wrote: what one completion does would meet the next one.
+a model wrote: what one completion does could affect the next one.
 
 A kind gives the source text of a program that runs inside and defines two functions:
 
@@ -21,7 +21,7 @@ Outside:
     sessions.close()
 
 `Answer.score(convert)` makes a ComponentScore of it: `convert(reply)` is called where there is a reply.
-`shared_sandbox()` is the one sandbox of this process; whoever needs boxes of another form takes it from there.
+`shared_sandbox()` is the one sandbox of this process; callers that need boxes of another form use it too.
 """
 
 import json
@@ -66,9 +66,9 @@ class Sessions:
         memory_mb: int,
         call_seconds: float | None,
     ) -> None:
-        """`program`: name of a source file next to this one. `files`: names of compiled sources whose lines may stand
+        """`program`: name of a source file next to this one. `files`: names of compiled sources whose lines may appear
         in a traceback. `call_seconds`: at most the limits' deadline, which None stands for. Opens a first box. Raises
-        ConfigError for a package that is not installed, SandboxError where no box can be had, and RewardError where
+        ConfigError for a package that is not installed, SandboxError where no box can be made, and RewardError where
         the program cannot be loaded in it."""
         self._packages = {name: _installed(name) for name in packages}
         text = resources.files(__package__).joinpath(program).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One place of a session: a box, the program in it, and what each of its ends means for the sample that it had."""
+"""One slot of a session: a box, the program in it, and what each of its ends means for the sample that it had."""
 
 import json
 import threading
@@ -35,15 +35,15 @@ class Terms:
     """The first message: the program and its arguments."""
     call_seconds: float
     stop: threading.Event
-    """Set when nobody waits for an answer any more."""
+    """Set when no caller waits for an answer any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request."""
+    """The result of one request."""
 
     reply: dict[str, Any] | None
-    """JSON values that the program gave; None on error. Not to be believed: code of a person made it."""
+    """JSON values that the program gave; None on error. Not trusted: a person's code made it."""
     error: str = ""
     error_class: ErrorClass | None = None
     traceback: str = ""
@@ -61,7 +61,7 @@ class Answer:
 
 
 class Slot:
-    """Place of one box after the other. Used by one thread at a time."""
+    """Holds one box after the other. Used by one thread at a time."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -157,7 +157,7 @@ def _read(frame: bytes) -> tuple[Answer, bool]:
 
 
 def _ended(ran: Ran) -> tuple[ErrorClass, str]:
-    """Class and words for a box that ended when it should have answered."""
+    """Class and message for a box that ended when it should have answered."""
     match ran.end:
         case "memory":
             return "memory", "took more memory than it may take, and was killed"

@@ -1,7 +1,7 @@
 """The trainer's side of a vLLM server: starts it, talks to it, ends it.
 
 The server runs on this machine, on the GPUs after the trainer's, under the trainer's interpreter or the one that
-GRPO_VLLM_PYTHON names. It dies with the trainer whatever ends that (PR_SET_PDEATHSIG, and the line's end).
+GRPO_VLLM_PYTHON names. It dies with the trainer whatever ends that (PR_SET_PDEATHSIG, and the connection's end).
 """
 
 import json
@@ -43,14 +43,14 @@ LOG = "vllm.log"
 PAUSE = 0.2
 """Seconds between two looks at whether the run shall stop, while the server works."""
 LEAVES_WITHIN = 10.0
-"""Seconds that the server has to end by itself when the line is closed."""
+"""Seconds that the server has to end by itself when the connection is closed."""
 _LAST_LINES = 15
 _NOT_ITS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
-"""torchrun's words to the trainer: the server is none of its ranks."""
+"""torchrun's variables for the trainer: the server is none of its ranks."""
 _FAILURES: dict[str, type[GrpoError]] = {
     kind.code: kind for kind in (RolloutError, OutOfMemory, DeviceError, ExchangeError)
 }
-"""What the server may tell of, by code."""
+"""Errors that the server may report, by code."""
 
 
 class Server:
@@ -67,7 +67,7 @@ class Server:
         chunk: int = CHUNK,
     ) -> None:
         """`gpus`: names of those it may see. `folder`: where its log is kept, appended to; without one it goes where
-        the trainer's errors go. Waits until it is ready. Raises what `settings.Sampler` says, ServerExited."""
+        the trainer's errors go. Waits until it is ready. Raises what `settings.Sampler` lists, ServerExited."""
         self._check = check
         self._log = folder / LOG if folder is not None else None
         self._outgoing = Outgoing(chunk=chunk)
@@ -78,7 +78,7 @@ class Server:
             on_failure.callback(self.close)
             assert self.process.stdin is not None
             first = json.dumps({"key": key.hex(), "settings": asdict(settings)}) + "\n"
-            with suppress(BrokenPipeError):  # it has ended: _port says how
+            with suppress(BrokenPipeError):  # it has ended: _port reports how
                 self.process.stdin.write(first.encode())
                 self.process.stdin.close()
             self._line = self._connect(self._port(), key)

@@ -26,7 +26,7 @@ _VARIABLES = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 _LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "VLLM_HOST_IP": "127.0.0.1"}
-"""For an engine that meets no other machine: what its parts say to each other stays in it."""
+"""For an engine that meets no other machine: messages between its parts stay in it."""
 
 _FAILURES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError, OSError, MemoryError)
 """What vLLM raises besides its own errors, torch's among them."""
@@ -128,7 +128,7 @@ class Engine:
             raise RolloutError("vLLM kept its cache of prompts, which the weights before have filled")
 
     def sleep(self) -> None:
-        """Give the device's memory back until something is asked again; the weights wait in the host's memory."""
+        """Give the device's memory back until the next request; the weights wait in the host's memory."""
         if self._settings.sleeps and not self._asleep:
             self._engine.sleep(level=1)
             self._asleep = True
@@ -174,7 +174,7 @@ class Engine:
 
 def failure(error: Exception, what: str, fix: str = "") -> GrpoError:
     """What vLLM raised as the run's cause, which the rules of retry go by: memory, device and exchange between ranks as
-    the trainer's own are told, else a RolloutError. `what` failed; `fix`: for the last."""
+    in the trainer, else a RolloutError. `what` failed; `fix`: for the last."""
     text = f"{what}: {type(error).__name__}: {error}"
     cause = known_cause(error)
     if isinstance(cause, OutOfMemory):
@@ -191,7 +191,7 @@ def _arguments(settings: Settings) -> dict[str, Any]:
         "dtype": settings.dtype,
         "load_format": "dummy",  # random until the first push, so that one that does nothing cannot look right
         "skip_tokenizer_init": True,
-        "generation_config": "vllm",  # a model's own would change temperature and top-p behind our back
+        "generation_config": "vllm",  # a model's own would silently change temperature and top-p
         "logprobs_mode": "processed_logprobs",  # of the distribution drawn from: after temperature
         "max_model_len": settings.positions,
         "max_num_seqs": settings.rows,

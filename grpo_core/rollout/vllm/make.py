@@ -1,4 +1,4 @@
-"""The vLLM sampler that a run's config asks for."""
+"""The vLLM sampler that a run's config names."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, per_r
 
 
 def _cache_bytes(config: RunConfig, policy: LoadedModel, positions: int) -> int:
-    """Of keys and values on a CPU: room for as many sequences as run side by side, at most `memory_share` of the
+    """Of keys and values on a CPU: room for as many sequences as run at the same time, at most `memory_share` of the
     machine's memory. With less room vLLM lets sequences wait for each other."""
     text = policy.model.config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -115,7 +115,7 @@ class Colocated(Engine):
 
     def __init__(self, settings: Settings, *, check: Callable[[], None]) -> None:
         """Raises RolloutError."""
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # its words would end up in the run's log
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # its output would end up in the run's log
         super().__init__(settings, check=check)
         self.sleep()
 

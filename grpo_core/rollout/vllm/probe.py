@@ -1,11 +1,11 @@
 """The proof that vLLM holds the weights it was sent: it and the trainer score the same made-up text, and must agree.
 
-A push can return without an error and have changed nothing, or only some layers. Two things are asked after each one:
+A push can return without an error and have changed nothing, or only some layers. Two checks follow each one:
 - The mean difference of the log-probabilities is at most `tolerance`. After the first push that proves everything,
   because an engine starts with random weights.
 - Later, when weights have moved little, an engine that still holds the old ones, or some of them, would pass that too.
   So once the trainer's own numbers have moved measurably since the last proof, what separates vLLM's from them must be
-  small beside that move, or about what it was then. Small moves add up until they are measurable.
+  small compared with that move, or about what it was then. Small moves add up until they are measurable.
 
 Shapes: N scored tokens of all texts, text after text.
 """

@@ -1,8 +1,8 @@
-"""Samples with vLLM: asks for completions with seeds of their own, sends weights when the policy has moved, and proves
+"""Samples with vLLM: requests completions with one seed each, sends weights when the policy has moved, and proves
 that they have arrived before anything is sampled.
 
 Completions' log-probabilities are those of the distribution drawn from: temperature applied. With top-p or top-k they
-are vLLM's after tokens were taken away (the config refuses corrections with those); the entropy vLLM does not tell.
+are vLLM's after tokens were taken away (the config refuses corrections with those); vLLM does not report the entropy.
 """
 
 import time
@@ -34,7 +34,7 @@ class VllmRollout:
     probe: Probe
     _: KW_ONLY
     restarts: bool
-    """Start another engine, once in a step, when the first has ended. That takes the policy to stand still while
+    """Start another engine, once in a step, when the first has ended. The policy must not change while
     something is sampled."""
     log: Callable[[str], None] = lambda text: None
 

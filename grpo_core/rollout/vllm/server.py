@@ -2,8 +2,8 @@
 `python -m grpo_core.rollout.vllm.server`, by an interpreter that has vLLM; people do not call it.
 
 The first line of standard input holds the run's key and the engine's settings. It listens on the loopback address until
-the trainer has come and shown that it knows the key; from then on nobody else can come. How its start went it says in a
-line of JSON on standard output, how far its work is in frames before the answer; its log goes to standard error. It
+the trainer has come and shown that it knows the key; from then on it accepts no other client. It reports its start in a
+line of JSON on standard output, its progress in frames before the answer; its log goes to standard error. It
 ends with the trainer, whatever ends that.
 """
 
@@ -24,17 +24,17 @@ from grpo_core.rollout.vllm.settings import HOST, GenerateRequest, Settings, Wro
 from grpo_core.runtime.fault_injection import fault
 
 SHOW_KEY_WITHIN = 10.0
-"""Seconds that somebody who comes has to show the key."""
+"""Seconds that a client has to show the key."""
 REPORT_EVERY = 1.0
-"""Seconds between two words on how far the work is, at least."""
+"""Seconds between two reports of progress, at least."""
 
 
 class TrainerExited(Exception):
-    """The line to the trainer has ended."""
+    """The connection to the trainer has ended."""
 
 
 class Trainer:
-    """The line to the trainer, once it has come."""
+    """The connection to the trainer, once it has come."""
 
     def __init__(self) -> None:
         self.line: socket.socket | None = None
@@ -48,7 +48,7 @@ class Trainer:
         return message
 
     def check(self) -> None:
-        """Raises TrainerExited. It sends nothing while something is sampled, so what can be read is the line's
+        """Raises TrainerExited. It sends nothing while something is sampled, so what can be read is the connection's
         end."""
         if self.line is None:
             return
@@ -85,7 +85,7 @@ def main() -> int:
 
     first = sys.stdin.readline()
     if not first.endswith("\n"):
-        return 1  # whoever started us is gone
+        return 1  # the process that started us is gone
     message = json.loads(first)
     settings, key = Settings(**message["settings"]), bytes.fromhex(message["key"])
     try:
@@ -103,14 +103,14 @@ def main() -> int:
         reply_to_starter(port=door.getsockname()[1])
         line = admitted(door, key, log=lambda text: print(text, file=sys.stderr, flush=True))
     trainer.line = line
-    with line, suppress(EOFError, OSError, TrainerExited):  # the trainer is gone, and so is the reason to be here
+    with line, suppress(EOFError, OSError, TrainerExited):  # the trainer is gone, so the server ends
         _serve(engine, trainer, line)
     engine.close()
     return 0
 
 
 def admitted(door: socket.socket, key: bytes, *, log: Callable[[str], None]) -> socket.socket:
-    """The line to the first who knows the key."""
+    """The connection to the first client that knows the key."""
     while True:
         line, (host, port) = door.accept()
         line.settimeout(SHOW_KEY_WITHIN)
@@ -136,7 +136,7 @@ def _parts(line: socket.socket) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def _serve(engine: Any, trainer: Trainer, line: socket.socket) -> None:
-    """Answer until the line ends. What goes wrong with vLLM is an answer too."""
+    """Answer until the connection ends. A failure of vLLM is an answer too."""
     while True:
         message = trainer.receive()
         try:

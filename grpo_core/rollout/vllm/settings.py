@@ -35,7 +35,7 @@ def send(line: socket.socket, message: Any) -> None:
 
 
 def receive(line: socket.socket, *, most: int = _FRAMES) -> Any:
-    """Read one message. Raises EOFError at the line's end, OSError, ValueError for what is no frame."""
+    """Read one message. Raises EOFError at the connection's end, OSError, ValueError for what is no frame."""
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size))
     if length > most:
         raise ValueError(f"a frame of {length} bytes")
@@ -58,7 +58,7 @@ def _proof(key: bytes, who: str, theirs: str, ours: str) -> str:
 
 
 def greet(line: socket.socket, key: bytes) -> None:
-    """The trainer's half. Raises WrongKey where the server does not know the key, or says that we do not."""
+    """The trainer's half. Raises WrongKey where the server does not know the key, or replies that we do not."""
     ours = secrets.token_hex(32)
     send(line, {"nonce": ours})
     reply = receive(line, most=_FIRST_FRAMES)
@@ -100,7 +100,7 @@ class Settings:
     positions: int
     """Most tokens of one sequence, prompt and completion together."""
     rows: int
-    """Most sequences side by side."""
+    """Most sequences at the same time."""
     memory_share: float
     """Part of a GPU's memory for weights and cache."""
     cache_bytes: int | None

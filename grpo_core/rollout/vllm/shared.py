@@ -68,7 +68,7 @@ class Outgoing:
 
 
 def planned(weights: Mapping[str, Tensor], chunk: int) -> list[list[Entry]]:
-    """The tensors in their order, in chunks of at most `chunk` bytes; one that is larger is a chunk of its own."""
+    """The tensors in their order, in chunks of at most `chunk` bytes; one that is larger is a separate chunk."""
     chunks: list[list[Entry]] = []
     first = 0
     for name, tensor in weights.items():

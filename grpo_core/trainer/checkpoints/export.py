@@ -21,7 +21,7 @@ from grpo_core.training.trainable import fit
 
 @torch.no_grad()
 def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
-    """Write `out`. `model`: folder of the base model where it does not lie where the run found it. Raises
+    """Write `out`. `model`: folder of the base model where it is not where the run read it. Raises
     CheckpointError, ModelError, DiskFullError."""
     if out.exists():
         raise CheckpointError(f"{out} is there already; give --out a folder that is to be made")

@@ -81,7 +81,7 @@ class CheckpointManager:
         """A run that starts from nothing: the checkpoint before its first step."""
         self._remember(0)
         self._cut()
-        self._cost = None  # without an optimiser it says little of the next
+        self._cost = None  # without an optimiser it is no measure of the next
 
     def restore(self, state: RunState) -> None:
         """A resumed run: take over sampler position, random generators and best checkpoint."""
@@ -181,7 +181,7 @@ class CheckpointManager:
         self._prune(self.run_dir)
 
     def _is_best(self, step: int) -> Best | None:
-        """The new best, if this is one. Before ten steps there is too little to tell by."""
+        """The new best, if this is one. Before ten steps there is too little to compare."""
         if not self.config.checkpoints.best or len(self._recent) < BEST_OVER:
             return None
         mean = sum(self._recent) / BEST_OVER

@@ -1,8 +1,8 @@
 """Chooses the checkpoint to resume from, before anything heavy is loaded, and says what differs from when it was
 written. A run directory stays as it is until `rewind_to_checkpoint`. Loads no torch.
 
-The newest whole one is taken; those passed over are named with the reason. There is no way from here to a start from
-nothing: without a whole checkpoint the answer is an error that says what to do.
+The newest whole one is taken; those passed over are named with the reason. It never starts from
+nothing: without a whole checkpoint it raises an error that says what to do.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _CODE = {
     "git_commit": "Cohort's commit",
     "dirty_sha256": "Cohort's uncommitted changes (SHA-256)",
 }
-"""Words for the fields of a manifest's code."""
+"""Labels for the fields of a manifest's code."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
 
 
 def rewind_to_checkpoint(run_dir: RunDir, chosen: Chosen) -> Chosen:
-    """Take the run directory back to its own checkpoint: what was recorded after it moves to superseded/. To be called
-    once everything else that could refuse the run has agreed. Raises DiskFullError, RunDirError."""
+    """Rewind the run directory to its own checkpoint: what was recorded after it moves to superseded/. To be called
+    once every other check has passed. Raises DiskFullError, RunDirError."""
     sweep(run_dir.checkpoints)
     rewind(run_dir.path, seq=chosen.state.seq, step=chosen.manifest.step)
     run_dir.continue_after(chosen.state.seq)
@@ -103,14 +103,14 @@ def _none_yet(run_dir: RunDir) -> str:
         if isinstance(event, Resumed):
             return (
                 f"{reason} here. It had resumed from {event.checkpoint} of another run directory, after step "
-                f"{event.step}. Go on from that one again: leave --resume out, and give another --out and "
+                f"{event.step}. Continue from that one again: leave --resume out, and give another --out and "
                 "--resume-from with its path"
             )
     return f"{reason}. Start it anew: leave --resume out and give another --out"
 
 
 def _removed(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
-    """Checkpoints that the events speak of and that are not there any more."""
+    """Checkpoints that the events name and that are not there any more."""
     named: dict[str, int] = {}
     for event in run_dir.events():
         if isinstance(event, CheckpointManifest):
@@ -130,7 +130,7 @@ def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Ch
             manifest = verify_checkpoint(folder)
             if manifest.final:
                 raise CheckpointError(
-                    f"{folder} holds plain weights, which a run cannot resume from; give a step-… folder beside it"
+                    f"{folder} holds plain weights, which a run cannot resume from; give a step-… folder next to it"
                 )
             state = read_state(folder)
         except CheckpointError as error:
@@ -227,7 +227,7 @@ def read_checkpoint(folder: Path, manifest: Manifest) -> tuple[RunState, dict[st
 
 
 def rewind_run_folder(chosen: Chosen | None, run_dir: RunDir | None, progress: Progress) -> Chosen | None:
-    """Take the run directory back to `chosen` where it lies in it; only the first rank has both. Raises DiskFullError,
+    """Rewind the run directory to `chosen` where it lies in it; only the first rank has both. Raises DiskFullError,
     RunDirError."""
     if chosen is None or run_dir is None or not chosen.own:
         return chosen

@@ -1,1 +1,1 @@
-"""People, projects, memberships, and what signs in and out."""
+"""People, projects, memberships, and the log of sign-ins."""

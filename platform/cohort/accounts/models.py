@@ -7,19 +7,19 @@ from django.db import models
 
 
 class User(AbstractUser):
-    """Ours from the first migration, so that it can grow."""
+    """A custom user model from the first migration, so that fields can be added later."""
 
     password_handed_out = models.BooleanField(default=False)
-    """The password was made by the server and printed there; the person has not chosen another one yet."""
+    """The password was generated on the server; the person has not chosen one yet."""
 
 
 class Project(models.Model):
-    """What separates teams: everything belongs to one project, and a stranger to it gets 404."""
+    """What separates teams: everything belongs to one project, and people outside it get 404."""
 
     slug = models.SlugField(max_length=60, unique=True)
     name = models.CharField(max_length=120)
     max_running = models.PositiveSmallIntegerField(null=True, blank=True)
-    """Most runs on workers at once; empty: no limit."""
+    """Maximum number of runs on workers at once; empty: no limit."""
     gpu_hours_limit = models.PositiveIntegerField(null=True, blank=True)
     """GPU-hours that the project's runs may use in any 30 days; a run without a GPU counts as one. Empty: no limit."""
     traces_keep_days = models.PositiveIntegerField(null=True, blank=True)

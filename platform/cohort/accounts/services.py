@@ -1,5 +1,4 @@
-"""People, projects and memberships: who is a member, and writes. Each function checks, writes, and says why it
-refuses.
+"""People, projects and memberships: reads and writes. Each function checks and writes, or raises with the reason.
 
 Who may call what is decided by the views through `cohort.web.access`; the rules that hold for everybody are here.
 """
@@ -37,24 +36,24 @@ def members_of(project: Project) -> list[Membership]:
 
 
 def person_named(username: str) -> User | None:
-    """An active person by exact name; one match or none."""
+    """The active person of exactly this name, or None."""
     return User.objects.filter(Q(username=username), is_active=True).first()
 
 
 log = logging.getLogger(__name__)
 
-# No letters that are read as another (l, o, i): the password is copied from a terminal by hand.
+# No letters that are easily confused (l, o, i): the password is copied from a terminal by hand.
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def random_password() -> str:
-    """Four groups of four of 31 signs: 79 bits, and can be read out."""
+    """Four groups of four of 31 characters: 79 bits, easy to read aloud."""
     return "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(4))
 
 
 @transaction.atomic
 def user_create(*, username: str, password: str | None = None, email: str = "") -> tuple[User, str]:
-    """A new person and their password; without one given, one is made and handed out.
+    """A new person and their password, which is generated when none is given.
 
     Raises ValidationError when the name is taken or not allowed.
     """
@@ -82,7 +81,7 @@ def password_hand_out(*, user: User) -> str:
 
 @transaction.atomic
 def password_change(*, user: User, password: str) -> None:
-    """The person chose another password, which has been checked."""
+    """Store the password that the person chose; it has been validated."""
     user.set_password(password)
     user.password_handed_out = False
     user.save(update_fields=["password", "password_handed_out"])

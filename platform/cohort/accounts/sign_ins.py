@@ -1,7 +1,7 @@
 """Who signed in and out, who failed, who was locked out, from Django's and axes' signals.
 
-Neither the browser's address nor a name that nobody has is written down: the log keeps everything for ever, and people
-type passwords where names belong. What floods the sign-in page does not flood the log, and the log says so.
+Neither the browser's address nor an unknown user name is logged: the log keeps everything for ever, and people
+type passwords where names belong. Beyond a limit further sign-ins are left out, with one entry that notes it.
 """
 
 import logging
@@ -45,13 +45,13 @@ def _failed(credentials: dict[str, Any], **_: Any) -> None:
                 kind="sign_ins_flooded",
                 subject="server:sign-in",
                 reason=f"More than {MOST} sign-ins failed within {WITHIN.total_seconds() / 60:.0f} minutes; the "
-                "others of this time stand in the web server's own log alone.",
+                "others of this time are in the web server's own log alone.",
             )
 
 
 @receiver(user_locked_out)
 def _locked(request: HttpRequest, username: str, **_: Any) -> None:
-    """Axes says so at the failure that locks, and again at every attempt after it, which counts no failures."""
+    """Axes sends this at the failure that locks, and again at every later attempt, which counts no failures."""
     if getattr(request, "axes_failures_since_start", 0) == settings.AXES_FAILURE_LIMIT:
         log(actor="platform", kind="sign_in_locked", subject=_subject(username))
 

@@ -1,6 +1,6 @@
-"""Rebuild the log from its rows and compare: bodies, places, tree, signed heads, keys. Trusts nothing that is derived.
+"""Rebuild the log from its rows and compare: bodies, indices, tree, signed heads, keys. Trusts nothing that is derived.
 
-It says what the rows say of themselves. Whoever owns the database and the key can write another log that passes; only a
+It checks that the rows are consistent. The owner of the database and the key can write another log that passes; only a
 checkpoint that somebody else has kept shows it (`against`).
 """
 
@@ -45,7 +45,7 @@ class Kept:
 
 @transaction.atomic(durable=True)
 def check(against: Sequence[Kept] = ()) -> list[str]:
-    """Check everything and return a line for each thing that was found good. Raises LogFault naming the first fault.
+    """Check everything and return a line for each check that passed. Raises LogFault naming the first fault.
 
     `against` are checkpoints that were kept elsewhere: the log must begin with exactly what each was signed over.
     """
@@ -134,7 +134,7 @@ def _cosignatures() -> int:
 
 
 def _rebuilt(expected: dict[int, list[tuple[str, Checkpoint]]]) -> int:
-    """Every placed entry in order; the roots that were signed on the way. Returns how many there are."""
+    """Check every indexed entry in order, and each signed root on the way. Returns the number of entries."""
     peaks = Peaks()
     _compare(peaks, expected)
     for idx, leaf, *entry in _read(_PLACED):
@@ -157,7 +157,7 @@ def _rebuilt(expected: dict[int, list[tuple[str, Checkpoint]]]) -> int:
 
 
 def _compare(peaks: Peaks, expected: dict[int, list[tuple[str, Checkpoint]]]) -> None:
-    """Takes what was signed over so many entries out of `expected`."""
+    """Compare the root with the checkpoints signed at this size, and remove them from `expected`."""
     for name, head in expected.pop(peaks.size, []):
         if head.root != peaks.root():
             raise LogFault(
@@ -166,7 +166,7 @@ def _compare(peaks: Peaks, expected: dict[int, list[tuple[str, Checkpoint]]]) ->
 
 
 def _rest() -> int:
-    """Entries without a place, which must wait for one, and wait only once. Returns how many."""
+    """Check the entries without an index: each must have one pending row. Returns how many there are."""
     count = 0
     for *entry, waits in _read(_WAITING):
         name = f"the entry with id {entry[0]}"
@@ -181,7 +181,7 @@ def _rest() -> int:
 
 
 def _sound(name: str, entry: list[Any]) -> None:
-    """Raises LogFault unless the body is canonical, an entry, and what the columns say."""
+    """Raises LogFault unless the body is canonical, is an entry, and agrees with the columns."""
     _, at, actor, kind, subject, project, body = entry
     try:
         content = parse(bytes(body))

@@ -18,11 +18,11 @@ from cohort.audit.models import AuditEntry
 from cohort.evidence.canonical import CanonicalError, canonical
 
 MOST, WITHIN = 100, timedelta(minutes=10)
-"""So many entries of a thing in such a time; then one entry says that there are more."""
+"""At most so many entries of one kind in this time; then one entry notes that more were left out."""
 
 
 def many(most: int, *, kind: str, **of: str) -> bool:
-    """Whether there were so many entries of the kind of late, with these columns."""
+    """Whether so many entries of the kind, with these columns, were added recently."""
     nth = AuditEntry.objects.filter(kind=kind, **of).order_by("-id").values("pk")[most - 1 : most]
     return AuditEntry.objects.filter(pk__in=nth, at__gt=Now() - WITHIN).exists()
 
@@ -42,11 +42,11 @@ class HasSlug(Protocol):
 
 
 class NotLoggable(ValidationError):
-    """What is to be logged is too long, or cannot be written down. Nothing is changed without its entry."""
+    """What is to be logged is too long, or is not canonical JSON. Nothing is changed without its entry."""
 
 
 def who(actor: AbstractUser | None) -> str:
-    """The actor's name in the log; None is who runs commands on the server."""
+    """The actor's name in the log; None stands for commands run on the server."""
     return f"user:{actor.username}" if actor is not None else "platform"
 
 
@@ -109,15 +109,15 @@ def reason_checked(reason: str) -> str:
 
 
 def fitted(text: str) -> str:
-    """A machine's words in the length of a reason; where they are longer, their end is left out, and it says so."""
+    """A machine's text, cut to the length of a reason; a cut text ends with a note of it."""
     if len(text) <= MAX_REASON_CHARS:
         return text
-    suffix = f" … ({len(text):,} characters; the rest stands in the run's events)"
+    suffix = f" … ({len(text):,} characters; the rest is in the run's events)"
     return text[: MAX_REASON_CHARS - len(suffix)] + suffix
 
 
 def clock() -> datetime:
-    """By the database's clock, and now, not when the transaction began."""
+    """The current time by the database's clock, not the start of the transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         moment: datetime = cursor.fetchone()[0]

@@ -1,4 +1,4 @@
-"""The newest checkpoint, as a commit in a git repository that others can watch. Nothing there is ever written over: a
+"""The newest checkpoint, as a commit in a git repository that others can watch. Nothing there is ever overwritten: a
 push that does not follow from what the repository holds is refused.
 """
 
@@ -20,12 +20,12 @@ from cohort.evidence.keys import parse_vkey
 from cohort.evidence.note import NoteError
 
 SECONDS = 120
-"""For a whole push, of as many commands as it takes."""
+"""For a whole push, all its git commands together."""
 BRANCH = "main"
 
 
 class GitFault(Exception):
-    """The repository did not take the checkpoint. The message says what git said."""
+    """The repository did not accept the checkpoint. The message holds git's output."""
 
 
 def git_push(repository: str, newest: LogCheckpoint) -> str:
@@ -58,14 +58,14 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
 
 
 def _lying(file: Path) -> str | None:
-    """The checkpoint that lies there; what is no text is refused by `_follows`."""
+    """The checkpoint stored in the repository; bytes that are no text are refused by `_follows`."""
     if file.is_symlink() or not file.is_file():
         return None
     return file.read_bytes().decode("utf-8", errors="replace")
 
 
 def _put(file: Path, text: str) -> None:
-    """In the place of a file or link of that name. Raises GitFault where a folder has it."""
+    """Write the file, replacing a file or link of that name. Raises GitFault where a folder has it."""
     if file.is_dir() and not file.is_symlink():
         raise GitFault(f"the repository has a folder named {file.name}, where the log's file belongs")
     file.unlink(missing_ok=True)
@@ -86,8 +86,8 @@ def _follows(before: str, newest: LogCheckpoint) -> None:
 
 
 def _git(folder: Path, deadline: float, *words: str) -> str:
-    """What `git WORDS` prints; `deadline` as `time.monotonic` counts. Raises GitFault."""
-    # Nothing of this machine's own git: no hooks, no signing, no helper that could ask a person for a password.
+    """The output of git with these arguments; `deadline` as `time.monotonic` counts. Raises GitFault."""
+    # Independent of this machine's git settings: no hooks, no signing, no helper that prompts for a password.
     settings = {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -113,7 +113,7 @@ def _git(folder: Path, deadline: float, *words: str) -> str:
     with running:
         try:
             out, stderr = running.communicate(timeout=deadline - time.monotonic())
-        except BaseException as error:  # with what it started: an ssh that hangs would outlive it
+        except BaseException as error:  # kill its children too: an ssh that hangs would outlive it
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):

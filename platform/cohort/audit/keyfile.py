@@ -1,4 +1,4 @@
-"""The file of the private signing key, before Django and a database are there: made once, looked at before a start."""
+"""The file of the private signing key: made once, checked before a start. Needs neither Django nor a database."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from cohort.evidence.keys import KeyFault, SigningKey, generate, load
 
 
 def make_key(path: Path) -> SigningKey:
-    """A new private key in `path`, which must not exist, named as a new log is. Raises KeyFault."""
+    """Write a new private key to `path`, which must not exist; its name is that of a new log. Raises KeyFault."""
     key = generate(environment().log_name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def usable_key() -> None:
     try:
         load(path)
     except KeyFault:
-        load(path, environment().log_name)  # one that `openssl genpkey` made does not name itself
+        load(path, environment().log_name)  # a file made by `openssl genpkey` has no name in it
 
 
 def missing(path: Path) -> str:

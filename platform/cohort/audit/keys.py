@@ -1,5 +1,5 @@
 """The key that signs the log's heads. The private one is a file that only the platform's workers read; the public ones,
-and the statements by which one followed the other, are in the database and on the public page.
+and the signed statements that one replaced another, are in the database and on the public page.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from cohort.evidence.keys import KeyFault, SigningKey, load, parse_vkey
 
 
 def origin() -> str:
-    """The log's name: that of its first key, which it keeps. Raises KeyFault when COHORT_LOG_ORIGIN says otherwise."""
+    """The log's name: that of its first key, which it keeps. Raises KeyFault when COHORT_LOG_ORIGIN names another."""
     first = LogKey.objects.order_by("pk").values_list("vkey", flat=True).first()
     given = environment().log_origin
     if first is None:
@@ -29,7 +29,7 @@ def origin() -> str:
 
 
 def signing_key() -> SigningKey:
-    """The private key that the log is signed with today. Raises KeyFault when there is no file, or another key's."""
+    """The private key that the log is signed with now. Raises KeyFault when there is no file, or another key's."""
     path = environment().signing_key_path
     newest = LogKey.objects.order_by("-pk").values_list("vkey", flat=True).first()
     if newest is not None and (current := _file_of(newest, path, next_path(path))) is not None:
@@ -46,7 +46,7 @@ def signing_key() -> SigningKey:
 
 
 def signers() -> list[SigningKey]:
-    """Today's key, and for its first checkpoint the one before it too, while that is still at hand. Raises KeyFault."""
+    """The current key, and for its first checkpoint the previous one too, while its file exists. Raises KeyFault."""
     key = signing_key()
     rows = list(LogKey.objects.order_by("-pk").values_list("pk", "vkey")[:2])
     if len(rows) < 2 or LogCheckpoint.objects.filter(key=rows[0][0]).exists():
@@ -57,12 +57,12 @@ def signers() -> list[SigningKey]:
 
 
 def next_path(path: Path) -> Path:
-    """Where a key lies that is to follow."""
+    """Path of the next key's file."""
     return path.with_name(f"{path.name}.next")
 
 
 def previous_path(path: Path) -> Path:
-    """Where the key before lies until it has signed for the last time."""
+    """Path of the previous key's file, until it has signed for the last time."""
     return path.with_name(f"{path.name}.before")
 
 
@@ -94,7 +94,7 @@ def key_row(key: SigningKey, *, size: int) -> LogKey:
 
 @transaction.atomic
 def key_replaced(old: SigningKey, new: SigningKey, *, size: int) -> LogKey:
-    """Write down that `new` follows `old`, with the statement that `old` signs. The caller holds the head's lock."""
+    """Record that `new` follows `old`, with the statement that `old` signs. The caller holds the head's lock."""
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     statement = rotation(old, new.public_key, at)
     log(
@@ -109,7 +109,7 @@ def key_replaced(old: SigningKey, new: SigningKey, *, size: int) -> LogKey:
 
 
 def rotation_finish(path: Path) -> None:
-    """Put the new key's file in the place of the old one's. At no moment is there neither; may be done again."""
+    """Replace the old key's file by the new one's. One of the two always exists; may be called again."""
     if next_path(path).exists():
         if path.exists():
             path.replace(previous_path(path))

@@ -1,7 +1,7 @@
-"""The audit log: entries as canonical bytes, their places in a Merkle tree, signed heads of that tree, keys.
+"""The audit log: entries as canonical bytes, their indices in a Merkle tree, signed heads of that tree, keys.
 
 Entry, leaf, checkpoint, key and cosignature are only added to; PostgreSQL refuses anything else by trigger
-(migrations/append_only.py). What holds against the owner of the database, who can take triggers off, is the tree
+(migrations/append_only.py). The owner of the database can drop triggers; a change is then detected by the tree
 together with any checkpoint that somebody else has kept.
 """
 
@@ -11,7 +11,7 @@ from django.db import models
 
 
 class AuditEntry(models.Model):
-    """One change, sign-in or download. `body` is what counts; the other columns repeat it, to be searched by."""
+    """One change, sign-in or download. `body` is what counts; the other columns repeat parts of it for searching."""
 
     at = models.DateTimeField()
     """By the database's clock."""
@@ -38,7 +38,7 @@ class AuditEntry(models.Model):
 
 
 class AuditPending(models.Model):
-    """An entry that has no place in the tree yet. A trigger of the database adds the row with the entry."""
+    """An entry that has no index in the tree yet. A trigger of the database adds the row with the entry."""
 
     entry = models.OneToOneField(AuditEntry, on_delete=models.PROTECT, primary_key=True, related_name="pending")
 
@@ -47,7 +47,7 @@ class AuditPending(models.Model):
 
 
 class AuditLeaf(models.Model):
-    """The entry's place in the tree. Indices begin at 0 and have no gaps."""
+    """The entry's index in the tree. Indices begin at 0 and have no gaps."""
 
     idx = models.BigIntegerField(primary_key=True)
     entry = models.OneToOneField(AuditEntry, on_delete=models.PROTECT, related_name="leaf")
@@ -62,7 +62,7 @@ class AuditLeaf(models.Model):
 
 
 class TreeHead(models.Model):
-    """How large the tree is and what is needed to continue; one row, whose lock gives the indices out."""
+    """How large the tree is and what is needed to continue; one row, whose lock serialises the numbering."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     size = models.BigIntegerField(default=0)
@@ -110,7 +110,7 @@ class LogCheckpoint(models.Model):
 
 
 class LogCosignature(models.Model):
-    """A witness saw the checkpoint and found it to follow from the one before (c2sp.org/tlog-cosignature)."""
+    """A witness's signature that the checkpoint follows from the one before (c2sp.org/tlog-cosignature)."""
 
     checkpoint = models.ForeignKey(LogCheckpoint, on_delete=models.PROTECT, related_name="cosignatures")
     witness = models.CharField(max_length=300)
@@ -118,7 +118,7 @@ class LogCosignature(models.Model):
     line = models.TextField()
     """The signature line, as the witness sent it."""
     at = models.DateTimeField()
-    """When the witness says that it signed."""
+    """The time of signing that the witness states."""
 
     class Meta:
         ordering: ClassVar = ["id"]
@@ -131,7 +131,7 @@ class LogCosignature(models.Model):
 
 
 class LogPush(models.Model):
-    """How it went to hand the newest checkpoint to somebody outside; one row for each of them. Not part of the log."""
+    """The outcome of pushing the newest checkpoint to a target outside; one row a target. Not part of the log."""
 
     target = models.CharField(max_length=20, primary_key=True)
     """git or witness."""

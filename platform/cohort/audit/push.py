@@ -1,4 +1,4 @@
-"""Hand the newest checkpoint to those outside who keep it: a git repository, a witness. They are independent: a failure
+"""Push the newest checkpoint to targets outside: a git repository, a witness. They are independent: a failure
 is reported and stops none of the others.
 """
 
@@ -38,7 +38,7 @@ def targets() -> dict[str, Callable[[LogCheckpoint], str]]:
 
 
 def push(*, only_new: bool = False) -> list[PushOutcome]:
-    """Hand the newest checkpoint to everybody who is configured; with `only_new` to those that do not have it."""
+    """Push the newest checkpoint to every configured target; with `only_new` to those that do not have it."""
     newest = LogCheckpoint.objects.order_by("-size").first()
     if newest is None:
         return []
@@ -68,7 +68,7 @@ def _git(newest: LogCheckpoint) -> str:
 
 
 def _witness(newest: LogCheckpoint) -> str:
-    """Raises WitnessFault, and KeyFault without the witness's key: its word could not be checked."""
+    """Raises WitnessFault, and KeyFault without the witness's key: its signature could not be checked."""
     settings = environment()
     if not settings.log_witness_key:
         raise KeyFault("COHORT_LOG_WITNESS_KEY must hold the witness's public key, or its word could not be checked")

@@ -1,7 +1,7 @@
-"""Another signing key in the place of today's: `cohort audit rotate-key`.
+"""Replace the log's signing key: `cohort audit rotate-key`.
 
 The new key's file is there before the statement is committed, and the old one's until both have signed one checkpoint;
-a command that was cut anywhere in between is finished by the next one.
+a command that was interrupted in between is finished by the next one.
 """
 
 from cohort.audit import keys, services
@@ -15,9 +15,9 @@ def rotate() -> tuple[SigningKey, LogCheckpoint]:
     path = environment().signing_key_path
     old = keys.signing_key()
     new_path = keys.next_path(path)
-    if new_path.exists() and load(new_path, old.name).vkey == old.vkey:  # the last rotation was cut after its statement
+    if new_path.exists() and load(new_path, old.name).vkey == old.vkey:  # interrupted after its statement
         keys.rotation_finish(path)
-    elif new_path.exists():  # before it
+    elif new_path.exists():  # interrupted before it
         new_path.unlink()
     if keys.previous_path(path).exists():
         services.checkpoint()

@@ -1,6 +1,6 @@
 """The audit log: add an entry, number what was committed, sign the tree's head, prove that an entry is in it.
 
-`log` belongs to the caller's transaction; all the rest has short ones of its own and is refused within another
+`log` runs in the caller's transaction; all the rest has its own short ones and is refused within another
 (`durable`), because a number that was given and rolled back would leave a gap, and a signed head cannot be undone.
 """
 
@@ -42,18 +42,18 @@ __all__ = [
 ]
 
 AT_MOST_EVERY = timedelta(seconds=60)
-"""Between two checkpoints that nobody requested."""
+"""Least time between two periodic checkpoints."""
 AT_ONCE = 10_000
 """Entries numbered in one transaction."""
 _TRIES = 3
-"""The key may be replaced between numbering and signing; not again and again."""
+"""Attempts to sign: the key may be replaced between numbering and signing."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """That an entry is in the log, for whoever trusts one of its keys."""
+    """Proof that an entry is in the log, for anyone who trusts one of its keys."""
 
     body: bytes
     """The entry's exact bytes."""
@@ -77,7 +77,7 @@ def integrate() -> int:
     total = 0
     while AuditPending.objects.exists():
         done = _number_some()
-        if done == 0:  # somebody else was here first
+        if done == 0:  # another process was first
             break
         total += done
     return total
@@ -122,7 +122,7 @@ def _locked_head() -> TreeHead:
 
 
 def checkpoint() -> LogCheckpoint:
-    """Number what waits and sign the head; the newest checkpoint when nothing was added since.
+    """Number the waiting entries and sign the head; returns the newest checkpoint when nothing was added since.
 
     Raises KeyFault without the key, and LogFault when the tree is not the one that the checkpoint before was signed
     over: then nothing is signed.
@@ -190,7 +190,7 @@ def keep() -> None:
 
 
 def prove(entry: AuditEntry) -> Proof:
-    """That the committed `entry` is in the log, under a checkpoint that is signed now if there is none yet.
+    """Proof that the committed `entry` is in the log, under a checkpoint that is signed now if there is none yet.
 
     Raises KeyFault and LogFault as `checkpoint` does.
     """
@@ -227,6 +227,6 @@ def consistency(*, to: int, sizes: Iterable[int]) -> dict[int, list[bytes]]:
 
 @transaction.atomic(durable=True)
 def rotate_key(*, old: SigningKey, new: SigningKey) -> None:
-    """Write down that `new` follows `old`; the next checkpoint is signed by both, while both files are there."""
+    """Record that `new` follows `old`; the next checkpoint is signed by both, while both files are there."""
     keys.key_replaced(old, new, size=_locked_head().size)
     _log.info("the audit log's key %s was replaced by %s", old.key_id, new.key_id)

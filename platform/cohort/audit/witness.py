@@ -20,12 +20,12 @@ _COSIGNATURE = b"\x04"
 _VKEY = re.compile(r"(?P<name>[^\s+]+)\+(?P<id>[0-9a-f]{8})\+(?P<key>[A-Za-z0-9+/]+=*)")
 _SIZE = re.compile(r"(0|[1-9][0-9]{0,18})\n")
 SECONDS = 30.0
-"""For a whole exchange with a witness: both requests, from the look-up of its name to the last byte."""
+"""For a whole exchange with a witness: both requests, from the DNS look-up to the last byte."""
 _MAX_REPLY_BYTES = 64 * 1024
 
 
 class WitnessFault(Exception):
-    """The witness did not cosign. The message says what it answered."""
+    """The witness did not cosign. The message holds its reply."""
 
 
 class OtherSize(WitnessFault):

@@ -1,1 +1,1 @@
-"""What happens without a request: Celery tasks, the reconciler, outages, the beat schedule."""
+"""What runs outside of requests: Celery tasks, the reconciler, outages, the beat schedule."""

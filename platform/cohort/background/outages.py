@@ -1,5 +1,5 @@
-"""The platform's own outages, which are not its workers': while it was away itself, nobody loses a lease; and what a
-database's clock that was set back leaves behind: times that lie too far ahead.
+"""The platform's own outages: after one no worker loses its lease for the time that the platform was down. Also
+repairs times that lie too far ahead after the database's clock was set back.
 
 Reads and writes ServiceBeat by the database's clock alone.
 """
@@ -22,26 +22,26 @@ from cohort.runs.retry import DELAYS
 RECONCILER = "reconciler"
 WEB = "web"
 GRACE = timedelta(seconds=60)
-"""After an outage nobody is ended for so long: every worker has time to beat again."""
+"""After an outage no attempt is ended for so long: every worker has time to beat again."""
 AWAY = 4 * timedelta(seconds=settings.COHORT_ROUND_SECONDS)
 """A reconciler that was silent for longer was away, and with it, perhaps, the database. A third of a lease of 60 s,
 half of one of 20 s to 40 s: after a shorter outage, what is left of every lease is time enough to beat again."""
 WEB_AWAY = 3 * timedelta(seconds=settings.COHORT_PULSE_SECONDS)
-"""So was a web server, which beats too; while it is, no beat of a worker arrives."""
+"""The same for a web server, which beats too; while it is down, no beat of a worker arrives."""
 _AT_ONCE = timedelta(seconds=5)
-"""A beat that lies less far ahead was made while this looked; one further ahead, before the clock was set back."""
+"""A beat less far ahead was made during this check; one further ahead, before the clock was set back."""
 
 log = logging.getLogger(__name__)
 
 
 @transaction.atomic
 def leases_count() -> bool:
-    """Beat, and say whether a lease that is over ends its attempt: not within 60 s after an outage.
+    """Beat, and return whether an expired lease ends its attempt: not within 60 s after an outage.
 
-    Called at every round of the reconciler. One that finds no beat of its own was never here, or its database is new;
-    one that finds it in the future knows that the clock was set back, and nothing of how long it was away.
+    Called at every round of the reconciler. Without an earlier beat it runs for the first time, or its database is new;
+    after a beat in the future the clock was set back, and it is unknown how long the reconciler was down.
     """
-    with connection.cursor() as cursor:  # two rounds at once must not both find the beat of before
+    with connection.cursor() as cursor:  # two rounds at once must not both read the previous beat
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('cohort reconciler beat', 0))")
     own = ServiceBeat.objects.filter(name=RECONCILER)
     if not own.exists():
@@ -58,33 +58,33 @@ def leases_count() -> bool:
 
 
 def _outage() -> str:
-    """What of the platform is or was away, in words; empty when nothing."""
+    """Which parts of the platform are or were down, in words; empty when none."""
     away = Q(beat_at__lt=Now() - AWAY) | Q(beat_at__gt=Now())
     if ServiceBeat.objects.filter(away, name=RECONCILER).exists():
         return "the reconciler or the database was away, or the database's clock was set back"
     silent = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
     if ServiceBeat.objects.filter(silent, name=WEB).exists() and not _workers_called():
         return (
-            "the web server gives no sign of life, and no worker was heard. If it does run, start it with "
-            "`gunicorn --config python:cohort.server.gunicorn`, which gives it one"
+            "the web server sends no heartbeat, and no worker has called. If it does run, start it with "
+            "`gunicorn --config python:cohort.server.gunicorn`, which sends it"
         )
     return ""
 
 
 def _workers_called() -> bool:
-    """Whether calls of workers arrived of late, which only a web server can have taken, whatever its own beat says."""
+    """Whether worker calls arrived recently: then a web server runs, even when its own beat is missing."""
     late = (Now() - WEB_AWAY, Now() + _AT_ONCE)
     beaten = Attempt.objects.filter(state=AttemptState.RUNNING, heartbeat_at__range=late)
     return beaten.exists() or Node.objects.filter(last_seen_at__range=late).exists()
 
 
 def leases_capped() -> int:
-    """Bring back the leases that lie too far ahead. How many."""
+    """Shorten the leases that lie too far ahead. Returns how many."""
     return leases.cap(Attempt.objects.all()) + leases.cap(LabJob.objects.all())
 
 
 def tries_capped() -> int:
-    """Let no run wait longer for its next try than that try's delay from now. How many were brought back."""
+    """Let no run wait longer for its next try than that try's delay from now. Returns how many were changed."""
     delays = [When(retries=number, then=Value(delay)) for number, delay in enumerate(DELAYS, 1)]
     after = Case(*delays, default=Value(max(DELAYS)))
     ahead = Run.objects.filter(state=RunState.QUEUED).annotate(after=after).filter(not_before__gt=Now() + F("after"))
@@ -92,7 +92,7 @@ def tries_capped() -> int:
 
 
 def pulse_start() -> threading.Event:
-    """Beat in a thread of its own until the event that is returned is set. The thread ends with the process."""
+    """Beat in a separate thread until the returned event is set. The thread ends with the process."""
     stop = threading.Event()
     threading.Thread(target=_beat_on, args=(stop,), name="pulse", daemon=True).start()
     return stop

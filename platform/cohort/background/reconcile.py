@@ -1,8 +1,8 @@
-"""Puts right what was lost on the way: messages, workers, records that were not sealed; and reports stalled runs.
+"""Repairs what was lost: messages, workers, records that were not sealed; and reports stalled runs.
 
-Runs every 5 s, when Celery's beat asks for it, and may run twice at once. Leases are also looked at from a thread that
-needs no message, because a broker that is away must keep no dead worker's run Running. Compares times only with the
-database's clock. Whatever fails keeps nothing else from being put right: it is logged, the rest continues, and the
+Runs every 5 s, started by Celery beat, and may run twice at once. Leases are also checked in a thread that
+needs no message: without a broker, too, a dead worker's run must not stay Running. Compares times only with the
+database's clock. A failure in one part does not stop the others: it is logged, the rest continues, and the
 round fails at its end.
 """
 
@@ -37,7 +37,7 @@ STALLED_STEPS = 20
 """A run is stalled when nothing has moved for 10 minutes, or for 20 of its steps, whichever is longer."""
 _LONGEST_PAUSE = 3600.0
 
-# Of this process alone: what failed for a fault that has been mended is requested at once after a restart.
+# In this process's memory only: after a restart, every missing record is requested at once.
 _seals_requested: dict[int, tuple[int, float]] = {}
 """By run, how often its record was requested again, and when last (monotonic)."""
 
@@ -61,7 +61,7 @@ class _Round:
         """What the call returns; None when it failed."""
         try:
             return call(*given)
-        except Exception as error:  # of whatever kind: the others' leases run out all the same
+        except Exception as error:  # any error: the other parts must still run
             log.exception("reconciling: %s failed; the rest continues", what)
             self.failed.append(f"{what} ({type(error).__name__})")
             return None
@@ -86,7 +86,7 @@ def reconcile() -> None:
 
 
 def leases_watch() -> threading.Event:
-    """Look at the leases in a thread of its own, at once and every 5 s, until the event that is returned is set. The
+    """Check the leases in a separate thread, at once and every 5 s, until the returned event is set. The
     thread ends with the process."""
     stop = threading.Event()
     threading.Thread(target=_watch, args=(stop,), name="leases", daemon=True).start()
@@ -114,7 +114,7 @@ def _leases(this: _Round) -> None:
 
 
 def attempts_lost() -> list[int]:
-    """End every attempt whose lease is over, one that never beat too. Returns the runs' ids.
+    """End every attempt whose lease is over, also one that never beat. Returns the runs' ids.
 
     Raises RoundFailed once all have had their turn, when one of them could not be ended.
     """
@@ -122,13 +122,13 @@ def attempts_lost() -> list[int]:
 
 
 def jobs_lost() -> list[int]:
-    """Jobs of the lab whose lease is over wait again, the second time they fail. Returns their ids. Raises
+    """Queue the lab's jobs whose lease is over again; the second time fail them. Returns their ids. Raises
     RoundFailed as `attempts_lost` does."""
     return _each("the end of job", job_expire, [(pk,) for pk in leases.expired(LabJob.objects.all())])
 
 
 def _each(what: str, call: Callable[[int, *Given], int | None], rows: Sequence[tuple[int, *Given]]) -> list[int]:
-    """What the call returns for each row, which begins with its id, without the None."""
+    """The call's results for the rows, each of which begins with its id, without None."""
     this = _Round()
     results = [this.part(f"{what} {row[0]}", call, *row) for row in rows]
     this.end()
@@ -153,7 +153,7 @@ def _lose(attempt_id: int) -> int | None:
 
 
 def stalls_record() -> list[int]:
-    """Say once of every run whose worker lives and whose trainer has not moved for long. Returns the runs' ids.
+    """Report once every run whose worker lives and whose trainer has made no progress for long. Returns the runs' ids.
 
     Raises RoundFailed once all have had their turn, when one of them could not be reported.
     """
@@ -202,25 +202,25 @@ def _last_progress(attempt: Attempt, run: Run) -> str:
 
 
 def queued_republish() -> list[int]:
-    """Publish again the runs that a node here could have taken for a while. Returns their ids."""
+    """Publish again the runs that an available node could have taken for a while. Returns their ids."""
     waiting = queue()
     due = [run for run in takeable(waiting, node_capacities()) if _is_due(run, waiting)] if waiting.runs else []
     return sorted(dispatch.republish(RUN_ATTEMPT_TASK, {run.pk: dispatch.run_queue(run) for run in due}))
 
 
 def _is_due(run: Run, waiting: Queue) -> bool:
-    """Whether its message is missed: no one was sent for a run that waited for its next try."""
+    """Whether its message may be missing: none was sent for a run that waited for its next try."""
     assert run.queued_at is not None, "the run waits"
-    # One that seems to have come back long after now came before the clock was set back.
+    # A run queued long after now was queued before the clock was set back.
     return run.not_before is not None or abs(waiting.now - run.queued_at) >= dispatch.UNCLAIMED
 
 
 def seals_republish() -> list[int]:
-    """Request again the record of every run that ended a minute ago without one, of every run that has one and does not
-    show it, and every further version that a person requested. Returns the ids of these runs.
+    """Request again the record of every run that ended a minute ago without one or is still in the state sealing, and
+    every further version that a person requested. Returns the ids of these runs.
 
-    For each run after pauses that double, up to an hour: a seal that takes long is not started again and again, and
-    one that fails is. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
+    For each run after pauses that double, up to an hour: a slow seal is not started again and again, a failed one is
+    retried. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
     """
     sealed = Record.objects.filter(run=OuterRef("run"), end=OuterRef("run__ends"))
     ended = Attempt.objects.filter(
@@ -242,7 +242,7 @@ def _versions_waited_for() -> list[int]:
     statements, which are few: events are many."""
     newest = Record.objects.filter(run=OuterRef("run")).order_by("-sealed_at").values("sealed_at")[:1]
     statements = Statement.objects.filter(run__state__in=ENDED).annotate(sealed=Subquery(newest))
-    news = statements.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also of while the record was being made
+    news = statements.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also those made while the record was sealed
     requests = RunEvent.objects.filter(run__in=news.values("run"), kind="version_requested", at__lt=Now() - UNSEALED)
     since = RunEvent.objects.filter(run=OuterRef("run"), kind="sealed", pk__gt=OuterRef("pk"))
     return list(requests.exclude(Exists(since)).values_list("run_id", flat=True))
@@ -259,7 +259,7 @@ def _seal_is_due(run_id: int) -> bool:
 
 
 def span(length: timedelta) -> str:
-    """A length of time in the words of a sentence: 75 seconds, 12 minutes, 3 hours."""
+    """A duration in words: 75 seconds, 12 minutes, 3 hours."""
     seconds = int(length.total_seconds())
     if seconds < 120:
         return f"{seconds} seconds"

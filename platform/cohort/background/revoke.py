@@ -1,7 +1,7 @@
-"""Taking a machine's powers away, those of the attempts that run on it too, for good.
+"""Revoking a node's access, and that of the attempts that run on it, for good.
 
-A token of an attempt is refused while its node is revoked. That alone would not do: a node that is let in again would
-bring the old tokens back, whoever holds them. So the attempts end with the revocation.
+A token of an attempt is refused while its node is revoked. That alone is not enough: a new token for the node would
+make the attempts' tokens valid again. So the attempts end with the revocation.
 """
 
 import logging
@@ -27,7 +27,7 @@ def node_revoke(*, node: Node, actor: User | None) -> None:
     What ran there goes back to the queue at once; its worker stops the trainer at its next call. `actor` is None for
     the command on the server. Raises ValidationError when the node is revoked already.
     """
-    schedule.lock_schedule()  # a claim that came just before has made its attempt by now, and any other finds this
+    schedule.lock_schedule()  # an earlier claim has made its attempt by now, a later one sees the revocation
     if not Node.objects.filter(pk=node.pk, revoked_at=None).update(revoked_at=Now(), next_token_digest=None):
         raise ValidationError(f"{node.name} is revoked already.")
     audit.log(actor=audit.who(actor), kind="node_revoked", subject=f"node:{node.name}")

@@ -39,7 +39,7 @@ def republish_pending(**_: Any) -> None:
 
 @shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]
 def seal(run_id: int) -> None:
-    """Seal the run's record, or the further version that was requested. What goes wrong is written on the run, and
+    """Seal the run's record, or the further version that was requested. A failure is noted on the run, and
     the reconciler requests it again."""
     run = Run.objects.get(pk=run_id)
     try:
@@ -68,7 +68,7 @@ def renew_cards(run_id: int) -> None:
 @shared_task(name="cohort.records.expire_traces")  # type: ignore[untyped-decorator]
 def expire_traces() -> None:
     """Hourly: delete what is kept for too long, and renew every card that still holds a deleted text. A run whose cards
-    cannot be made is logged and holds up no other."""
+    cannot be made is logged and does not stop the others."""
     traces_expire()
     failed = []
     for run_id in runs_to_renew():

@@ -20,7 +20,7 @@ __all__ = ["app"]
 
 
 class Leases(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Begins before the worker connects to its broker, and after what it forks."""
+    """Starts before the worker connects to its broker, and after it has forked its processes."""
 
     requires = ("celery.worker.components:Beat",)
 

@@ -1,4 +1,4 @@
-"""Files that are too large for the database: uploaded datasets, cards, checkpoints. An fsspec address says where.
+"""Files that are too large for the database: uploaded datasets, cards, checkpoints. They are at an fsspec address.
 
 A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`, `checkpoints/run-<id>/…`), never by a person.
 """
@@ -82,7 +82,7 @@ def folders(folder: str) -> list[str]:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder with all that is in it; one that is not there is no fault."""
+    """Remove a folder with all that is in it; a missing one is no error."""
     filesystem, root = _filesystem()
     try:
         filesystem.rm(f"{root}/{folder}", recursive=True)

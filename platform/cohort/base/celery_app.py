@@ -17,7 +17,7 @@ from cohort.settings import CELERY
 
 
 class Channel(filesystem.Channel):
-    """kombu's channel of files, which writes each message whole: a reader never sees half of one."""
+    """kombu's filesystem channel with atomic writes: a reader never sees half of a message."""
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
         # Readers take names in order, and only those that end in .msg and have the queue's name between that and the

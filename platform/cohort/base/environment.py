@@ -1,4 +1,4 @@
-"""Everything the platform is told by the environment (COHORT_…), read once and checked.
+"""The platform's settings from environment variables (COHORT_…), read once and checked.
 
 Knows no Django, so that `cohort` can read it before Django starts. docs/operations.md lists the variables.
 """
@@ -24,7 +24,7 @@ class Environment(BaseSettings):
     home: Path = Path("~/.local/share/cohort")
     """Folder of everything kept on disk: artifacts, models, and in embedded mode database, broker, runs and keys."""
     database_url: str = ""
-    """postgresql://… of the only store of truth."""
+    """postgresql://… of the only database."""
     database_url_file: Path | None = None
     """File that holds it instead, because it has a password in it."""
     broker_url: str = "filesystem://"
@@ -63,17 +63,17 @@ class Environment(BaseSettings):
     debug: bool = False
     """Show tracebacks in the browser. Refused in production."""
     trusted_proxy: bool = False
-    """Believe X-Forwarded-Proto: set it when a proxy of yours ends TLS."""
+    """Trust X-Forwarded-Proto: set it when your proxy terminates TLS."""
     max_dataset_bytes: int = Field(default=512 * 1024 * 1024, ge=1)
     """Largest dataset that may be uploaded, in bytes."""
     max_dataset_problems: int = Field(default=1_000_000, ge=1)
     """Most problems of a dataset. The web server holds their ids while it reads the file: about 150 MB for a
     million."""
     lease_seconds: float = Field(default=60, gt=0)
-    """A worker that was not heard for so long is taken for lost, by the database's clock. For tests and slow
+    """A worker without a heartbeat for so long counts as lost, by the database's clock. For tests and slow
     networks."""
     heartbeat_seconds: float = Field(default=10, gt=0)
-    """How often a worker says that it lives, at most; well below half the lease. For tests and slow networks."""
+    """Longest time between a worker's heartbeats; well below half the lease. For tests and slow networks."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """Lowest level that is logged."""
 
@@ -125,7 +125,7 @@ def _given(name: str, value: str, file: Path | None) -> str:
 
 @cache
 def environment() -> Environment:
-    """Raises ConfigError that names each variable with a value that cannot be."""
+    """Raises ConfigError that names each variable with an invalid value."""
     try:
         return Environment()
     except ValidationError as error:

@@ -26,7 +26,7 @@ def number(value: float, digits: int) -> str:
 
 
 def natural(text: str | None) -> int | None:
-    """An id, a place or a count from an address; what is none, or is larger than any id, counts as not given."""
+    """An id, an index or a count from a URL; an invalid one, or one larger than any id, counts as not given."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

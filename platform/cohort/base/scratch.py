@@ -1,7 +1,7 @@
-"""Folders for work that leaves nothing: a card being built, an upload being checked. Knows no Django.
+"""Temporary folders: a card being built, an upload being checked. Knows no Django.
 
 They lie under the home and not among the system's temporary files, so that what a killed process left is found again:
-each folder is held by a lock that ends with its process, and whoever makes the next one removes those that nobody
+each folder is held by a lock that ends with its process, and making the next one removes those that no process
 holds. Age does not matter: a folder whose process lives is left alone, however long it takes.
 """
 

@@ -6,7 +6,7 @@ from grpo_core.text import UNSTORABLE
 
 
 class Refused(Exception):
-    """The message is for a person and may be worded anew; `code`, in snake_case, stays. It is the class's own, or says
+    """The message is for people and may change; `code`, in snake_case, is stable. It is the class's own, or names
     which of several reasons it was."""
 
     code = "refused"

@@ -26,11 +26,11 @@ class BaseModel(models.Model):
     parameters = models.BigIntegerField(null=True)
     weights = models.JSONField(default=dict)
     """{file name: {size, sha256}} of the safetensors files. A Hub repository is never read here: of it, architecture,
-    parameters and weights stay empty, and the manifest of each of its runs says what that run's worker read."""
+    parameters and weights stay empty, and the manifest of each of its runs holds what that run's worker read."""
     weights_digest = models.CharField(max_length=64, blank=True)
     """SHA-256 over the canonical JSON of `weights`: one name for the whole set."""
     provenance = models.JSONField(null=True)
-    """What the folder's own cold_start.json says of how it came to be."""
+    """The folder's cold_start.json, which states how the model was made."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -78,7 +78,7 @@ class PromptDataset(models.Model):
 
 
 class Verifier(models.Model):
-    """A reward source under a name; its versions say what it pays for."""
+    """A reward source under a name; its versions hold the specifications."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="verifiers")
     name = models.CharField(max_length=120)
@@ -113,7 +113,7 @@ class VerifierVersion(models.Model):
 
 
 class EvalSuite(models.Model):
-    """A suite of evaluation items under a name; its versions say what is asked and how it is judged."""
+    """A suite of evaluation items under a name; its versions hold the items and how they are scored."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="suites")
     name = models.CharField(max_length=60)
@@ -157,11 +157,11 @@ class EvalSuiteVersion(models.Model):
     preview = models.JSONField(default=list)
     """The first items, as [{id, prompt, target, choices, slice, attack}]."""
     format = models.CharField(max_length=20)
-    """What the files that were given were read as."""
+    """Format that the uploaded files were read as."""
     files = models.JSONField(default=list)
-    """[{name, sha256, size}] of the files that were given, as they were before they were converted."""
+    """[{name, sha256, size}] of the uploaded files, before conversion."""
     taken = models.JSONField(default=dict)
-    """{limit, attacks} by which items were made of the files; empty where all were taken as they are."""
+    """{limit, attacks} by which items were made from the files; empty where all were taken unchanged."""
     limits = models.TextField(blank=True)
     """What the suite cannot show, in plain words."""
     source = models.TextField(blank=True)

@@ -8,13 +8,13 @@ from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from grpo_core.config import builtin_suites
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")
-"""What a run decides of a suite; all else is the version's."""
+"""Settings of a suite that a run decides; all others are the version's."""
 
 
 @dataclass(frozen=True)
 class ChosenSuite:
-    """A version with what the run decides of it. Empty values leave a thing to the run's `eval` and `data` parts. They
-    are of any type, as somebody typed them: RunConfig says what is wrong with them."""
+    """A version with the settings that the run decides. Empty values fall back to the run's `eval` and `data`. They
+    are of any type, as typed: RunConfig reports what is wrong with them."""
 
     version: EvalSuiteVersion
     margin: Any = None
@@ -24,7 +24,7 @@ class ChosenSuite:
 
 
 def input_path(dataset: PromptDataset) -> str:
-    """Where the worker lays the dataset's file, relative to the run directory."""
+    """Where the worker puts the dataset's file, relative to the run directory."""
     return f"inputs/{dataset.sha256}.jsonl"
 
 
@@ -44,8 +44,8 @@ def input_rows(
 
 
 def suite_path(version: EvalSuiteVersion) -> str:
-    """What the config calls the items' file: a starter suite by its name as long as this Cohort brings the same bytes,
-    any other as the file that the worker lays into the run directory."""
+    """What the config calls the items' file: a starter suite by its name as long as this Cohort has the same bytes,
+    any other as the file that the worker puts into the run directory."""
     name = version.builtin
     if name in builtin_suites.names() and builtin_suites.definition(name)["sha256"] == version.sha256:
         return builtin_suites.PREFIX + name

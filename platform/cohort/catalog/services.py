@@ -1,4 +1,4 @@
-"""Writes to the catalog. What is stored is checked whole first; a fault stores nothing and names its field.
+"""Writes to the catalog. Input is checked completely first; an error stores nothing and names its field.
 
 Every function raises ValidationError keyed by the field of its own name, so that a form can put the message there.
 """
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 PREVIEW_PROBLEMS = 5
 PREVIEW_CHARS = 2000
 MAX_COLUMNS = 200
-"""Fields of problems other than prompt and answer; more are names that are data."""
+"""Fields of problems other than prompt and answer; with more of them, data is probably used as names."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _COMPRESSED = {
@@ -49,7 +49,7 @@ _COMPRESSED = {
 def base_model_register(*, project: Project, actor: User | None, name: str, path: str, revision: str = "") -> BaseModel:
     """Register a folder below the models folder, or with `revision` a Hub repository at that commit.
 
-    A folder is read and hashed here. A Hub repository is taken at its word: weights, architecture and size stay
+    A folder is read and hashed here. A Hub repository is not read here: weights, architecture and size stay
     empty, and each run's worker reads and hashes what it fetched (`selectors.read_by_run`).
     """
     model = BaseModel(project=project, created_by=actor, name=name, path=path, revision=revision)
@@ -93,7 +93,7 @@ def dataset_create(
 ) -> PromptDataset:
     """Store a file of problems under its SHA-256, once every line of it is known to be good.
 
-    `chunks` may be cut anywhere. `file_name` is only what messages call the file. `made` is how a task made it.
+    `chunks` may be cut anywhere. `file_name` is used in messages only. `made` is how a task made it.
     """
     if format not in get_args(DataFormat):
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(get_args(DataFormat))}."})
@@ -129,7 +129,7 @@ def verifier_version_create(
     rubric = checked_rubric(spec)
     canonical = rubric.config.model_dump(mode="json")
     with transaction.atomic():
-        # The project's row orders those who make versions at the same time; a new name has no row of its own to lock.
+        # The project's row orders those who make versions at the same time; a new name has no row to lock.
         Project.objects.select_for_update().get(pk=project.pk)
         verifier = Verifier.objects.filter(project=project, name=name).first()
         if verifier is None:
@@ -179,12 +179,12 @@ def checked_rubric(spec: dict[str, Any]) -> Rubric:
 
 
 def _clean(row: models.Model, *given: str) -> None:
-    """Check the fields that a person gave; the others are ours."""
+    """Check the fields that a person gave; the others are set by the platform."""
     row.clean_fields(exclude={field.name for field in row._meta.fields} - set(given))
 
 
 def _name_free(row: BaseModel | PromptDataset, noun: str) -> None:
-    """Before the long work; `_save_new` holds against two at the same time."""
+    """An early check, before the long work; `_save_new` also refuses the second of two at the same time."""
     manager: models.Manager[Any] = type(row)._default_manager
     if not row.name.strip():
         raise ValidationError({"name": "A name is needed."})
@@ -193,7 +193,7 @@ def _name_free(row: BaseModel | PromptDataset, noun: str) -> None:
 
 
 def _save_new(row: BaseModel | PromptDataset, noun: str, actor: User | None, after: dict[str, Any]) -> None:
-    """Store it with its entry in the audit log, whose `after` is what counts of it."""
+    """Store it with its entry in the audit log, whose `after` holds its main values."""
     kind = "base_model_registered" if noun == "base model" else "dataset_created"
     subject = noun.replace(" ", "_")
     try:

@@ -1,6 +1,6 @@
 """Writes of evaluation suites: a version from uploaded files, and the starter suites that come with Cohort.
 
-What is stored is checked whole first; a fault stores nothing and is raised as ValidationError keyed by its field.
+Input is checked completely first; an error stores nothing and is raised as ValidationError keyed by its field.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ _OF_THE_CONFIG = ("title", "category", "scorer", "higher_is", "sensitive", "marg
 
 @dataclass(frozen=True)
 class Spec:
-    """What a person says of a suite, without its items."""
+    """Metadata of a suite, as a person gives it; without its items."""
 
     title: str
     category: str
@@ -108,7 +108,7 @@ def suite_version_create(
     except ConfigError as error:  # an unknown attack, or several files where one is read
         raise ValidationError({"upload": _sentence(str(error))}) from None
     if format == "jsonl" and limit is None and not attacks:
-        content = files[0].content  # as it is, so that messages and digests are of the very file
+        content = files[0].content  # unchanged, so that messages and digests refer to the file itself
     if len(content) > MAX_SUITE_BYTES:
         raise ValidationError(
             {"upload": f"The items made of it are {len(content):,} bytes; at most {MAX_SUITE_BYTES:,} are taken."}
@@ -122,13 +122,13 @@ def suite_version_create(
 class StartersAdded:
     added: list[EvalSuiteVersion]
     present: list[str]
-    """Names of those that the project had already, just like this."""
+    """Names of those that the project already had unchanged."""
     in_the_way: list[str]
     """Names that suites of the project's own have taken."""
 
 
 def starters_add(*, project: Project, actor: User | None, names: Iterable[str] | None = None) -> StartersAdded:
-    """Add the starter suites, or those named, to the project: each once, and a new version where a newer Cohort brings
+    """Add the starter suites, or those named, to the project: each once, and a new version where a newer Cohort has
     other items. A suite of the project's own under the same name stays as it is."""
     known = {starter.name: starter for starter in starters()}
     chosen = set(known) if names is None else set(names)
@@ -178,7 +178,7 @@ def _create(
     fields |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "format": format, "files": files}
     fields["taken"] = taken or {}
     with transaction.atomic():
-        # The project's row orders those who make versions at the same time; a new name has no row of its own to lock.
+        # The project's row orders those who make versions at the same time; a new name has no row to lock.
         Project.objects.select_for_update().get(pk=project.pk)
         suite = EvalSuite.objects.filter(project=project, name=name).first()
         if suite is None:
@@ -208,8 +208,8 @@ def _create(
 
 
 def _scorer(name: str, spec: Spec) -> tuple[ScorerConfig, Scorer]:
-    """What the spec's scorer is, once all of the spec is known to be good. A SuiteConfig checks it, so that what is
-    stored can be put into a run's config as it is."""
+    """The spec's scorer, once the whole spec has been checked. A SuiteConfig checks it, so that what is
+    stored can be put into a run's config unchanged."""
     faults: dict[str, list[str]] = {}
     given = {"name": name, "path": "inputs/items.jsonl", **{key: getattr(spec, key) for key in _OF_THE_CONFIG}}
     config = None

@@ -1,6 +1,6 @@
 """Datasets made by reasoning-gym's tasks, and the reward that scores them.
 
-The problems are made by a process of its own: a third party's generators, with numpy and more below them, have no place
+The problems are made in a separate process: a third party's generators, with numpy and more, do not belong
 in the web process and may take long.
 """
 
@@ -24,8 +24,8 @@ SECONDS = 60.0
 MOST = 20_000
 REWARD = "reasoning-gym"
 SPEC: dict[str, Any] = {"components": [{"name": "task", "kind": "reasoning_gym", "params": {"full_marks_only": True}}]}
-"""One reward for every task: each problem says which task's scorer it wants. Full marks alone are paid: what some tasks
-pay for a near answer, as chain_sum does for a sum with a digit too many, a policy learns."""
+"""One reward for every task: each problem names the task whose scorer it needs. Only full marks are paid: some tasks
+pay a near answer, as chain_sum does a sum with a digit too many, and a policy would learn that."""
 
 
 def dataset_from_task(*, project: Project, actor: User | None, task: str, size: int, seed: int) -> PromptDataset:

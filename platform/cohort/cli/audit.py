@@ -1,4 +1,4 @@
-"""`cohort audit`: check the log, sign it, give it another key, hand it on. Parses first; Django comes after."""
+"""`cohort audit`: check the log, sign it, give it another key, push it. Parses first; Django comes after."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ _MOST_BYTES = 64 * 1024
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when all is well, 1 when the log is not what it was, 2 when a key or a file is missing."""
+    """0 when all is well, 1 when the log was changed, 2 when a key or a file is missing."""
     arguments = _parser().parse_args(argv)
     if arguments.command == "make-key":
         return _make_key(arguments)

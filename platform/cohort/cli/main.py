@@ -1,6 +1,6 @@
 """The command `cohort`. Parses first and imports Django only in the commands that need it; never torch.
 
-A fault the person can mend is printed as one message without a traceback; any other keeps its traceback, because it is
+An error the person can fix is printed as one message without a traceback; any other keeps its traceback, because it is
 a defect of ours.
 """
 

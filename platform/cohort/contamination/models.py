@@ -17,7 +17,7 @@ class DataOverlap(models.Model):
     suite_version = models.ForeignKey(EvalSuiteVersion, on_delete=models.CASCADE, null=True, related_name="overlaps")
     heldout = models.ForeignKey(PromptDataset, on_delete=models.CASCADE, null=True, related_name="overlaps_held_out")
     asked_at = models.DateTimeField()
-    """When it was requested, or requested again because nothing came of it."""
+    """When it was requested, or requested again because no result came."""
     begun_at = models.DateTimeField(null=True)
     at = models.DateTimeField(null=True)
     """When it was finished; null: being checked."""
@@ -55,7 +55,7 @@ class LaunchOverlap(models.Model):
     pairs = models.JSONField()
     """[{with, kind, id, state, items, touched, same_but_numbers, by_method}], as `selectors.figures`."""
     acknowledged = models.BooleanField()
-    """Items were found, and the person ticked to have seen it."""
+    """Items were found, and the person ticked that they had seen it."""
 
     def __str__(self) -> str:
         return f"overlaps known at the launch of {self.run}"

@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def methods(self) -> list[tuple[str, int | None]]:
-        """(method in words, items that it found), of every method; None: the report is from before there was such."""
+        """(method in words, items that it found), of every method; None: the report is older than this field."""
         return [(words, self.counts.get(method)) for method, words in METHODS.items()]
 
     @property
@@ -76,10 +76,10 @@ class Pair:
                 return f"{self.name}: overlap not checked: {self.row.fault}"
             case "none":
                 more = f"; {self.same_but_numbers:,} the same but for numbers" if self.same_but_numbers else ""
-                return f"{self.name}: none of {self.items:,} items stands in the training data{more}"
+                return f"{self.name}: none of {self.items:,} items is in the training data{more}"
             case _:
                 methods = ", ".join(f"{count:,} {words}" for words, count in self.methods if count)
-                stand = "stands" if self.touched == 1 else "stand"
+                stand = "is" if self.touched == 1 else "are"
                 return f"{self.name}: {self.touched:,} of {self.items:,} items {stand} in the training data ({methods})"
 
     def figures(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def of_run(run: Run) -> list[Pair]:
 
 
 def token(pairs: Sequence[Pair]) -> str:
-    """What a tick says that it has seen: changes with what was found."""
+    """What a tick confirms as seen: changes with what was found."""
     return " ".join(f"{pair.row.pk}:{pair.touched}" for pair in pairs if pair.touched)
 
 

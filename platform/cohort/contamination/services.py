@@ -88,7 +88,7 @@ def _cut(text: str) -> str:
 
 TASK = "cohort.contamination.check"
 UNANSWERED = timedelta(minutes=2)
-"""A message that nobody took for so long is sent again."""
+"""A message that no worker took for so long is sent again."""
 UNFINISHED = timedelta(minutes=30)
 """A comparison that was begun and not finished for so long was lost with its process."""
 
@@ -162,7 +162,7 @@ def check(overlap_id: int) -> None:
 
 
 def record_launch_overlaps(*, run: Run, actor: User, seen: str) -> None:
-    """Keep what is known of the overlaps of the run's data, in the transaction of its launch.
+    """Store what is known of the overlaps of the run's data, in the transaction of its launch.
 
     Raises ConfigError when evaluation items are in the data and `seen` is not `selectors.token` of just that: the
     person must have seen these figures.
@@ -172,7 +172,7 @@ def record_launch_overlaps(*, run: Run, actor: User, seen: str) -> None:
     expected = selectors.token(pairs)
     if expected and seen != expected:
         raise ConfigError(
-            "evaluation items stand in the training data: tick that you have seen it",
+            "evaluation items are in the training data: tick that you have seen it",
             tuple(FieldProblem("overlap_seen", pair.text) for pair in pairs if pair.touched),
         )
     figures = [pair.figures() for pair in pairs]

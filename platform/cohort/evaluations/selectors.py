@@ -74,7 +74,7 @@ class Suite:
 
     @property
     def good(self) -> bool:
-        """Whether a right answer is one to be glad of: not where a higher score is harm, or neither."""
+        """Whether a right answer is good: not where a higher score is harm, or neutral."""
         return str(self.compared["higher_is"]) == "better"
 
     @property
@@ -136,8 +136,8 @@ Compare = Callable[[Sequence[Case]], list[dict[str, Any]]]
 
 def suites(run: Run, config: RunConfig, *, compare: Compare = compare_all) -> list[Suite]:
     """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
-    compared item by item, and only when both answered the same items under one protocol. `compare` gives what
-    `compare_all` does: seconds for long suites, which a page spares itself (`cohort.evaluations.selectors`)."""
+    compared item by item, and only when both answered the same items under one protocol. `compare` returns what
+    `compare_all` does, which takes seconds for long suites; pages pass one that uses the cache below."""
     results: dict[str, dict[str, EvalResult]] = {}
     for result in newest_results(run):
         results.setdefault(result.suite, {})[result.phase] = result
@@ -256,7 +256,7 @@ def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[C
     return [Changed(old[name], new[name]) for name in shown], len(chosen)
 
 
-# A run's suites with statistics that were computed before, by whatever web process.
+# A run's suites with statistics that were computed before, by any web process.
 #
 # A bootstrap of 1,000 items takes most of a second, and every page of a run's evaluations shows it. The newest
 # comparisons of each run are kept in one row, under a digest of all that went into them: every item, what the suite and

@@ -1,4 +1,4 @@
-"""Taking in what other evaluation tools measured: shown next to the run's own results, and marked, never mixed."""
+"""Imports what other evaluation tools measured: shown next to the run's own results, and marked, never mixed."""
 
 from collections.abc import Sequence
 

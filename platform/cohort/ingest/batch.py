@@ -31,7 +31,7 @@ _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _SEQ = re.compile(rb'\{"seq": ?([0-9]{1,18}),')
 """How the trainer's lines begin; any other line is read in full to find its seq."""
 _FREE = (records.Event, records.Manifest, records.EvalResult)
-"""Records with values of any shape, in which the quick reading would let numbers pass that are not finite."""
+"""Records with values of any shape, in which the fast parser would accept numbers that are not finite."""
 
 # Run before attempt, as everywhere. FOR UPDATE waits and then sees both rows as they are now. Who may write is read in
 # the same statement: every batch comes through here, and each statement less counts.
@@ -125,7 +125,7 @@ def _envelope(line: bytes, line_number: int) -> Envelope:
         try:
             envelope = records.ENVELOPE.validate_json(line)
         except ValidationError:
-            return _slowly(line, line_number, escaped=False)  # which says what is wrong in words that people know
+            return _slowly(line, line_number, escaped=False)  # for an error message that people understand
         if not isinstance(envelope.record, _FREE):
             return envelope
     return _slowly(line, line_number, escaped=escaped)

@@ -78,7 +78,7 @@ def numbers(metrics: Mapping[str, float], seconds: Mapping[str, float]) -> dict[
 
 
 def point(metrics: dict[str, float]) -> Numbers:
-    """One step as a bucket of its own."""
+    """One step as a bucket."""
     return {name: [value, value, value, 1] for name, value in metrics.items()}
 
 

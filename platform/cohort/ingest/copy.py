@@ -1,7 +1,7 @@
 """Rows into tables by COPY, straight from checked records: no model objects in between.
 
-A table's limits are read from its model, so that there is one truth. COPY knows no ON CONFLICT: who calls holds the
-attempt's lock and has skipped what is held already; the unique constraints refuse the rest.
+A table's limits are read from its model, so that they are defined once. COPY has no ON CONFLICT: callers hold the
+attempt's lock and have skipped what is held already; the unique constraints refuse the rest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,5 +62,5 @@ def server_cursor() -> "psycopg.Cursor[Any]":
     """A cursor of Django's own connection, inside its transaction, whose statements are prepared by the server: the
     same few statements come with every batch. Call it under `connection.wrap_database_errors`."""
     connection.ensure_connection()
-    connection.connection.prepare_threshold = 5  # Django forbids it; its own cursors never prepare, whatever this says
+    connection.connection.prepare_threshold = 5  # Django forbids it; its own cursors never prepare, whatever is set
     return psycopg.Cursor(connection.connection)

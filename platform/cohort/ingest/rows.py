@@ -1,4 +1,4 @@
-"""From records to rows: which table takes which record, and what the attempt's and the run's own rows say after them.
+"""From records to rows: which table takes which record, and the updates of the attempt's and the run's own rows.
 
 Called inside the transaction of `ingest`, with run and attempt locked. What comes by the thousand goes through COPY;
 what comes a few times in a run is written one by one, in order.
@@ -113,7 +113,7 @@ def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequ
     if rows.checkpoints:
         _store_checkpoints(cursor, attempt, rows.checkpoints)
     if rows.removed:
-        # One that another attempt wrote, and this one fetched to resume from, is where it was.
+        # A checkpoint that another attempt wrote and this one fetched to resume from still exists there.
         removed = ([removal.step for removal in rows.removed], [removal.path for removal in rows.removed])
         cursor.execute(_REMOVED, (*removed, attempt.run_id, attempt.attempt_id), prepare=True)
     for envelope in few:
@@ -204,13 +204,13 @@ def _event(
 def _resumed_words(record: records.Resumed) -> str:
     origin = f"step {record.step}" if record.step else "the evaluation before training"
     skipped = "".join(f"; {entry.path} was passed over: {entry.reason}" for entry in record.skipped)
-    return f"Goes on from the checkpoint of {origin}{skipped}"
+    return f"Resumes from the checkpoint of {origin}{skipped}"
 
 
 def _store_groups(
     cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, groups: list[tuple[int, records.Group]]
 ) -> None:
-    """Ids are taken first, so that samples need not ask for those of their groups."""
+    """Ids are allocated first, so that samples need no query for those of their groups."""
     ids = [row[0] for row in cursor.execute(_GROUP_IDS, (len(groups),), prepare=True)]
     made, samples = [], []
     for group_id, (seq, group) in zip(ids, groups, strict=True):
@@ -305,7 +305,7 @@ def _update_run(
     if attempt.stalled:
         run_moves(run=Run.objects.get(pk=attempt.run_id))
     if steps:
-        # The run begins at its first step; an attempt that begins anew takes the earlier ones' place in this too.
+        # The run's first metrics are those of step 1; an attempt that begins anew replaces the earlier ones' too.
         first = to_json(steps[0].metrics).decode() if attempt.unbegun or steps[0].step == 1 else None
         last = steps[-1]
         now = (last.step, first, to_json(last.metrics).decode())

@@ -82,7 +82,7 @@ def _resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) -
     Attempt.objects.filter(run=attempt.run_id, fence__lt=attempt.fence).update(
         valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
     )
-    # The best was perhaps found beyond the checkpoint; then the one before it is the best again.
+    # The best may lie beyond the checkpoint; then the one before it is the best again.
     every = Checkpoint.objects.filter(run=attempt.run_id)
     every.filter(best=True).update(best=False)
     if record.best is not None:

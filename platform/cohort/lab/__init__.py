@@ -1,2 +1,2 @@
-"""The reward lab: rewards tried and probed before anything is trained by them. The code that a reward brings runs on
+"""The reward lab: rewards tried and probed before anything is trained with them. The code that a reward brings runs on
 workers, never here."""

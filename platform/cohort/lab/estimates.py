@@ -1,7 +1,7 @@
 """What was measured of a run before its launch: time and memory, by a short calibration on a worker.
 
 An estimate is of a config, whatever its run is called: the config is measured under one name, so that a run that is
-given another keeps its estimate. Any other setting that changes makes it one of something else.
+given another keeps its estimate. Any other changed setting needs another estimate.
 """
 
 from typing import Any
@@ -37,11 +37,11 @@ def why_unschedulable(job: LabJob, node: NodeCapacity) -> str:
     """Why this node cannot measure it now, as a clause without a subject; empty when it can."""
     if not node.fits(Run(needs_sandbox=job.needs_sandbox, **job.needs)):
         return "is not the kind of node that the run needs"
-    return "trains a run, beside which both would be measured" if node.busy else ""
+    return "trains a run; both would be measured together" if node.busy else ""
 
 
 def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
-    """Keep what was estimated of just this config, in the transaction of its launch; None when nothing was."""
+    """Store the estimate of exactly this config, in the transaction of its launch; None when there is none."""
     job = newest_done(run.project, digest_of(run.parsed_config))
     if job is None:
         return None
@@ -62,7 +62,7 @@ def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
 
 
 def estimate_of(result: Any) -> Estimate:
-    """Of a result that was checked when it came."""
+    """The estimate in a job's result, which was checked when it arrived."""
     return Estimate.model_validate(result)
 
 

@@ -1,6 +1,6 @@
-"""The hold-back: a run whose reward is known to pay wrong answers is launched only for a reason that is kept.
+"""Blocked runs: a run whose reward is known to pay wrong answers is launched only with a reason, which is stored.
 
-Reads what the newest probe of a reward's version found, and writes down at each launch what was known then. It starts
+Reads what the newest probe of a reward's version found, and stores at each launch what was known then. It starts
 no probe and judges nothing itself: the verdict is the probe's.
 """
 
@@ -84,7 +84,7 @@ def listed(titles: list[str], shown: int = 3) -> str:
 
 
 def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
-    """Keep what is known of the run's reward, in the transaction of its launch.
+    """Store what is known of the run's reward, in the transaction of its launch.
 
     Raises ConfigError at `probe_override` when the run is blocked and `override` is no reason.
     """

@@ -54,8 +54,8 @@ def job_on_commit(*, job: LabJob) -> None:
 
 @transaction.atomic
 def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") -> tuple[LabJob, str]:
-    """Give the node the job that has waited longest of those that it can do, with its token; `job_id` only says which
-    message woke the worker.
+    """Give the node the job that has waited longest of those that it can do, with its token; `job_id` only names
+    the message that woke the worker.
 
     The same `claim_id` (unless it is empty) from the same node gets the same job again, with another token, as long as
     the job has not beaten: then the first reply was lost. Raises OtherVersion, NotWaiting.
@@ -101,7 +101,7 @@ def _why_none(job_id: int, node: Node) -> str:
 
 
 def job_config(job: LabJob) -> dict[str, Any]:
-    """A grpo_core.lab.job.Job, but for what the worker decides."""
+    """A grpo_core.lab.job.Job, without what the worker decides."""
     config: dict[str, Any] = {"kind": job.kind, "reward": job.spec, "options": job.options}
     if job.kind == JobKind.ESTIMATE:
         return {**config, "config": job.config}
@@ -121,7 +121,7 @@ def job_files(job: LabJob) -> list[InputFile]:
 
 
 def job_beat(*, job: LabJob, beat: JobBeat) -> bool:
-    """Extend the lease; whether somebody has called the job off. Raises StaleFence."""
+    """Extend the lease; returns whether the job was called off. Raises StaleFence."""
     reported = {} if beat.progress is None else {"progress": storable_json(beat.progress.model_dump(mode="json"))}
     leases.extend(job, beat.fence, **reported)
     return LabJob.objects.filter(pk=job.pk, cancel_asked=True).exists()
@@ -158,7 +158,7 @@ def _over(job: LabJob, state: JobState, **columns: Any) -> None:
 
 
 def _requeue(job: LabJob, **columns: Any) -> None:
-    """It waits for another worker, and the token of this one is dead."""
+    """Queue it for another worker; the token of this one becomes invalid."""
     LabJob.objects.filter(pk=job.pk).update(
         state=JobState.WAITING, token_digest="", lease_until=None, progress={}, **columns
     )
@@ -224,7 +224,7 @@ def _keep_probe(job: LabJob, report: dict[str, Any]) -> None:
 
 @transaction.atomic
 def job_expire(job_id: int) -> int | None:
-    """Take a job away whose lease is over. Its id; None when a beat or a finish came first."""
+    """Take a job whose lease is over from its node. Returns its id; None when a beat or a finish came first."""
     job = leases.lock_expired(LabJob.objects.select_related("node"), job_id)
     if job is None:
         return None

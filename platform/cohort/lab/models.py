@@ -64,7 +64,7 @@ class LabJob(Leased):
 
     needs_sandbox = models.BooleanField(default=False)
     node = models.ForeignKey(Node, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
-    """Who has it, or had it last."""
+    """The node that has it, or had it last."""
     fence = models.PositiveIntegerField(default=0)
     """How often it was claimed; a call with a smaller one is refused."""
     cancel_asked = models.BooleanField(default=False)
@@ -143,7 +143,7 @@ class LaunchEstimate(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="launch_estimates")
     job = models.ForeignKey(LabJob, on_delete=models.PROTECT, related_name="launches")
-    """That measured it."""
+    """The job that measured it."""
     estimate = models.JSONField()
     """grpo_core.records.estimate.Estimate."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")

@@ -33,7 +33,7 @@ class JobOver(Refused):
 
 
 def require_room(project: Project) -> None:
-    """Raises ConfigError when as many of its jobs wait or run as may. The caller has locked the project, so that those
+    """Raises ConfigError when its limit of open jobs is reached. The caller has locked the project, so that those
     who request one at once are counted one after the other."""
     waiting = LabJob.objects.filter(project=project, state__in=OPEN).count()
     if waiting >= MAX_OPEN:

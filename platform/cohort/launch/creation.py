@@ -30,7 +30,7 @@ _CHOSEN = {
     "reward": "the reward",
     "eval.suites": "the suites",
 }
-"""Fields of a RunConfig that rows decide; settings may not."""
+"""Fields of a RunConfig that rows decide; settings may not set them."""
 
 
 def run_config(
@@ -154,7 +154,7 @@ def run_create(
 @transaction.atomic
 def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override: str = "") -> None:
     """Put a draft into the queue and notify the workers on commit. Raises IllegalTransition, and ConfigError
-    when evaluation items are in the training data and `overlap_seen` does not say that the person has seen just that
+    when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
     no reason to launch all the same (`cohort.lab.gate`), or when no node has the sandbox that its
     reward needs or the packages that its engine needs.
@@ -179,7 +179,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
 
 
 def margins(config: Mapping[str, Any]) -> dict[str, float]:
-    """By suite, the margin that its change is judged by; `heldout` is that of the held-out problems. A stored config
+    """Suite → the margin that its change is judged by; `heldout` is that of the held-out problems. A stored config
     may be of a version that had no suites."""
     evaluation = config["eval"]
     general = evaluation["margin"]
@@ -252,7 +252,7 @@ def _holds(settings: Mapping[str, Any], path: str) -> bool:
 
 
 def _merged(settings: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with the chosen values laid over them. A part that is not a mapping stays, for the check to name."""
+    """Settings with the chosen values merged into them. A part that is not a mapping stays, for the check to report."""
     merged = dict(settings)
     for key, value in chosen.items():
         part = settings.get(key, {})

@@ -1,6 +1,6 @@
 """Which packages and which sandbox a run needs on its node, and what to do where one is missing.
 
-A node says what it has with its versions: `deepspeed` and `vllm` of the environment its trainers run in, `vllm-server`
+A node reports packages with versions: `deepspeed` and `vllm` of the environment its trainers run in, `vllm-server`
 of the one that servers of vLLM are started from: the one that COHORT_VLLM_PYTHON names, without it the trainers'.
 """
 
@@ -12,9 +12,9 @@ from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.sandbox.report import Report
 
-# Which nodes can run code apart, by what their workers' self-tests last said.
+# Which nodes can sandbox code, by their workers' last self-tests.
 #
-# A report comes from a machine that runs untrusted code: one that cannot be read counts as none, and says so.
+# A report comes from a machine that runs untrusted code: one that cannot be read counts as missing, with the reason.
 
 _NOT_REPORTED = "its worker has not said whether its sandbox works: start a worker of this version there"
 
@@ -58,7 +58,7 @@ def sandbox_of(node: Node) -> NodeSandbox:
 
 
 def no_sandbox() -> str:
-    """Why no node could run code apart, each with its fix, as one sentence; empty when one can."""
+    """Why no node could sandbox code, each with its fix, as one sentence; empty when one can."""
     sandboxes = [sandbox_of(node) for node in Node.objects.filter(revoked_at=None).order_by("name")]
     if any(sandbox.works for sandbox in sandboxes):
         return ""
@@ -68,16 +68,16 @@ def no_sandbox() -> str:
 
 
 def require_sandbox(*, what: str, field: str = "reward") -> None:
-    """Raises ConfigError at `field` when no node that is registered could keep code apart. `what`: the run, the try."""
+    """Raises ConfigError at `field` when no registered node could sandbox code. `what`: the run, the try."""
     if why := no_sandbox():
         code = f"the reward runs code that a person or a model wrote, and no node has a sandbox that works. {why}"
         raise ConfigError(f"{what} needs a sandbox, and no node has one that works", (FieldProblem(field, code),))
 
 
 COLOCATED, SERVER, DEEPSPEED = "vllm", "vllm-server", "deepspeed"
-WORDS = {COLOCATED: "vLLM beside the trainer", SERVER: "vLLM", DEEPSPEED: "DeepSpeed"}
+WORDS = {COLOCATED: "vLLM next to the trainer", SERVER: "vLLM", DEEPSPEED: "DeepSpeed"}
 FIELDS = {COLOCATED: "engine.rollout", SERVER: "engine.rollout", DEEPSPEED: "engine.training"}
-"""Where the run form says that nobody has it."""
+"""The field at which the run form reports that no node has it."""
 _FIXES = {
     COLOCATED: "install vLLM in the worker's own environment, or take engine.vllm.place: server",
     SERVER: "make an environment with vLLM and name its interpreter in COHORT_VLLM_PYTHON",
@@ -96,7 +96,7 @@ def packages_needed(config: RunConfig) -> list[str]:
 
 
 def packages_of(versions: Mapping[str, str]) -> frozenset[str]:
-    """Of those that engines need, what a node with these versions has."""
+    """The packages, among those that engines need, of a node with these versions."""
     return frozenset(name for name in WORDS if versions.get(name))
 
 
@@ -142,7 +142,7 @@ def gpus_needed(config: RunConfig) -> int:
 
 
 def require_engines(packages: Iterable[str]) -> None:
-    """Raises ConfigError at the field that asks for what no registered node has."""
+    """Raises ConfigError at the field that requires what no registered node has."""
     problems = []
     for name in packages:
         if why := no_node_has(name):

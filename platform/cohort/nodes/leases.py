@@ -25,7 +25,7 @@ Row = TypeVar("Row", bound=Leased)
 
 
 class NotWaiting(Refused):
-    """Nothing is to be had on this node now. The message says why."""
+    """There is no work for this node now. The message says why."""
 
     code = "not_waiting"
 
@@ -100,7 +100,7 @@ def by_token(rows: QuerySet[Row], pk: int, token: str) -> Row | None:
 
 
 def extend(row: Leased, fence: int, **columns: Any) -> None:
-    """A sign of life: extend the lease, one that is over too, as long as nobody has ended it for that. Raises
+    """A heartbeat: extend the lease, even an expired one, as long as it has not been ended for that. Raises
     StaleFence."""
     if not _held(row, fence).update(heartbeat_at=Now(), lease_until=_end(), **columns):
         raise _stale(row, fence)
@@ -140,7 +140,7 @@ def _stale(row: Leased, fence: int) -> StaleFence:
 
 
 def expired(rows: QuerySet[Row]) -> list[int]:
-    """Ids of the rows whose lease is over, those that never beat too."""
+    """Ids of the rows whose lease is over, including those that never beat."""
     return list(rows.filter(RUNNING, lease_until__lt=Now()).values_list("pk", flat=True))
 
 
@@ -150,5 +150,5 @@ def lock_expired(rows: QuerySet[Row], pk: int) -> Row | None:
 
 
 def cap(rows: QuerySet[Row]) -> int:
-    """Bring back leases that lie more than two of their lengths ahead, which no beat can have made. How many."""
+    """Shorten leases that lie more than two lengths ahead, which no beat can have made. Returns how many."""
     return rows.filter(RUNNING, lease_until__gt=Now() + 2 * _length()).update(lease_until=_end())

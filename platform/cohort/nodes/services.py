@@ -49,8 +49,8 @@ def token_digest(token: str) -> str:
 def node_by_token(token: str) -> Node | None:
     """The node that this token is of, unless it is revoked.
 
-    The first call with a token that was made to replace another replaces the other, so that whoever still
-    holds the old one is refused from then on.
+    The first call with a token made to replace another makes it the node's token; the
+    old one is refused from then on.
     """
     digest = token_digest(token)
     node = Node.objects.filter(Q(token_digest=digest) | Q(next_token_digest=digest), revoked_at=None).first()
@@ -83,7 +83,7 @@ def node_create(*, name: str, actor: User | None = None) -> tuple[Node, str]:
 
 
 def node_present(*, node: Node, info: NodeInfo) -> None:
-    """The machine is here, waiting or working, and this is what it is.
+    """Store a node's sign of life and what it reports of itself.
 
     A worker that has just been started reports its sandbox only once it has tried it; until then the last report holds.
     """

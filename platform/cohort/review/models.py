@@ -75,7 +75,7 @@ class Sample(models.Model):
 
 
 class StepCommitments(models.Model):
-    """A salted hash of every completion of a step, kept or not; `grpo_core.records.commitments` says of what."""
+    """A salted hash of every completion of a step, kept or not; `grpo_core.records.commitments` defines it."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="commitments", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commitments", db_index=False)
@@ -104,7 +104,7 @@ class Verdict(models.TextChoices):
 
 
 class Annotation(models.Model):
-    """A person's own judgement of a sample, whatever the verifier said. Only added to: a reviewer's newest counts."""
+    """A person's own judgement of a sample, whatever the verifier's is. Only added to: a reviewer's newest counts."""
 
     sample = models.ForeignKey(Sample, on_delete=models.PROTECT, related_name="annotations")
     verdict = models.CharField(max_length=6, choices=Verdict.choices)

@@ -1,4 +1,4 @@
-"""What people say of samples: reads, writes, and how far reviewers agree."""
+"""Reviewers' judgements of samples: reads, writes, and how far reviewers agree."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ def right(sample: Sample, success: str) -> bool | None:
 
 
 def current_groups(run: Run) -> QuerySet[Group]:
-    """Groups in order: those that no later attempt took the place of."""
+    """Groups in order, without superseded ones."""
     return current_rows(Group.objects.filter(run=run)).order_by("step", "index")
 
 
@@ -37,7 +37,7 @@ MOST_CHARACTERS = 2000
 
 @transaction.atomic
 def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -> Annotation:
-    """Add the reviewer's judgement; it takes the place of the one they gave before. The same one again adds nothing.
+    """Add the reviewer's judgement; it replaces the one they gave before. The same one again adds nothing.
 
     Raises ValidationError keyed by `verdict` or `note`.
     """
@@ -66,7 +66,7 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
     return made
 
 
-# What reviewers said of a run's samples, next to what the verifier said: how often it paid for what is wrong, and how
+# Reviewers' judgements of a run's samples next to the verifier's: how often it paid for what is wrong, and how
 # often it did not pay for what is right.
 
 

@@ -1,6 +1,6 @@
-"""What a worker does to a run: claim one, beat, finish; and how every attempt ends, whoever ends it.
+"""What a worker does to a run: claim one, beat, finish; and how every attempt ends.
 
-Each write is bound to the attempt's lease (`cohort.nodes.leases`). Who locks both locks the run before the attempt.
+Each write is bound to the attempt's lease (`cohort.nodes.leases`). Who locks both, locks the run before the attempt.
 """
 
 from datetime import timedelta
@@ -36,8 +36,8 @@ class RecordsMissing(Refused):
 
 
 def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = "") -> tuple[Attempt, str]:
-    """Give the node the run whose turn it is, as a new attempt, with its token; `run_id` only says which message woke
-    the worker.
+    """Give the node the run whose turn it is, as a new attempt, with its token; `run_id` only names the message
+    that woke the worker.
 
     The same `claim_id` (unless it is empty) from the same node gets the same attempt again, with another token, as long
     as that attempt has not beaten: then the first reply was lost.
@@ -108,7 +108,7 @@ def attempt_lock(*, attempt: Attempt, fence: int) -> None:
 
 
 def attempt_beat(*, attempt: Attempt, beat: Beat) -> tuple[wire.Desired, list[int]]:
-    """Extend the lease; what is desired of the attempt, and the steps whose checkpoints stay. Raises StaleFence."""
+    """Extend the lease; returns the desired action, and the steps whose checkpoints stay. Raises StaleFence."""
     moved = {}
     if beat.progress is not None:
         progress = beat.progress.model_dump(mode="json")
@@ -139,7 +139,7 @@ def _desired_action(run: Run, node: Node) -> wire.Desired:
 
 @transaction.atomic
 def run_moves(*, run: Run) -> None:
-    """Something happens again in a run that was reported as stalled."""
+    """A run that was reported as stalled makes progress again."""
     run_lock(run=run)
     if run.stalled_at is None:
         return
@@ -220,10 +220,10 @@ def attempt_over(
     data = {"attempt": attempt.pk, "fence": attempt.fence, "end": state, "code": code, "records": attempt.acked_seq}
     run_event(run=run, actor=actor, kind="attempt", message=words, data=data)
     if advanced:
-        run.barren = 0  # however it ended: the failures before it and after it do not follow on each other
+        run.barren = 0  # however it ended: the failures before and after it are not consecutive
         run.save(update_fields=["barren"])
     if attempt.resumed_step is not None and run.resume_from_id is not None:
-        run.resume_from = None  # what a person chose has come true; until then it is the next attempt's as well
+        run.resume_from = None  # the person's choice has been used; until then the next attempt uses it too
         run.save(update_fields=["resume_from"])
     if state == AttemptState.FINISHED and code != "no_outcome":
         run_move(run=run, to=RunState.SEALING, actor=actor, log_tail=log_tail)
@@ -236,14 +236,14 @@ def attempt_over(
         reason = requested_reason(run=run) if state == AttemptState.PREEMPTED or code == "paused" else message
         run_move(run=run, to=RunState.PAUSED, actor=actor, reason=reason, log_tail=log_tail)
     else:  # preempted; or paused by a worker that did not know yet that the pause was withdrawn
-        _requeue(run, actor=actor, reason=f"{retry.sentence(message)}Goes on from {_place(run)}", log_tail=log_tail)
+        _requeue(run, actor=actor, reason=f"{retry.sentence(message)}Resumes from {_place(run)}", log_tail=log_tail)
     if run.state in (RunState.SEALING, RunState.FAILED, RunState.CANCELLED):
         dispatch.seal_on_commit(run_id=run.pk)
     dispatch.next_on_commit()
 
 
 def _failed(attempt: Attempt, *, advanced: bool, code: str, message: str, actor: str, log_tail: str) -> None:
-    """Try the run again, or end it, by the cause and by what it came to. What a person requested comes first."""
+    """Try the run again, or end it, by the cause and by its progress. What a person requested comes first."""
     run = attempt.run
     decision = retry.decide(code=code, retries=run.retries, barren=run.barren, advanced=advanced)
     run.barren = decision.barren
@@ -280,7 +280,7 @@ def _requeue(
 
 def _advanced(attempt: Attempt) -> bool:
     """Whether the run got further by this attempt: to a checkpoint beyond the one it resumed from, or to a step that
-    none before it had come to."""
+    no earlier one had reached."""
     from_step = -1 if attempt.resumed_step is None else attempt.resumed_step
     if Checkpoint.objects.filter(attempt=attempt, final=False, step__gt=from_step).exists():
         return True

@@ -15,9 +15,9 @@ from grpo_core.protocol.messages import CheckpointOffer, OldCheckpoint
 
 
 def resumable(*runs: Run) -> QuerySet[Checkpoint]:
-    """The runs' current checkpoints that somebody still has, newest first: the node that wrote it, or the platform.
+    """The runs' current checkpoints that still exist, newest first: on the node that wrote it, or on the platform.
 
-    One that made room on its node stays resumable while the platform holds it.
+    One that was removed from its node stays resumable while the platform holds it.
     """
     held = Q(removed_at=None) | Q(stored_at__isnull=False)
     return current_rows(Checkpoint.objects.filter(held, run__in=runs, final=False)).order_by("-step", "-attempt__fence")
@@ -27,7 +27,7 @@ def offers(run: Run) -> list[CheckpointOffer]:
     """What the run's next attempt may resume from, best first; empty when it begins at the first step.
 
     A checkpoint that a person chose comes first whatever became of it, and after it only older ones: an attempt that
-    can have none of them fails, and nobody's choice becomes a start from nothing in silence.
+    can have none of them fails, so that a choice never silently becomes a start from the first step.
     """
     if run.from_start:
         return []
@@ -45,8 +45,8 @@ def pinned(run: Run) -> list[int]:
 
 
 def needless(attempt: Attempt) -> list[OldCheckpoint]:
-    """What earlier attempts left on this attempt's node and nobody needs, once it has as many checkpoints of its own as
-    are kept. The best stays while it is current, and what a person pinned stays.
+    """Unneeded checkpoints of earlier attempts on this attempt's node, once this attempt has written as many as are
+    kept. The best stays while it is current, and what a person pinned stays.
     """
     if attempt.fence == 1:
         return []

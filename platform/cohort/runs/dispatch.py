@@ -22,7 +22,7 @@ from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, train_queue
 SEAL_TASK = "cohort.records.seal"
 RENEW_TASK = "cohort.records.renew_cards"
 SEAL_QUEUE = "platform.seal"
-"""Apart from the reconciler's, and with processes of its own: records take minutes, lost workers do not wait. With a
+"""Apart from the reconciler's, and with separate processes: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
 UNCLAIMED = timedelta(seconds=10)
 """What waits for longer, although a worker could take it, may have lost its message."""
@@ -98,7 +98,7 @@ def republish(task: str, queues: Mapping[int, str]) -> list[int]:
 def waiting_messages(name: str) -> int | None:
     """How many messages nobody has taken yet; None when the broker does not answer."""
     with app.connection_for_read() as connection:
-        # Called past Celery, a broker's library raises errors of its own.
+        # Called past Celery, a broker's library raises its own errors.
         errors = (*_BROKER_ERRORS, *connection.connection_errors, *connection.channel_errors)
         try:
             declared: Any = connection.default_channel.queue_declare(queue=name, passive=True)

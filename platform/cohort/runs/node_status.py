@@ -1,7 +1,7 @@
 """What each node is and does: its devices and versions, and the attempts that run on it.
 
-What a node reports comes from a machine that runs untrusted code: its shape is wire.NodeInfo's, and inside of that
-nothing is taken for granted.
+What a node reports comes from a machine that runs untrusted code: its shape is wire.NodeInfo's, its values are
+not trusted.
 """
 
 from collections import Counter

@@ -25,8 +25,8 @@ AUTOMATIC: Final = {
     "device_error": "the GPU or its driver failed",
     "nccl_error": "the GPUs lost each other",
 }
-"""Causes that the next try may not meet, in words. Every other cause would come again: a config that is wrong, memory
-that is too small, numbers that are not finite, a reward or data that fail, a defect, a checkpoint nobody has."""
+"""Transient causes, in words. Every other cause would come again: a config that is wrong, memory
+that is too small, numbers that are not finite, a reward or data that fail, a defect, a lost checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class End:
 
 
 def decide(*, code: str, retries: int, barren: int, advanced: bool) -> Again | End:
-    """What follows a failure of cause `code`, after so many tries by the platform and so many failures in a row that
-    brought nothing. `advanced`: this attempt came to a newer step than the run had before it.
+    """What follows a failure of cause `code`, after so many tries by the platform and so many failures in a row
+    without progress. `advanced`: this attempt came to a newer step than the run had before it.
     """
     barren = 0 if advanced else barren + 1
     if code not in AUTOMATIC:
@@ -74,6 +74,6 @@ def explain(decision: Again | End, *, message: str, place: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """With one full stop and a space behind it; nothing stays nothing."""
+    """With one full stop and a space after it; an empty text stays empty."""
     words = words.strip()
     return f"{words}{'' if words[-1] in '.!?' else '.'} " if words else ""

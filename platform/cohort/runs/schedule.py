@@ -48,11 +48,11 @@ class NodeCapacity:
     no_sandbox: str = ""
     """Why it takes no run that needs a sandbox, with the fix; empty: its sandbox works."""
     packages: frozenset[str] = frozenset()
-    """Of those that engines need, what it has."""
+    """The packages, among those that engines need, that it has."""
     last_seen_at: datetime | None = None
 
     def placed(self, run: Run) -> bool:
-        """Whether it is the kind of machine that the run asks for."""
+        """Whether it is the kind of machine that the run requires."""
         return run.gpus <= self.gpus and (not run.node_label or run.node_label in self.labels)
 
     def lacks(self, run: Run) -> list[str]:
@@ -161,7 +161,7 @@ def node_capacity(node: Node, *, busy: bool = False, measuring: bool = False) ->
 
 
 def current_capacity(node: Node) -> NodeCapacity:
-    """As the node is now that makes a claim."""
+    """The claiming node as it is now."""
     return node_capacity(Node.objects.get(pk=node.pk), measuring=_measuring().filter(pk=node.pk).exists())
 
 
@@ -188,7 +188,7 @@ def queue() -> Queue:
 
 
 def lock_schedule() -> None:
-    """No other claim looks from here to the end of the transaction: so limits and orders stay true. Claims are rare."""
+    """Serialise claims until the end of the transaction, so that limits and order hold. Claims are rare."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('cohort schedule', 0))")
 
@@ -196,14 +196,14 @@ def lock_schedule() -> None:
 def turn(*, node: Node) -> Run | None:
     """The run whose turn it is on this node, locked and still waiting; None when there is none.
 
-    Needs a transaction; until its end no other claim looks.
+    Needs a transaction; until its end no other claim is decided.
     """
     lock_schedule()
     capacity = current_capacity(node)
     now = queue()
     for run in now.order([run for run in now.runs if now.may_take(run, capacity)]):
         locked = Run.objects.select_for_update(of=["self"]).select_related("project").get(pk=run.pk)
-        # A person may have paused it, or chosen more for it, since it was read; then it has an order of its own again.
+        # Since it was read, a person may have paused it or changed what it needs; then the next run has its turn.
         if locked.state == RunState.QUEUED and (locked.node_label, locked.gpus) == (run.node_label, run.gpus):
             return locked
     return None

@@ -32,7 +32,7 @@ from grpo_core.config.run import RunConfig
 _RETRIED = (RunState.FAILED, RunState.CANCELLED)
 _EXTENDED = (RunState.SUCCEEDED, RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
 _UNANSWERED = (
-    f"Its record was asked for, and within {SEALED_WITHIN.total_seconds() / 60:.0f} minutes nobody answered: the "
+    f"Its record was requested and not made within {SEALED_WITHIN.total_seconds() / 60:.0f} minutes: the "
     "platform's worker that makes records may not be running, or ended while it made this one"
 )
 _REQUESTS = {Desired.CANCEL: ("cancel_asked", "Stopped"), Desired.PAUSE: ("pause_asked", "Paused")}
@@ -56,7 +56,7 @@ def run_cancel(*, run: Run, actor: User, reason: str = "") -> None:
     run_lock(run=run)
     if run.state in ON_A_WORKER:
         if run.desired != Desired.CANCEL:
-            _request(run, actor, Desired.CANCEL, reason, "Cancel asked for; the worker stops the trainer")
+            _request(run, actor, Desired.CANCEL, reason, "Cancel requested; the worker stops the trainer")
         return
     if run.state == RunState.SEALING:
         newest = run.attempts.filter(fence=run.fence).annotate(now=Now()).values_list("ended_at", "now").first()
@@ -97,7 +97,7 @@ def run_pause(*, run: Run, actor: User, reason: str = "") -> None:
     if run.desired == Desired.CANCEL:
         raise NotPossible("it is being cancelled; a cancel cannot be undone", code="being_cancelled")
     if run.desired != Desired.PAUSE:
-        _request(run, actor, Desired.PAUSE, reason, "Pause asked for; the worker stops the trainer at a checkpoint")
+        _request(run, actor, Desired.PAUSE, reason, "Pause requested; the worker stops the trainer at a checkpoint")
 
 
 @transaction.atomic
@@ -160,8 +160,8 @@ def run_retry(
 def run_extend(*, run: Run, actor: User, steps: int) -> None:
     """Train `steps` more than planned: back into the queue, on from the newest checkpoint.
 
-    Raises IllegalTransition for a run that is waiting or live, NotPossible when `steps` is below 1, nothing can be gone
-    on from, or the record of its end is being made, and ConfigError when the longer run would not be valid.
+    Raises IllegalTransition for a run that is waiting or live, NotPossible when `steps` is below 1, no checkpoint
+    can be resumed, or the record of its end is being made, and ConfigError when the longer run would not be valid.
     """
     run_lock(run=run)
     if run.state not in _EXTENDED:
@@ -199,7 +199,7 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
 
 @transaction.atomic
 def run_prioritise(*, run: Run, actor: User, priority: int) -> None:
-    """Change the run's place among those of its project. Raises NotPossible once it has ended, and for no priority."""
+    """Change the run's place among those of its project. Raises NotPossible once it has ended, or for a bad one."""
     run_lock(run=run)
     if priority not in Priority.values:
         raise NotPossible(
@@ -251,7 +251,7 @@ def run_sealed(*, run: Run) -> None:
 
 
 def requested_reason(*, run: Run) -> str:
-    """Who requested what is desired of the run, a cancel or a pause, and when; empty when no person did."""
+    """Who requested the desired action, a cancel or a pause, and when; empty when no person did."""
     kind, verb = _REQUESTS.get(Desired(run.desired), ("", ""))
     events = RunEvent.objects.filter(run=run, kind=kind, actor__startswith="user:")
     event = events.order_by("-id").first() if kind else None
@@ -306,7 +306,7 @@ def _choose(run: Run, checkpoint: Checkpoint | None, *, from_start: bool = False
 
 
 def _begin_again(run: Run, actor: User) -> None:
-    """Into the queue by a person's will, with nothing of earlier failures held against it."""
+    """Queue the run at a person's request; earlier failures no longer count."""
     run.retries = run.barren = 0
     run.not_before, run.log_tail = None, ""
     run.save(update_fields=["retries", "barren", "not_before", "log_tail"])

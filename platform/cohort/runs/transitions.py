@@ -1,7 +1,7 @@
 """Which state a run may go to from which, the one function that moves it, and which rows of its attempts are
 current.
 
-Every move is written down as a RunEvent of kind `state` and as an entry of the audit log, in the same transaction.
+Every move is stored as a RunEvent of kind `state` and as an entry of the audit log, in the same transaction.
 Nothing else may write Run.state.
 """
 
@@ -29,7 +29,7 @@ _ALL = Q(attempt__valid_through=None)
 
 
 def current_rows(rows: QuerySet[Row]) -> QuerySet[Row]:
-    """Of rows with `attempt` and `step` (steps, groups, checkpoints): those that no later attempt took the place of."""
+    """Of rows with `attempt` and `step` (steps, groups, checkpoints): those that are not superseded."""
     return rows.filter(_ALL | Q(step__lte=F("attempt__valid_through")))
 
 
@@ -84,7 +84,7 @@ OWN_KINDS = frozenset(
     }
 )
 """Kinds of events that only the platform writes. A trainer's event of such a kind is refused: the machine that it runs
-on runs code that nobody vouches for, and people and records read these as what the platform saw."""
+on runs untrusted code, and people and records read these as what the platform saw."""
 
 
 class IllegalTransition(Refused):
@@ -100,7 +100,7 @@ class IllegalTransition(Refused):
 def run_lock(*, run: Run) -> Run:
     """Lock the row and read it anew into `run`; unsaved changes to it are lost. Needs a transaction.
 
-    Who needs both a run and its attempt locks the run first.
+    Code that needs both a run and its attempt locks the run first.
     """
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     return run
@@ -120,7 +120,7 @@ def run_logged(*, run: Run, actor: str, kind: str, **entry: Any) -> None:
 
 
 def run_event(*, run: Run, actor: str, kind: str, message: str, data: dict[str, Any] | None = None) -> RunEvent:
-    """Write down what happened to the run. `actor` is user:<name>, node:<name>, trainer or platform."""
+    """Record what happened to the run. `actor` is user:<name>, node:<name>, trainer or platform."""
     assert kind in OWN_KINDS, kind
     return RunEvent.objects.create(run=run, at=Now(), actor=actor, kind=kind, message=message, data=data or {})
 

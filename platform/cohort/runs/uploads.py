@@ -4,7 +4,7 @@ A file is kept by its SHA-256, once a run, as the parts it came in: `checkpoints
 taken at the byte where the former ended and nowhere else, under a lock on the file's row, so a call that is repeated
 or cut never leaves a gap. Only when the last byte is there and the digest of all of them is right does the file count.
 Attempt and run stay unlocked while bytes move, so that beats and records pass; what a worker sends is stored under its
-digest alone, so one that has been disowned meanwhile can spoil nothing.
+digest alone, so one that has lost its lease meanwhile can damage nothing.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class WrongOffset(Refused):
 
 
 class BadFile(Refused):
-    """The file is not what the checkpoint's manifest says. Nothing of it is held any more."""
+    """The file does not match the checkpoint's manifest. Nothing of it is held any more."""
 
     code = "bad_file"
 
@@ -63,7 +63,7 @@ def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | 
     """
     leases.require_current(attempt, fence)
     size = _announced(attempt, sha256)
-    # In a transaction of its own: a row that others can see is there before the first byte (see `_sweep`).
+    # In a separate transaction: a row that others can see is there before the first byte (see `_sweep`).
     CheckpointFile.objects.get_or_create(run_id=attempt.run_id, sha256=sha256, defaults={"size": size})
     with transaction.atomic():
         file = CheckpointFile.objects.select_for_update().filter(run_id=attempt.run_id, sha256=sha256).first()
@@ -206,12 +206,12 @@ def _whole(attempt: Attempt, sha256: str) -> list[int]:
 
 
 def _trim(run: Run) -> None:
-    """Let go of the stored checkpoints that newer ones made superfluous, and of the files that only those had."""
+    """Remove the stored checkpoints that newer ones made superfluous, and the files that only those had."""
     stored = Checkpoint.objects.filter(run=run, stored_at__isnull=False)
     newest = list(current_rows(stored).order_by("-step", "-attempt__fence").values_list("pk", "step")[:KEEP])
     kept = Q(pk__in=[pk for pk, _ in newest]) | Q(pinned=True) | Q(pk__in=current_rows(stored.filter(best=True)))
     stored.exclude(kept).update(stored_at=None)
-    # One that is on its way may have found some of its files here already, and counts on them.
+    # A checkpoint being uploaded may rely on files that are here already.
     arriving = Q(stored_at=None, removed_at=None, final=False, step__gt=max((step for _, step in newest), default=-1))
     rows = Checkpoint.objects.filter(Q(stored_at__isnull=False) | arriving, run=run).values_list("files", flat=True)
     needed = {entry["sha256"] for files in rows for entry in files.values()}
@@ -220,7 +220,7 @@ def _trim(run: Run) -> None:
 
 
 def _sweep(run_id: int) -> None:
-    """Remove the files that have no row. Folders are listed first: whose row came after that is not among them."""
+    """Remove the files that have no row. Folders are listed before rows, so that a new one is not removed."""
     there = artifacts.folders(_run_folder(run_id))
     rows = set(CheckpointFile.objects.filter(run_id=run_id).values_list("sha256", flat=True))
     for sha256 in there:

@@ -65,7 +65,7 @@ class Reasons:
         """By project id."""
 
     def passed(self, run: Run) -> None:
-        """Its turn comes before that of all that `why` is called with from now on."""
+        """Count this run as before all that `why` is called with from now on."""
         self._ahead[frozenset(node.node_id for node in self._here if self._queue.may_take(run, node))] += 1
 
     def why(self, run: Run) -> str:

@@ -27,7 +27,7 @@ from cohort.runs.models import Run
 
 # Refuses a request's body that is too large before anything reads it.
 #
-# The check for a forged form (CSRF) reads the whole body, and spools uploaded files to disk, before the user's role is
+# The CSRF check reads the whole body, and spools uploaded files to disk, before the user's role is
 # looked at. So the length that the browser states is checked first; the web server reads no more than that length.
 
 FORM_BYTES = 1024 * 1024
@@ -42,7 +42,7 @@ OVERHEAD_BYTES = 1024 * 1024
 form_page = require_http_methods(["GET", "HEAD", "POST"])
 """Decorator for a view of a page with a form, which is sent to the same address."""
 
-WORKERS = "/api/worker/"  # has limits of its own, per call
+WORKERS = "/api/worker/"  # has its own limits, per call
 
 
 class BodyLimit:
@@ -85,8 +85,8 @@ def _refusal(status: int, title: str, text: str) -> HttpResponse:
 
 
 class LoginRequired(LoginRequiredMiddleware):
-    """Sends who is not signed in to the sign-in page; a page that polls as a whole, so that no part of it is replaced
-    by that page."""
+    """Redirects people who are not signed in; a page that polls is redirected as a whole, so that the sign-in page does
+    not replace a part of it."""
 
     def handle_no_permission(  # type: ignore[override]  # the base promises a redirect by the browser
         self, request: HttpRequest, view_func: Any
@@ -98,7 +98,7 @@ class LoginRequired(LoginRequiredMiddleware):
 
 
 OVERRIDES_FLAGS: Final = Role.OPERATOR
-"""Least role that overrides a monitor's flag, or withdraws an override, before the seal as after it: whoever does so
+"""Least role that overrides a monitor's flag, or withdraws an override, before the seal as after it: this person
 accepts a risk on behalf of the run, as its operator answers for it. Reviewers record their objections."""
 
 
@@ -162,8 +162,8 @@ def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Ro
 def keeps_nodes(user: User) -> bool:
     """Whether the person may make, drain and revoke nodes: staff, and the admins of the server's first project.
 
-    Nodes serve every project, and whoever holds a node's token is given runs of all of them, so being admin somewhere
-    is not enough: anyone signed in can open a project and is its admin. The first one was opened by whoever set the
+    Nodes serve every project, and the holder of a node's token gets runs of all of them, so being admin somewhere
+    is not enough: anyone signed in can open a project and is its admin. The first one was opened by those who set the
     server up, so a small installation needs nothing more.
     """
     if user.is_staff or user.is_superuser:

@@ -99,7 +99,7 @@ class Frame:
 
     @cached_property
     def nodes(self) -> int:
-        """Machines that are here."""
+        """Nodes with a recent heartbeat."""
         return nodes_here().count()
 
 
@@ -113,7 +113,7 @@ def query_without(request: HttpRequest, *names: str) -> str:
 
 def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str, Any]) -> HttpResponse:
     """The page by the template `whole`. With `v`, the version that the browser shows: 204 when `page` of the context
-    has that version still, else what is polled of it, by the template `part`."""
+    still has that version, else the polled part, by the template `part`."""
     if "v" not in request.GET:
         return render(request, whole, context)
     if request.GET["v"] == context["page"].version:

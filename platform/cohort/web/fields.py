@@ -43,7 +43,7 @@ class FieldSpec:
     """As JSON; None where there is none."""
     required: bool
     optional: bool
-    """Empty is a value of its own (None)."""
+    """Empty is a separate value (None)."""
     limits: str
     """The allowed range in words; empty when there is none."""
     info: FieldInfo = field(repr=False, compare=False)
@@ -204,7 +204,7 @@ class ServiceForm(forms.Form):
 
 
 def leaves(model: type[BaseModel], *, whole: Collection[str] = (), prefix: str = "") -> Iterator[FieldSpec]:
-    """Every field of the model and of the models in it, in its order; those of `whole` are not gone into."""
+    """Every field of the model and of the models in it, in its order; those in `whole` are not descended into."""
     for name, info in model.model_fields.items():
         path, inner = prefix + name, info.annotation
         if path not in whole and isinstance(inner, type) and issubclass(inner, BaseModel):

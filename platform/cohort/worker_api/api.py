@@ -1,6 +1,6 @@
 """The worker API, as docs/worker-protocol.md describes it: authorise, call one service, reply.
 
-Every 4xx body is a wire.Refusal. Nothing here trusts what a worker says beyond its own attempt or job.
+Every 4xx body is a wire.Refusal. Nothing here trusts what a worker reports beyond its own attempt or job.
 """
 
 import re

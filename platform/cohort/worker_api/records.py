@@ -2,7 +2,7 @@
 
 It goes straight to `ingest`, which authorises and locks in one statement. Under a web server it does not even pass
 through Django's middleware, which is made for pages and would take as long as the batch: `RecordsFirst` comes before
-it and keeps the thread's database connection. Whatever is odd about a call is left to the view, so both say the same.
+it and keeps the thread's database connection. Any unusual call is left to the view, so both reply the same.
 """
 
 import re
@@ -80,7 +80,7 @@ def _answer(
     attempt_id: int, authorization: str, fence: str, large: bool, body: Callable[[], bytes]
 ) -> tuple[int, IngestReply | Refusal]:
     """Status and body. A large body is read only for the attempt's own token; for a small one, the statement that
-    takes the batch asks for it, and none is spent before."""
+    takes the batch checks it, without a query before."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return 401, _UNKNOWN

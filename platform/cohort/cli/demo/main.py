@@ -1,4 +1,4 @@
-"""The demo from start to end: start everything, prepare, launch, show, check, say where things are."""
+"""The demo from start to end: start everything, prepare, launch, show, check, print where things are."""
 
 from contextlib import suppress
 

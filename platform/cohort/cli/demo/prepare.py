@@ -1,4 +1,4 @@
-"""What the demo's run is made from: person, project, base model, datasets, verifier. Made once, found again after."""
+"""What the demo's run is made from: person, project, base model, datasets, verifier. Made once, reused later."""
 
 import hashlib
 import subprocess
@@ -87,7 +87,7 @@ def verifier(project: Project, user: User) -> VerifierVersion:
 
 
 def probe(up: Up, project: Project, user: User) -> VerifierProbe:
-    """What a worker's probe of the reward found with the training problems; of one that was probed before, that."""
+    """Result of a worker's probe of the reward with the training problems; an earlier one where there is one."""
     train, _ = datasets(up, project, user)
     version = verifier(project, user)
     known = VerifierProbe.objects.filter(version=version, dataset=train).first()

@@ -48,7 +48,7 @@ def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) ->
 
 
 def phase_of(run: Run) -> str:
-    """What is being done, in words: the trainer's own phase while one is at work, else the run's state."""
+    """What is being done, in words: the trainer's phase while one runs, else the run's state."""
     if run.state in ON_A_WORKER and run.phase:
         return PHASE_WORDS[run.phase]
     return RunState(run.state).label.lower()
@@ -92,7 +92,7 @@ def probed(probe: VerifierProbe) -> str:
 
 
 def save_card(run: Run, home: Home) -> Path:
-    """Copy the card out of the artifact store, for the person to take away."""
+    """Copy the card from the artifact store to a file for the person."""
     home.cards.mkdir(exist_ok=True)
     path = home.cards / f"run-{run.pk}.zip"
     with open(path, "wb") as handle:

@@ -109,7 +109,7 @@ class Child:
             return log.read().decode("utf-8", errors="replace")
 
     def tail(self, lines: int = 15) -> str:
-        """Its last lines, of the last 64 KiB at most: the log of days is not read whole."""
+        """Its last lines, of the last 64 KiB at most: a long log is not read whole."""
         with open(self.log, "rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self.log_start, end - TAIL_BYTES))
@@ -123,7 +123,7 @@ class Child:
         return f"was killed by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def may_restart(self) -> bool:
-        """Note a death; False when there were too many of late."""
+        """Record a death; False when there were too many recently."""
         now = time.monotonic()
         self.deaths = [at for at in self.deaths if now - at < RESTART_WINDOW]
         self.deaths.append(now)
@@ -157,7 +157,7 @@ def wait_until_ready(children: Sequence[Child], seconds: float) -> None:
 
 
 def stop(child: Child, *, hurry: Callable[[], bool]) -> bool:
-    """SIGTERM, wait the child's grace (cut short when `hurry` says so), then SIGKILL to its whole process group.
+    """SIGTERM, wait the child's grace (cut short when `hurry` returns true), then SIGKILL to its whole process group.
 
     Returns whether it had to be killed.
     """
@@ -188,15 +188,15 @@ def supervisors() -> list[int]:
 
 
 def wait_for_supervisors(seconds: float, *, hurry: Callable[[], bool]) -> None:
-    """Until there is none any more, unless that takes longer or `hurry` says so."""
+    """Wait until there is none, the time is over, or `hurry` returns true."""
     deadline = time.monotonic() + seconds
     while supervisors() and time.monotonic() < deadline and not hurry():
         time.sleep(0.1)
 
 
 def end_orphans(kept: Sequence[int], *, grace: float) -> None:
-    """End every process below this one that does not hang on a process id in `kept`: what dead children left."""
-    # Looked at before what is kept, which continues and starts processes meanwhile: those are not in here.
+    """End every process below this one that does not descend from a process id in `kept`: what dead children left."""
+    # Listed before the kept ones, which may start processes meanwhile: those are not in this list.
     left = psutil.Process().children(recursive=True)
     spared = set(kept)
     for pid in kept:

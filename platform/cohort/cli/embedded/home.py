@@ -33,11 +33,11 @@ WORKER_SETTINGS = (
     "COHORT_HOSTS",
     "COHORT_REMOTE_SHELL",
 )
-"""Of its own settings a person may give these to `cohort up` too."""
+"""Settings of the worker that a person may give to `cohort up` too."""
 
 
 class HomeError(GrpoError):
-    """Something about the home, or about starting Cohort in it, that the person can mend."""
+    """Something about the home, or about starting Cohort in it, that the person can fix."""
 
     code: ClassVar[str] = "home_error"
 

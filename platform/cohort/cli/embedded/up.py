@@ -1,7 +1,7 @@
 """`cohort up`: database, migrations, static files, node, web server and workers, in that order and back.
 
 A child that dies is started again, three times in ten minutes at most; then, or when the database dies, everything is
-stopped and the command ends with status 1. The worker of the reward lab alone is done without then. Django is imported
+stopped and the command ends with status 1. Without the lab's worker the rest continues. Django is imported
 only once the database runs.
 """
 
@@ -33,7 +33,7 @@ TRAINER_WORKER = "trainer-worker"
 LAB_WORKER = "lab-worker"
 _ANY_ADDRESS = ("0.0.0.0", "::")
 _STOPS_WITH_NODE = {TRAINER_WORKER: "Nothing trains here", LAB_WORKER: "No reward is tried or probed here"}
-"""What ends with a worker whose node is revoked."""
+"""Workers that end when their node is revoked, and what no longer happens then."""
 
 Say = Callable[[str], None]
 
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 @dataclass
 class Interrupts:
     """The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, unless everything is being stopped already; any
-    other only says to hurry."""
+    later one only cuts the waiting short."""
 
     count: int = 0
 
@@ -60,7 +60,7 @@ class Interrupts:
     @contextmanager
     def installed(self) -> Iterator[None]:
         numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup, whose whole point it is
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it is ignored under nohup, and must stay so
             numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self) for number in numbers}
         try:
@@ -98,7 +98,7 @@ class Up:
                 self.say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
                 return
             if not child.may_restart():
-                if child.name != LAB_WORKER:  # which is no reason to stop what trains
+                if child.name != LAB_WORKER:  # its end does not stop training
                     raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
                 self.children.remove(child)
                 self.say(f"{end}\nIt died too often. {_STOPS_WITH_NODE[LAB_WORKER]} until Cohort is started anew.")
@@ -130,7 +130,7 @@ class Up:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take the address before anything starts, so that nobody else can; the web server gets the open socket."""
+    """Take the address before anything starts, so that no other process can; the web server gets the open socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -232,14 +232,14 @@ def _collect_static(home: Home) -> None:
 
 def make_signing_key() -> None:
     """The key that signs the audit log and the cards, made once. Raises HomeError when the log has one already and its
-    file is gone: nobody could tell another key's log from a forged one."""
+    file is gone: a log signed with another key could not be distinguished from a forged one."""
     from cohort.audit.keyfile import make_key
     from cohort.audit.keys import next_path
     from cohort.audit.models import LogKey
     from cohort.base.environment import environment
 
     path = environment().signing_key_path
-    if path.exists() or next_path(path).exists():  # a replacement of the key that was cut leaves the new one there
+    if path.exists() or next_path(path).exists():  # an interrupted replacement of the key leaves the new one there
         return
     if LogKey.objects.exists():
         raise HomeError(
@@ -294,7 +294,7 @@ def _platform_worker(home: Home, environment: dict[str, str]) -> Child:
 
 
 def _seal_worker(home: Home, environment: dict[str, str]) -> Child:
-    """Makes records, in a process of its own: neither their time nor their memory is the reconciler's."""
+    """Makes records, in a separate process: neither their time nor their memory is the reconciler's."""
     options = ("--queues", "platform.seal", *_threads(2))
     return _celery(home, environment, "seal-worker", "cohort.background.worker", "seal", *options)
 
@@ -304,7 +304,7 @@ def _trainer_worker(home: Home, local: str) -> Child:
 
 
 def _lab_worker(home: Home, local: str) -> Child:
-    """Tries and probes rewards, in a process of its own, so that this waits for no run."""
+    """Tries and probes rewards, in a separate process, so that this waits for no run."""
     environment, options = home.worker_environment(local), ("--queues", LAB_QUEUE)
     return _celery(home, environment, LAB_WORKER, "worker.celery_app", "lab", *options)
 

@@ -12,8 +12,8 @@ from cohort.cli.embedded.inside import enter, leave
 def database(home: Home, purpose: str) -> Iterator[None]:
     """Django set up over the home's database while the block runs.
 
-    With COHORT_DATABASE_URL (or its _FILE) set, as in production, the environment is taken as it is and the home is
-    not looked at.
+    With COHORT_DATABASE_URL (or its _FILE) set, as in production, the environment is used unchanged and the home is
+    not read.
     """
     if os.environ.get("COHORT_DATABASE_URL") or os.environ.get("COHORT_DATABASE_URL_FILE"):
         enter({"DJANGO_SETTINGS_MODULE": "cohort.settings"})

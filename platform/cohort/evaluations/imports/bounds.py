@@ -29,7 +29,7 @@ _ENCRYPTED = 0x1
 _LOCAL_HEADER = 30
 _DAMAGED = (
     *(zipfile.BadZipFile, zstandard.ZstdError, zlib.error, struct.error),
-    *(EOFError, OSError, ValueError, OverflowError, RuntimeError),  # RuntimeError: strange flags too
+    *(EOFError, OSError, ValueError, OverflowError, RuntimeError),  # RuntimeError: unknown flags too
 )
 
 
@@ -40,8 +40,8 @@ class BadImport(Refused):
 
 
 def document(content: bytes, source: str) -> dict[str, Any]:
-    """The JSON object that `content` holds. NaN and Infinity are read, since tools write them; whoever takes a number
-    checks it. Raises BadImport."""
+    """The JSON object that `content` holds. NaN and Infinity are read, since tools write them; callers check each
+    number. Raises BadImport."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise BadImport(
             f"{source} holds more than {MAX_DOCUMENT_BYTES:,} bytes of JSON. Export it without its samples.",
@@ -142,7 +142,7 @@ class Archive:
 
 
 MOST_CHARS = 500
-"""Of one stated fact; what is longer is cut, and says so by an ellipsis."""
+"""Of one stated fact; a longer one is cut and ends with an ellipsis."""
 MOST_NAME = 200
 
 
@@ -155,14 +155,14 @@ class ToolResult:
     stderr: float | None
     n: int | None
     higher_is: str
-    """better, worse, or empty where the file does not say."""
+    """better, worse, or empty where the file does not state it."""
     facts: dict[str, Any] = field(default_factory=dict)
     samples: dict[str, Any] | None = None
     """{n, mean, sha256} over the items that came along."""
 
 
 def number(value: Any, where: str) -> float:
-    """A finite number; true and false are none. Raises BadImport."""
+    """A finite number; true and false are not numbers. Raises BadImport."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadImport(f"{where} is {shown(value)}, not a number", code="not_a_number")
     if isinstance(value, int) and abs(value) > 2**53:
@@ -173,14 +173,14 @@ def number(value: Any, where: str) -> float:
 
 
 def finite(value: Any) -> float | None:
-    """A number that can be counted with; None for anything else, and for one so large that sums of such overflow."""
+    """A finite number whose sums stay finite; None for anything else."""
     if not isinstance(value, int | float) or not -(2**53) <= value <= 2**53:
         return None
     return float(value)
 
 
 def count(value: Any) -> int | None:
-    """A number of items that a column holds; None for anything else."""
+    """A number of items that fits its column; None for anything else."""
     return value if type(value) is int and 0 <= value < 2**31 else None
 
 

@@ -1,5 +1,5 @@
-"""Logs of Inspect: the `.json` export, or `.eval`, which is a zip of JSON. Only what is of all samples is taken,
-and of each sample its scores, to see whether they give the same mean."""
+"""Logs of Inspect: the `.json` export, or `.eval`, which is a zip of JSON. Only metrics over all samples are taken,
+and of each sample its scores, to check whether they give the same mean."""
 
 import math
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def read(data: Mapping[str, Any], source: str, *, samples: Any = None) -> list[T
     if data.get("status") != "success":
         status = shown(data.get("status"))
         raise BadImport(
-            f"{source} tells of an evaluation that did not succeed: its status is {status}", code="not_successful"
+            f"{source} is of an evaluation that did not succeed: its status is {status}", code="not_successful"
         )
     about = mapping(data.get("eval"), f"eval in {source}")
     results = mapping(data.get("results"), f"results in {source}")
@@ -122,7 +122,7 @@ def _items(samples: Any) -> list[dict[str, Any]]:
 
 
 def _seen(items: list[dict[str, Any]], label: str) -> dict[str, Any] | None:
-    """{n, mean} of the samples' own scores; None where one of them is none that can be counted."""
+    """{n, mean} of the samples' own scores; None where one of them is no number."""
     values = []
     for scores in items:
         score = scores.get(label)

@@ -111,16 +111,16 @@ class ImportedResult(models.Model):
     tool = models.CharField(max_length=40, choices=Tool.choices)
     task = models.CharField(max_length=200)
     phase = models.CharField(max_length=10, choices=Phase.choices)
-    """Which weights were measured, as the person who imported it says."""
+    """Which weights were measured, as the person who imported it states."""
     metric = models.CharField(max_length=200)
     value = models.FloatField()
     stderr = models.FloatField(null=True)
     n = models.PositiveIntegerField(null=True)
-    """Items that the value is of; empty where the file does not say."""
+    """Items that the value is of; empty where the file does not state it."""
     higher_is = models.CharField(max_length=10, blank=True)
-    """better or worse, as the file says; empty where it does not."""
+    """better or worse, as the file states; empty where it does not."""
     facts = models.JSONField(default=dict)
-    """What the file says of itself, as it says it: versions, hashes, model, date, sampling limits."""
+    """What the file states of itself, unchanged: versions, hashes, model, date, sampling limits."""
     file_name = models.CharField(max_length=200)
     file_sha256 = models.CharField(max_length=64)
     samples = models.JSONField(null=True)

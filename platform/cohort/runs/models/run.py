@@ -1,4 +1,4 @@
-"""A run, its attempts on nodes, and the append-only story of both."""
+"""A run, its attempts on nodes, and the append-only history of both."""
 
 from functools import cached_property
 from typing import ClassVar
@@ -42,7 +42,7 @@ class Desired(models.TextChoices):
 
 
 class Priority(models.IntegerChoices):
-    """Order of one project's runs; between projects it says nothing."""
+    """Order of one project's runs; between projects it has no meaning."""
 
     LOW = -10, "Low"
     NORMAL = 0, "Normal"
@@ -83,7 +83,7 @@ class Run(models.Model):
     fence = models.PositiveIntegerField(default=0)
     """Number of the newest attempt; writes with a smaller one are refused."""
     ends = models.PositiveIntegerField(default=0)
-    """How often the run has ended: trained, failed or cancelled. Each end has a record of its own."""
+    """How often the run has ended: trained, failed or cancelled. Each end has its own record."""
 
     priority = models.SmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
     node_label = models.CharField(max_length=40, blank=True)
@@ -131,7 +131,7 @@ class Run(models.Model):
 
     @cached_property
     def parsed_config(self) -> RunConfig:
-        """`config`, parsed once. Whoever changes `config` sets it anew."""
+        """`config`, parsed once. Code that changes `config` must reset it."""
         return RunConfig.from_whole(self.config, source=f"run {self.pk}")
 
 
@@ -213,7 +213,7 @@ class ServiceBeat(models.Model):
     """web or reconciler."""
     beat_at = models.DateTimeField()
     grace_until = models.DateTimeField(null=True)
-    """Nobody's lease runs out before then."""
+    """No lease expires before then."""
 
     def __str__(self) -> str:
         return self.name

@@ -39,14 +39,14 @@ class Checkpoint(models.Model):
     path = models.CharField(max_length=500)
     files = models.JSONField()
     final = models.BooleanField(default=False)
-    """Plain weights, from which nothing continues."""
+    """Plain weights, from which no run can resume."""
     best = models.BooleanField(default=False)
     pinned = models.BooleanField(default=False)
     """A person wants it kept."""
     seconds = models.FloatField(default=0.0)
     """What writing it took."""
     removed_at = models.DateTimeField(null=True)
-    """When it made room for newer ones."""
+    """When it was removed to make room for newer ones."""
     stored_at = models.DateTimeField(null=True)
     """When the platform had all of its files, so that any node can resume from it."""
 

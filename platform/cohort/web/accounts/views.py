@@ -78,7 +78,7 @@ class MemberForm(ServiceForm):
 
 
 def person(request: HttpRequest) -> User:
-    """The signed-in person; LoginRequiredMiddleware has seen to it that there is one."""
+    """The signed-in person; LoginRequiredMiddleware guarantees that there is one."""
     return cast("User", request.user)
 
 
@@ -151,7 +151,7 @@ def member_role(request: HttpRequest, slug: str, membership_id: int) -> HttpResp
 
 @form_page
 def member_remove(request: HttpRequest, slug: str, membership_id: int) -> HttpResponse:
-    """Asks first; only the answer removes."""
+    """GET asks for confirmation; POST removes."""
     project = project_for(request, slug, at_least=Role.ADMIN)
     membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
     if request.method != "POST":

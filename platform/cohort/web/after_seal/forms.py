@@ -45,7 +45,7 @@ class LifeForm(ServiceForm):
             )
 
     def given(self) -> dict[str, Any]:
-        """What the service takes."""
+        """The service's arguments."""
         return {name: value for name, value in self.cleaned_data.items() if name != "corrects" or value is not None}
 
 
@@ -56,7 +56,7 @@ class SignOffForm(LifeForm):
         "record and did not launch the run.",
     )
     decision = forms.ChoiceField(label="You decide")
-    reason = _text("Reason", "What you looked at, and why it is enough, or is not. It stands in the audit log.")
+    reason = _text("Reason", "What you looked at, and why it is enough, or is not. It is kept in the audit log.")
 
     def __init__(self, *args: Any, roles: Sequence[SignRole], signed: bool, **kwargs: Any) -> None:
         """`roles`: those that this person may sign in; `signed`: whether they have signed in one of them."""
@@ -122,7 +122,7 @@ class MonitoringForm(LifeForm):
 
 class OverrideForm(LifeForm):
     what = _line("Which flag", "As the record names it.")
-    reason = _text("Reason", "Why the flag does not stand against this record. The flag itself stays in it.")
+    reason = _text("Reason", "Why the flag does not count against this record. The flag itself stays in it.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -61,7 +61,7 @@ ACTIONS = {
     ),
     "override": Action(
         title="Override a flag",
-        help="why what a monitor raised does not stand",
+        help="why a flag that a monitor raised does not count",
         at_least=OVERRIDES_FLAGS,
         form=forms.OverrideForm,
         service=services.override,

@@ -60,7 +60,7 @@ def public_card_download(request: HttpRequest, record: Record) -> HttpResponseBa
 
 @transaction.atomic
 def _log(request: HttpRequest, record: Record, card: Card) -> None:
-    """Who has the address may download without end; the log must not grow with it."""
+    """Anyone with the address may download without limit; the log must not grow with it."""
     if request.method != "GET":
         return
     subject = f"record:{record.pk}"
@@ -72,7 +72,7 @@ def _log(request: HttpRequest, record: Record, card: Card) -> None:
                 subject=subject,
                 project=record.run.project,
                 reason=f"The public card was downloaded more than {MOST} times within "
-                f"{WITHIN.total_seconds() / 60:.0f} minutes; the others of this time stand in the web server's own log "
+                f"{WITHIN.total_seconds() / 60:.0f} minutes; the others of this time are in the web server's own log "
                 "alone.",
             )
         return

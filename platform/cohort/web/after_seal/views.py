@@ -46,7 +46,7 @@ def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> Htt
     """Make the record's public page, or withdraw it."""
     record = _record(request, slug, run_id, end, at_least=Role.OPERATOR)
     service: Callable[..., object] = services.public_link_make
-    done = "is made. Whoever has its address can read it."
+    done = "is made. Anyone with its address can read it."
     if request.POST.get("action") == "end":
         service, done = services.public_link_end, "is withdrawn: its address now answers as if it never was."
     call_service(request, service, f"The public page {done}", refused="Nothing was done: ", record=record)
@@ -60,7 +60,7 @@ def address(record: Record) -> str:
 
 
 def _record(request: HttpRequest, slug: str, run_id: int, end: int, *, at_least: Role) -> Record:
-    """The version that the address names, else the newest of this end."""
+    """The version that the URL names, else the newest of this end."""
     run = run_for(request, slug, run_id, at_least=at_least)
     records = Record.objects.filter(run=run, end=end).defer("document").order_by("-version")
     if "version" in request.GET:

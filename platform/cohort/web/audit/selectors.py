@@ -82,7 +82,7 @@ class Change:
 
     @property
     def digests(self) -> bool:
-        """Whether what there is are SHA-256 digests, which are shown by how they begin."""
+        """Whether the values are SHA-256 digests, of which only the beginning is shown."""
         return all(value is None or _DIGEST.fullmatch(value) for value in (self.before, self.after))
 
 
@@ -94,7 +94,7 @@ class Row:
     changes: list[Change]
     reason: str
     data: str
-    """What else the entry holds, as JSON; empty for nothing."""
+    """What else the entry holds, as JSON; empty where there is nothing else."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _index(entry: AuditEntry) -> int | None:
 
 
 def changes(before: Any, after: Any) -> list[Change]:
-    """What differs, field by field where both are objects, or the one that is. What begins empty is left out."""
+    """What differs, field by field where the values are objects. New fields that are empty are left out."""
     old = before if isinstance(before, dict) else {} if before is None else {"value": before}
     new = after if isinstance(after, dict) else {} if after is None else {"value": after}
     names = [*old, *(name for name in new if name not in old and new[name] not in ("", None))]

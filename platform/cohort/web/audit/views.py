@@ -172,7 +172,7 @@ def entry_body(request: HttpRequest, entry_id: int, slug: str | None = None) -> 
 
 @require_safe
 def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) -> HttpResponse:
-    """That the entry is in the log, as c2sp.org/tlog-proof. 409 until a checkpoint is signed over it."""
+    """Proof that the entry is in the log, as c2sp.org/tlog-proof. 409 until a checkpoint is signed over it."""
     entry = _entry(request, slug, entry_id)
     proof = proof_of(entry)
     if proof is None:

@@ -1,4 +1,4 @@
-"""Cards to take away, the checker, and asking for a further version of a record. Fetch, authorise, call, render."""
+"""Cards to take away, the checker, and requests for a further version of a record. Fetch, authorise, call, render."""
 
 import re
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _FOR_EVERY_MEMBER = (Audience.PUBLIC, Audience.DOWNSTREAM)
 
 
 def role_in(project: Project, user: User) -> str:
-    """Empty for who does not belong to it."""
+    """The person's role; empty for people outside the project."""
     return Membership.objects.filter(project=project, user=user).values_list("role", flat=True).first() or ""
 
 
@@ -48,7 +48,7 @@ def may_download(role: str, audience: str) -> bool:
 
 def downloads(record: Record, role: str) -> dict[str, Any]:
     """The newest issue for each audience that the record has a card for, and of them the one with most in it that this
-    person may take; whether the person may ask for a further version, because something was stated that this one does
+    person may take; whether the person may request a further version, because something was stated that this one does
     not hold; the reason of one that was requested and is not sealed yet."""
     cards: dict[str, Card] = {}
     for card in record.cards.order_by("issue"):
@@ -115,7 +115,7 @@ def card_download(
 
 
 def card_response(request: HttpRequest, card: Card, filename: str, log: Callable[[], None]) -> HttpResponseBase:
-    """The card as a file, logged by `log`; 304 to who has it already."""
+    """The card as a file, logged by `log`; 304 to a client that has it already."""
     etag = f'"{card.sha256}"'
     response: HttpResponseBase
     if {etag, "*"} & set(parse_etags(request.headers.get("If-None-Match", ""))):
@@ -139,7 +139,7 @@ def verify_pyz(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_POST
 def version_seal(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
-    """Ask for a further version of the newest record, with what was stated since."""
+    """Request a further version of the newest record, with what was stated since."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
     if not Record.objects.filter(run=run, end=end).exists():
         raise Http404("this run has no such record")

@@ -1,4 +1,4 @@
-"""Whole rewards to start a form from: one for each kind that people look for. Each is valid as it stands; what only the
+"""Whole rewards to start a form from: one for each kind that people look for. Each is valid as it is; what only the
 person knows, such as the address of a judge, is to be filled in."""
 
 from dataclasses import dataclass

@@ -221,7 +221,7 @@ class RewardForm:
 
     @classmethod
     def blank(cls) -> ComponentForm:
-        """The template that the browser copies; `__n__` becomes the row's number, `__place__` its place."""
+        """The template that the browser copies; `__n__` becomes the row's number, `__place__` its position."""
         return ComponentForm(prefix="component-__n__", initial={"weight": 1.0})
 
     def _row(self, number: int, data: QueryDict | None, initial: dict[str, Any] | None = None) -> ComponentForm:

@@ -1,4 +1,4 @@
-"""Reads of the catalog. Every one starts from a project, so that no row of another can come along."""
+"""Reads of the catalog. Every one starts from a project, so that no other project's rows are read."""
 
 from typing import Any, TypeVar
 

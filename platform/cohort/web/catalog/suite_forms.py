@@ -73,7 +73,7 @@ class SuiteForm(ServiceForm):
     category = forms.ChoiceField(
         required=False,
         choices=[AS_FORMAT, *CATEGORIES.items()],
-        help_text="The behaviour it measures. Four of them stand together in the test of safety.",
+        help_text="The behaviour it measures. Four of them are tested together for safety.",
     )
     scorer = forms.ChoiceField(
         required=False,

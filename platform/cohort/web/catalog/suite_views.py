@@ -77,7 +77,7 @@ def suite_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @csrf_exempt
 @form_page
 def suite_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """The check for a forged form comes after that of the role, because it reads the upload."""
+    """The CSRF check comes after the check of the role, because it reads the upload."""
     return _new(request, project_for(request, slug, at_least=Role.OPERATOR), None)
 
 

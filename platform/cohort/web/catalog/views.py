@@ -26,7 +26,7 @@ from grpo_core.data import gym
 class TaskForm(ServiceForm):
     task = forms.ChoiceField(
         choices=[("", "choose"), *((field, [(name, name) for name in names]) for field, names in gym.TASKS.items())],
-        help_text="Each has a scorer of its own: the reward kind reasoning_gym.",
+        help_text="Each has its own scorer: the reward kind reasoning_gym.",
     )
     size = forms.IntegerField(min_value=1, max_value=tasks.MOST, initial=1000, label="Problems")
     seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, help_text="Another seed, other problems.")
@@ -107,7 +107,7 @@ def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
 @csrf_exempt
 @form_page
 def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """The check for a forged form comes after that of the role, because it reads the upload."""
+    """The CSRF check comes after the check of the role, because it reads the upload."""
     return _dataset_new(request, project_for(request, slug, at_least=Role.OPERATOR))
 
 

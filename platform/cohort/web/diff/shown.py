@@ -14,8 +14,8 @@ from cohort.web.diff.export import SIGNS, cell_texts
 MOST_WORDS = 3_000
 """Of both together, with the spaces between; beyond it the texts are shown side by side unmarked."""
 MOST_PAIRS = 20_000
-"""Of a word of the one with the same word of the other. The comparison looks at them again for each run of words that
-is in both, so that texts of a few words repeated over and over would take minutes. Prose of that length has fewer."""
+"""Pairs of a word with the same word in the other text. The comparison visits them again for each common run of words,
+so that texts of a few words repeated over and over would take minutes. Prose of that length has fewer."""
 _PIECES = re.compile(r"\s+|[\w.,%−+-]+|.", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Reads of the lab's pages. Every one starts from a project or a version, so that no row of another can come along."""
+"""Reads of the lab's pages. Every one starts from a project or a version, so that no other project's rows are read."""
 
 from collections.abc import Iterable
 from typing import Any

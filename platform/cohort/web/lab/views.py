@@ -89,7 +89,7 @@ def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Of a version (`version`, else the newest); `dataset` is what the forms begin with."""
+    """The lab of a version (`version`, else the newest); `dataset` is what the forms begin with."""
     project = project_for(request, slug)
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
@@ -100,7 +100,7 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @form_page
 def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
-    """Of a draft: the fields of the reward's form, or a whole `spec`."""
+    """The lab of a draft: the fields of the reward's form, or a whole `spec`."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     if request.method != "POST":
         return redirect("verifier_new", slug)
@@ -169,7 +169,7 @@ def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _submit_job(request: HttpRequest, project: Project, chosen: Subject, what: str, form: Any) -> HttpResponse:
-    """Ask for the job and go to its page; back to the form where it is refused."""
+    """Request the job and go to its page; back to the form where it is refused."""
     try:
         job = services.job_request(
             project=project, actor=person(request), kind=form.kind, **chosen.job_subject, **form.job_arguments()

@@ -216,7 +216,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
         return _page(request, form, status=422)
     seen = form.texts["overlap_seen"]
     if launch and (expected := token(overlaps_of(form))) and seen != expected:
-        form.general = ["Items of the evaluation stand in the training data. Tick that you have seen it to launch."]
+        form.general = ["Items of the evaluation are in the training data. Tick that you have seen it to launch."]
         return _page(request, form, status=422, checked=True)
     reason = form.texts[FIELD]
     make = partial(run_launch, overlap_seen=seen, probe_override=reason) if launch else run_create

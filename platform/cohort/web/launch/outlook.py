@@ -67,7 +67,7 @@ class Outlook:
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
         self.overlaps = overlaps_of(form)
-        """What was found of the chosen evaluation's items in the chosen dataset, as far as it was looked for."""
+        """What was found of the chosen evaluation's items in the chosen dataset, as far as it was searched."""
         self.overlap_token = token(self.overlaps)
         """What ticking the box confirms as seen; empty where nothing was found."""
         pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
@@ -81,7 +81,7 @@ def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
 
 
 def _probed(form: RunForm) -> tuple[Check, ...]:
-    """What is known of the reward; a reason takes away only that it blocks."""
+    """What is known of the reward; a reason only lifts the block."""
     if form.gate is None:
         return ()
     reasoned = len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
@@ -131,7 +131,7 @@ def _choices_made(form: RunForm) -> tuple[Check, ...]:
 
 
 def _valid(form: RunForm) -> Check:
-    wrong = [faults for name, faults in form.problems.items() if name != "probe_override"]  # has a line of its own
+    wrong = [faults for name, faults in form.problems.items() if name != "probe_override"]  # has a separate line
     count = sum(map(len, wrong)) + len(form.general)
     if count == 0:
         return Check(True, True, "every setting is valid")
@@ -139,7 +139,7 @@ def _valid(form: RunForm) -> Check:
 
 
 def _node_seen(form: RunForm) -> Check:
-    """Whether a node that may take it is here: of any kind while the form is not valid."""
+    """Whether a node that may take it is available: of any kind while the form is not valid."""
     nodes = form.choices.nodes
     if not nodes:
         seconds = SILENT_AFTER.total_seconds()

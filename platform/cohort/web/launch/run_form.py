@@ -88,9 +88,9 @@ class RunForm:
     problems: dict[str, list[str]] = field(default_factory=dict)
     general: list[str] = field(default_factory=list)
     faults_of_task: dict[str, list[str]] = field(default_factory=dict)
-    """What kept a task's problems from being made (launch.form); no check finds it again."""
+    """Why a task's problems could not be made (launch.form); later checks do not report it again."""
     config: RunConfig | None = None
-    """What the last check made of it; None when it found faults."""
+    """The config that the last check made; None when it failed."""
 
     # ------------------------------------------------------------------ ways in
 

@@ -1,7 +1,7 @@
 """The form as the templates lay it out: every input with its text, help, hint and errors; the folded groups.
 
-A setting that nothing uses under the other choices (grpo_core.config.relevance) is out of the way: still in the page
-and sent with it, but not shown, unless it is at fault or holds something that a person gave.
+A setting that nothing uses under the other choices (grpo_core.config.relevance) is hidden: still in the page and
+sent with it, but not shown, unless it is at fault or holds something that a person gave.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,9 +51,9 @@ class FieldShown:
     """The preset's value when this one is another; else empty."""
     options: Options = field(default_factory=dict)
     needs: str = ""
-    """What would give the setting a meaning; empty when it has one."""
+    """Choices with which the setting has an effect; empty when it has one."""
     kept: bool = False
-    """Whether it is shown although it has no meaning now."""
+    """Whether it is shown although it has no effect now."""
     suggestions: tuple[str, ...] = ()
     """Texts offered as one types; others may be typed."""
 
@@ -64,7 +64,7 @@ class FieldShown:
 
     @property
     def state(self) -> str:
-        """A class for the page: idle settings are out of the way, unused ones are shown as such."""
+        """A class for the page: idle settings are hidden, unused ones are shown as such."""
         return ("unused" if self.kept else "idle") if self.needs else ""
 
 
@@ -83,7 +83,7 @@ class GroupShown:
 
     @property
     def away(self) -> str:
-        """What the settings that are out of the way wait for; empty when none is."""
+        """Choices that bring back the hidden settings; empty when none is hidden."""
         return " · ".join(dict.fromkeys(field.needs for field in self.fields if field.state == "idle"))
 
     @property

@@ -66,7 +66,7 @@ USUAL = [
     and variant.scaling.usual
     and (variant.ddof == 0 or variant.value == "group/group_std/1")
 ]
-"""Offered unasked, in the order of the headings."""
+"""Always offered, in the order of the headings."""
 
 
 def offered(current: str) -> list[tuple[str, Variant]]:
@@ -82,6 +82,6 @@ def variant_of(algorithm: AlgorithmConfig) -> Variant:
 
 
 def variant_in_words(algorithm: AlgorithmConfig) -> str:
-    """The choice with what the other settings make of it."""
+    """The choice in words, with the other settings that it depends on."""
     label = variant_of(algorithm).label
     return label if algorithm.pass_k is None else label.replace("best of k", f"best of {algorithm.pass_k}")

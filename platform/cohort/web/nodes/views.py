@@ -76,7 +76,7 @@ def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
 @never_cache
 @form_page
 def node_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """The answer to a name that is free is the page with the token; nothing of it is kept to be shown again."""
+    """A free name is answered by the page with the token, which is not stored and cannot be shown again."""
     project = project_for(request, slug)
     _keeper(request)
     form = NodeForm(request.POST or None)

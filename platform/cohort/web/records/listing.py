@@ -52,7 +52,7 @@ class RecordRow:
     suites: list[dict[str, Any]]
     """Of each: suite, verdict, and its share before and after (0 to 1, or None)."""
     newest: bool
-    """Whether no later record of the run took its place."""
+    """Whether no later record of the run supersedes it."""
 
     @property
     def first(self) -> dict[str, Any] | None:
@@ -98,7 +98,7 @@ class Filter:
 
 def record_page(project: Project, params: Mapping[str, str]) -> dict[str, Any]:
     """Newest first, ending before the record with the id `before`; `following` is that of the next page. `params` are
-    those of the page's address; a choice that is none counts as not made."""
+    those of the page's address; an unknown choice counts as not made."""
     before = natural(params.get("before"))
     known: dict[str, Collection[str]] = {"state": STATES, "verdict": VERDICTS, "signed": State.values}
     choices = {name: params[name] for name, values in known.items() if params.get(name) in values}

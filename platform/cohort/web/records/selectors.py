@@ -20,7 +20,7 @@ class RecordRow:
     """The first suite, for one line; None too for a record of the first schema."""
     suites: int
     newest: bool
-    """Whether no later record took its place."""
+    """Whether no later record supersedes it."""
 
     @property
     def seal(self) -> str:

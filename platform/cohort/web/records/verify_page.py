@@ -1,5 +1,5 @@
 """The page that checks a card for anyone, without signing in: it runs the verify.pyz that it also gives away, in a
-process of its own with bounded time and memory, and keeps nothing of what was uploaded."""
+separate process with bounded time and memory, and keeps nothing of what was uploaded."""
 
 import json
 import subprocess
@@ -69,7 +69,7 @@ class CardForm(forms.Form):
     )
 
     def clean_key(self) -> str:
-        """As a key and nothing else: the command would take a name of a file too, and this is a server."""
+        """Only as a key: the command would also accept the name of a file, which a server must not read."""
         try:
             return parse_vkey(text).vkey if (text := str(self.cleaned_data["key"]).strip()) else ""
         except KeyFault as fault:

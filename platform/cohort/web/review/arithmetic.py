@@ -46,7 +46,7 @@ def stored_only(variant: Variant) -> str:
     if variant.scaling.terms is not None:
         return ""
     return (
-        f"{variant.help} The rewards of one group do not give that; below stands what the trainer stored, the mean "
+        f"{variant.help} The rewards of one group do not give that; below is what the trainer stored, the mean "
         "over a completion's tokens where they differ."
     )
 

@@ -120,7 +120,7 @@ def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
 
 
 def remarks(group: Group) -> tuple[str, ...]:
-    """What makes the group another than an ordinary one of its step."""
+    """What distinguishes the group from an ordinary one of its step."""
     signal = DISCARD_WORDS.get(group.discarded) or {"all_equal": "no signal", "unscored": "not scored"}.get(
         group.signal
     )

@@ -47,7 +47,7 @@ class ImportForm(ServiceForm):
 @csrf_exempt
 @form_page
 def run_import(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """The check for a forged form comes after that of the role, because it reads the upload."""
+    """The CSRF check comes after the check of the role, because it reads the upload."""
     return _import(request, run_for(request, slug, run_id, at_least=Role.OPERATOR))
 
 

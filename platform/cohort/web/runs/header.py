@@ -41,7 +41,7 @@ class Header:
         self.attempt = attempts.order_by("-fence").first()
         self.record = record_of(run)
         self.waits = next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None
-        """Place in the queue and what it waits for; None unless it waits still."""
+        """Position in the queue and what it waits for; None unless it still waits."""
         resumes = run.state in RESUMABLE and self.attempt is not None
         self.newest = (run.resume_from or resumable(run).first()) if resumes else None
         """What it would resume from; looked up only while no worker has it and it is to continue."""
@@ -84,7 +84,7 @@ class Header:
 
     @property
     def clip(self) -> str:
-        """Where the ratio is held: "ε 0.2 / 0.28"; the loss's name where it is not PPO's clip."""
+        """Where the ratio is clipped: "ε 0.2 / 0.28"; the loss's name where it is not PPO's clip."""
         algorithm = self.config.algorithm
         loss, high = algorithm.loss, exact(algorithm.clip_high)
         name = loss.replace("_", " ")

@@ -1,4 +1,4 @@
-"""The tabs of a run, each a page of its own, and the parts of them that are polled while the run lives."""
+"""The tabs of a run, each a separate page, and the parts of them that are polled while the run lives."""
 
 from collections.abc import Callable
 from dataclasses import asdict

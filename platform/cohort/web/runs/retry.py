@@ -1,6 +1,6 @@
 """Queueing a run again: retry one that failed or was cancelled from a chosen checkpoint, train one for longer.
 
-Each is a page of its own; a run's page opens the same form in a dialog where the browser runs scripts.
+Each is a separate page; a run's page opens the same form in a dialog where the browser runs scripts.
 """
 
 from django.contrib import messages

@@ -29,7 +29,7 @@ MOST_ROWS = 2000
 
 @dataclass(frozen=True)
 class Segment:
-    """The part of the standing series that one attempt recorded."""
+    """The part of the current series that one attempt recorded."""
 
     attempt: Attempt
     first: int
@@ -57,7 +57,7 @@ def segments(run: Run) -> list[Segment]:
 
 
 def seams(run: Run) -> list[Seam]:
-    """One for each standing attempt that resumed from a checkpoint, with how the attempt before it ended."""
+    """One for each current attempt that resumed from a checkpoint, with how the attempt before it ended."""
     ends = {attempt.fence: attempt for attempt in run.attempts.only("run", "fence", "state", "end_reason")}
     resumed = []
     for segment in segments(run):
@@ -70,13 +70,13 @@ def seams(run: Run) -> list[Seam]:
 
 
 def epoch(run: Run) -> str:
-    """Changes whenever a later attempt takes the place of steps that a chart may have drawn."""
+    """Changes whenever a later attempt supersedes steps that a chart may have drawn."""
     ends = run.attempts.exclude(valid_through=None).order_by("fence").values_list("fence", "valid_through")
     return ",".join(f"{fence}:{through}" for fence, through in ends)
 
 
 def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
-    """(the step beyond which these are, the standing steps beyond it in order): each step by itself, or in the
+    """(the step beyond which these are, the current steps beyond it in order): each step by itself, or in the
     narrowest buckets that are few enough. When more steps than that came after `after`, the whole run is returned.
     What is superseded counts for nothing: a run that went back to an early step is a short one again."""
     newest = current_steps(run).values_list("step", flat=True).last() or 0

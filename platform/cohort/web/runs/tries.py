@@ -35,7 +35,7 @@ class AttemptRow:
 
     @property
     def superseded(self) -> int:
-        """Steps of it that a later attempt took the place of."""
+        """Steps of it that a later attempt superseded."""
         through = self.attempt.valid_through
         if through is None or self.last_step is None:
             return 0
@@ -59,7 +59,7 @@ def attempt_page(run: Run, *, every: bool = False) -> AttemptPage:
 
 @dataclass(frozen=True)
 class Successor:
-    """Who took the place of something recorded: "superseded: attempt 2 resumed from step 40"."""
+    """What superseded something recorded: "superseded: attempt 2 resumed from step 40"."""
 
     fence: int
     from_step: int | None
@@ -85,7 +85,7 @@ def superseded_evaluations(run: Run) -> list[dict[str, Any]]:
 
 
 def successor(attempt: Attempt, *, step: int | None) -> Successor | None:
-    """The attempt that took the place of what `attempt` recorded at `step`; None while that is current. `step` is 0 for
+    """The attempt that superseded what `attempt` recorded at `step`; None while that is current. `step` is 0 for
     what was measured before training, and None for what was measured after it."""
     through = attempt.valid_through
     if through is None or (step is not None and step <= through):

@@ -63,7 +63,7 @@ class StatementForm(forms.Form):
 
 
 def _initial(question: Question, holds: Statement | None) -> dict[str, Any]:
-    """The form as the statement that holds was made."""
+    """The form filled with the statement in force."""
     if holds is None:
         return {"audience": question.audience}
     value = holds.value if isinstance(holds.value, dict) else {}
@@ -77,7 +77,7 @@ def _initial(question: Question, holds: Statement | None) -> dict[str, Any]:
 
 @dataclass
 class Posted:
-    """What was sent and could not be taken: it comes back as it was."""
+    """A refused answer, which is shown again unchanged."""
 
     field: str
     action: str

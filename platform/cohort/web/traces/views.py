@@ -80,8 +80,8 @@ class RedactForm(ServiceForm):
     reason = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 3}),
         label="Reason",
-        help_text="Stands in the audit log for ever. Do not repeat here what is to be deleted.",
-        error_messages={"required": "A reason is needed: it stands in the audit log and on the record."},
+        help_text="Kept in the audit log for ever. Do not repeat here what is to be deleted.",
+        error_messages={"required": "A reason is needed: it is kept in the audit log and on the record."},
     )
 
     def __init__(self, *args: Any, group: Group, **kwargs: Any) -> None:
