@@ -11,7 +11,6 @@ import pytest
 
 from grpo_core.errors import CheckpointError, DiskFullError
 from grpo_core.files import disk as disk_module
-from grpo_core.files import run_folder as run_dir_module
 from grpo_core.files.checkpoint import MANIFEST, publish_folder, verify_checkpoint
 from grpo_core.files.disk import need_room
 from grpo_core.files.rewind import rewind
@@ -203,7 +202,6 @@ class Watching:
                 self.look()
 
         monkeypatch.setattr(disk_module, "write_all", watched)
-        monkeypatch.setattr(run_dir_module, "write_all", watched, raising=False)
 
     def look(self) -> None:
         self.seen += self.reader.read_new(limit=10**6, max_bytes=10**9)

@@ -120,7 +120,7 @@ def test_no_answer_an_error_and_an_answer_again(open_page: OpenPage, monkeypatch
     def broken(*_: object) -> None:
         raise RuntimeError("broken by this test")
 
-    monkeypatch.setattr(form_views, "_partial", broken)
+    monkeypatch.setattr(form_views, "_checked", broken)
     page.get_by_label("Steps", exact=True).fill("7")
     expect(trouble).to_contain_text("Something broke on our side")
     expect(trouble).not_to_contain_text("broken by this test")
