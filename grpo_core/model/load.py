@@ -132,14 +132,9 @@ def weight_files(folder: Path) -> list[Path]:
     return weights
 
 
-def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
-    """Load weights and tokenizer from `source`. Raises ModelError for anything missing, odd or unsafe."""
-    folder = source.folder
-    if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
-        raise ModelError(
-            f"{folder} is a checkpoint that a run can resume from; `grpo export {folder} --out DIR` makes a model "
-            "folder of it"
-        )
+def load_pretrained(folder: Path, model_class: Any, *, dtype: torch.dtype) -> tuple[Any, Any, list[str]]:
+    """(model, tokenizer, names of the tensors that the weights lack) of a transformers folder, by one of the
+    AutoModelFor… classes. Raises ModelError for anything missing, unreadable or unsafe."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
     if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
@@ -150,21 +145,32 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
     weight_files(folder)
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     try:
-        model_config = AutoConfig.from_pretrained(folder, **safe)
-        loaded_parts: Any = AutoModelForCausalLM.from_pretrained(
-            folder, config=model_config, dtype=_DTYPES[dtype], use_safetensors=True, output_loading_info=True, **safe
+        config = AutoConfig.from_pretrained(folder, **safe)
+        model, report = model_class.from_pretrained(
+            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
         )
-        model, report = loaded_parts
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {error}") from error
-    if missing := sorted(report["missing_keys"]):
-        raise ModelError(
-            f"the weights in {folder} are incomplete; {len(missing)} tensors are missing, first {missing[0]}"
-        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"cannot load the tokenizer in {folder}: {error}") from error
+    return model, tokenizer, sorted(report["missing_keys"])
+
+
+def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
+    """Load weights and tokenizer from `source`. Raises ModelError for anything missing, odd or unsafe."""
+    folder = source.folder
+    if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
+        raise ModelError(
+            f"{folder} is a checkpoint that a run can resume from; `grpo export {folder} --out DIR` makes a model "
+            "folder of it"
+        )
+    model, tokenizer, missing = load_pretrained(folder, AutoModelForCausalLM, dtype=_DTYPES[dtype])
+    if missing:
+        raise ModelError(
+            f"the weights in {folder} are incomplete; {len(missing)} tensors are missing, first {missing[0]}"
+        )
     use_ours(model)
     model.to(device)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ

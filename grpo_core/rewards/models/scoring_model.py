@@ -57,19 +57,24 @@ class ScoringModel:
         from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
         from grpo_core.config.run import ModelConfig
-        from grpo_core.model.load import find_model
+        from grpo_core.model.load import find_model, load_pretrained
 
         given = ModelConfig(path=params.path, revision=params.revision)
+        kind = {"sequence": AutoModelForSequenceClassification, "token": AutoModelForTokenClassification}[head]
         try:
             self.source = find_model(given, base=context.base)
+            self.folder = self.source.folder
+            self.model, self.tokenizer, missing = load_pretrained(self.folder, kind, dtype=getattr(torch, params.dtype))
         except ModelError as error:
-            raise ModelError(f"the reward's model: {error}") from None
-        self.folder = self.source.folder
+            raise ModelError(f"the reward's model: {error}") from error
+        if missing:
+            raise ModelError(
+                f"{self.folder} is no such classifier: {len(missing)} tensors are missing, first {missing[0]}. A "
+                "language model without a trained head has none that could score; give a reward model"
+            )
         self._dtype = params.dtype
         self._batch_size = params.batch_size
         self.device = torch.device("cpu" if params.device == "cpu" else context.device)
-        kind = {"sequence": AutoModelForSequenceClassification, "token": AutoModelForTokenClassification}[head]
-        self.model, self.tokenizer = _loaded(self.folder, kind, dtype=getattr(torch, params.dtype))
         self.model.to(self.device).eval().requires_grad_(False)
         self.label = _label(params.label, self.model.config, self.folder)
         self.model.config.use_cache = False
@@ -248,40 +253,6 @@ def too_long(tokens: int, longest: int) -> ComponentScore:
         "cut. Lower sampling.max_completion_tokens, or take a model with more positions"
     )
     return ComponentScore(value=None, error=message, error_class="sample")
-
-
-def _loaded(folder: Path, kind: Any, *, dtype: Any) -> tuple[Any, Any]:
-    from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoTokenizer
-
-    from grpo_core.model.load import weight_files
-
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
-    if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
-        raise ModelError(
-            f"{folder} holds adapter_config.json: adapters next to the weights. Merge them into the weights first "
-            "(peft: PeftModel.merge_and_unload), or take the file away if the base model is meant"
-        )
-    weight_files(folder)
-    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    try:
-        config = AutoConfig.from_pretrained(folder, **safe)
-        model, report = kind.from_pretrained(
-            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"cannot load the reward's model in {folder} as a classifier: {error}") from error
-    if missing := sorted(report["missing_keys"]):
-        raise ModelError(
-            f"{folder} is no such classifier: {len(missing)} tensors are missing, first {missing[0]}. A language model "
-            "without a trained head has none that could score; give a reward model"
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"cannot load the tokenizer in {folder}: {error}") from error
-    return model, tokenizer
 
 
 def _label(label: str | None, config: Any, folder: Path) -> int:
