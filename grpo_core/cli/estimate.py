@@ -39,7 +39,7 @@ def _estimate(options: argparse.Namespace) -> int:
         from grpo_core.estimate.calibrate import estimate
 
         base = options.config.resolve().parent
-        estimated = estimate(config, base=base, progress=progress, check=stop.raise_if_asked)
+        estimated = estimate(config, base=base, progress=progress, check=stop.raise_if_requested)
     text = json.dumps(estimated.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     if options.out is not None:
         try:

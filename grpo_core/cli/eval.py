@@ -184,7 +184,7 @@ def _answered(
     shown = sys.stderr if options.json else sys.stdout
     with Stop() as stop, closing(Progress(out=shown)) as progress:
         progress.begin("evaluating", sum(len(task.prompts.prompts) for task in tasks))
-        check = stop.raise_if_asked
+        check = stop.raise_if_requested
         rollout = LocalRollout(policy, max_rows=rows, check=check, log=progress.line)
         evaluations = list(
             evaluate_all(

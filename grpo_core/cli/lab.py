@@ -41,7 +41,7 @@ def _lab(options: argparse.Namespace) -> int:
             from grpo_core.lab.run import run_job
 
             job = Job.from_file(options.job)
-            result = run_job(job, base=options.job.resolve().parent, progress=progress, check=stop.raise_if_asked)
+            result = run_job(job, base=options.job.resolve().parent, progress=progress, check=stop.raise_if_requested)
     except GrpoError as error:
         _write(options.out / ERROR, {"code": error.code, "message": str(error)})
         raise

@@ -175,14 +175,14 @@ def _train(options: argparse.Namespace) -> int:
         from grpo_core.trainer.trainer import Trainer
 
         with _refusals_kept(lambda: run_dir, steps=config.optim.steps):
-            ranks = Ranks.join(device=config.engine.device, check=stop.raise_if_asked)
+            ranks = Ranks.join(device=config.engine.device, check=stop.raise_if_requested)
         base = options.config.resolve().parent
         trainer = Trainer(
             config,
             run_dir,
             base=base,
             progress=progress,
-            check=stop.raise_if_asked,
+            check=stop.raise_if_requested,
             ranks=ranks,
             resume=chosen,
             estimate=estimate,
@@ -232,7 +232,7 @@ def _cold_start(options: argparse.Namespace) -> int:
         progress.begin("cold start, step", recipe.steps)
 
         def report(step: int, loss: float) -> None:
-            stop.raise_if_asked()
+            stop.raise_if_requested()
             if step % 10 == 0 or step == recipe.steps:
                 progress.advance(step, f"loss {loss:.3f} nats per token")
 

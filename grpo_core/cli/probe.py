@@ -79,7 +79,7 @@ def _probe(options: argparse.Namespace) -> int:
             runner=runner,
             limit=options.problems or (_FEW if judged else PROBLEMS),
             seed=options.seed,
-            check=stop.raise_if_asked,
+            check=stop.raise_if_requested,
             progress=progress.part,
             fresh=opened,
             source="builtin" if builtin else "data",

@@ -12,24 +12,24 @@ class Stop:
     SIGINT kills. SIGTERM may come twice: from a service manager that signals everyone, and from the worker."""
 
     def __init__(self) -> None:
-        self._asked: str | None = None
+        self._requested_by: str | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._ask)
+            self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = signal.Signals(number).name
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._requested_by = signal.Signals(number).name
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
 
-    def raise_if_asked(self) -> None:
+    def raise_if_requested(self) -> None:
         """Raises Interrupted once a signal came."""
-        if self._asked is not None:
-            raise Interrupted(f"asked to stop by {self._asked}")
+        if self._requested_by is not None:
+            raise Interrupted(f"asked to stop by {self._requested_by}")

@@ -86,20 +86,20 @@ class Server:
 
     def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """See `settings.Sampler`."""
-        groups = self._ask("generate", **asdict(request))
+        groups = self._call("generate", **asdict(request))
         return [[(tokens, logprobs) for tokens, logprobs in group] for group in groups]
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `settings.Sampler`."""
-        logprobs: list[list[float]] = self._ask("score", texts=texts)
+        logprobs: list[list[float]] = self._call("score", texts=texts)
         return logprobs
 
     def load(self, weights: dict[str, Tensor]) -> None:
         """See `settings.Sampler`: in parts through shared memory."""
-        self._ask("load")
+        self._call("load")
         for entries in self._outgoing.chunks(weights):
-            self._ask("part", place=self._outgoing.location, entries=entries)
-        self._ask("loaded")
+            self._call("part", place=self._outgoing.location, entries=entries)
+        self._call("loaded")
 
     def close(self) -> None:
         """End the server, if it has not ended. May be called again."""
@@ -176,7 +176,7 @@ class Server:
 
     # ------------------------------------------------------------------ talk
 
-    def _ask(self, do: str, **words: Any) -> Any:
+    def _call(self, do: str, **words: Any) -> Any:
         assert self._line is not None
         try:
             with waiting("the vLLM server", f"it is to {do}"):

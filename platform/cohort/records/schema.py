@@ -84,7 +84,7 @@ def json_schema() -> dict[str, Any]:
         section: {
             "title": TITLES[section],
             "type": "object",
-            "properties": {name: _one(facts.path, facts.label) for name, facts in fields.items()},
+            "properties": {name: _field_schema(facts.path, facts.label) for name, facts in fields.items()},
             "required": list(fields),
             "additionalProperties": False,
         }
@@ -98,7 +98,7 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": DIALECT, "$id": f"urn:{SCHEMA.replace('/', ':')}", **whole, "$defs": dict(sorted(parts.items()))}
 
 
-def _one(path: str, label: str) -> dict[str, Any]:
+def _field_schema(path: str, label: str) -> dict[str, Any]:
     kind = "Compared" if path == "behaviour.performance" else "Entry"
     return {"title": label, "anyOf": [{"$ref": f"#/$defs/{kind}"}, {"$ref": "#/$defs/Withheld"}]}
 
