@@ -3,21 +3,21 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from grpo_core.probe.cases.case import Case, ProbeClass
 from grpo_core.probe.report import Family, Rule
 
-_OF_A_REFERENCE = ("json_other_value",)
+Change = Callable[[Any, str], str | None]
+"""(value, its text) → the value, or another one, as text."""
 
 
-def _class(name: str, title: str, family: Family, rule: Rule, change: Callable[[Any, str], str | None]) -> ProbeClass:
-    """`change(value, text)` writes the value, or another one, as text."""
-
+def _class(family: Family, name: str, title: str, change: Change, rule: Rule) -> ProbeClass:
     def made(case: Case) -> Iterator[str]:
         if case.subject != "json" or not case.gold:
             return
-        if name in _OF_A_REFERENCE and case.gold != case.problem.answer:
+        if name == "json_other_value" and case.gold != case.problem.answer:
             return  # made of the schema: any other value that fits is as right
         text = change(json.loads(case.gold), case.gold)
         if text is not None and text != case.gold:
@@ -26,12 +26,8 @@ def _class(name: str, title: str, family: Family, rule: Rule, change: Callable[[
     return ProbeClass(name, title, "json", family, rule, made)
 
 
-def _right(name: str, title: str, change: Callable[[Any, str], str | None]) -> ProbeClass:
-    return _class(name, title, "false_negative", "told", change)
-
-
-def _wrong(name: str, title: str, change: Callable[[Any, str], str | None], rule: Rule = "some") -> ProbeClass:
-    return _class(name, title, "false_positive", rule, change)
+_right = partial(_class, "false_negative", rule="told")
+_wrong = partial(_class, "false_positive", rule="some")
 
 
 def _dumped(value: Any, **options: Any) -> str:
@@ -42,7 +38,7 @@ def _turned(value: Any, text: str) -> str | None:
     return _dumped(dict(reversed(value.items()))) if isinstance(value, dict) and len(value) > 1 else None
 
 
-def _with(change: Callable[[dict[str, Any], str], None]) -> Callable[[Any, str], str | None]:
+def _with(change: Callable[[dict[str, Any], str], None]) -> Change:
     """A change of the object's first field."""
 
     def changed(value: Any, text: str) -> str | None:
@@ -55,11 +51,8 @@ def _with(change: Callable[[dict[str, Any], str], None]) -> Callable[[Any, str],
     return changed
 
 
-def _set(value: Callable[[Any], Any]) -> Callable[[Any, str], str | None]:
-    def change(fields: dict[str, Any], name: str) -> None:
-        fields[name] = value(fields[name])
-
-    return _with(change)
+def _set(value: Callable[[Any], Any]) -> Change:
+    return _with(lambda fields, name: fields.update({name: value(fields[name])}))
 
 
 def _other_type(value: Any) -> Any:
@@ -86,8 +79,7 @@ def _renamed(fields: dict[str, Any], name: str) -> None:
 def _doubled(value: Any, text: str) -> str | None:
     if not isinstance(value, dict) or not value:
         return None
-    name = next(iter(value))
-    return f"{_dumped(value)[:-1]}, {_dumped(name)}: null}}"
+    return f"{_dumped(value)[:-1]}, {_dumped(next(iter(value)))}: null}}"
 
 
 JSON_TEXTS = (
@@ -101,20 +93,14 @@ JSON_TEXTS = (
     _wrong("json_other_type", "a value of another type", _set(_other_type)),
     _wrong("json_null", "null for its first value", _set(lambda value: None)),
     _wrong("json_other_value", "another value of the same type", _set(_other_value)),
-    _wrong("json_extra_key", "one key more", _with(lambda fields, name: fields.update(extra_key=1)), "told"),
+    _wrong("json_extra_key", "one key more", _with(lambda fields, name: fields.update(extra_key=1)), rule="told"),
     _wrong("json_key_twice", "its first key twice, null the second time", _doubled),
     _wrong("json_empty_object", "an empty object", lambda value, text: None if value == {} else "{}"),
     _wrong("json_empty_list", "an empty list", lambda value, text: None if value == [] else "[]"),
     _wrong("json_wrapped", "inside a list", lambda value, text: f"[{text}]"),
     _wrong("json_cut", "cut off before its end", lambda value, text: text[:-1]),
     _wrong("json_trailing_comma", "a comma before its end", lambda value, text: text[:-1] + "," + text[-1]),
-    _wrong(
-        "json_single_quotes",
-        "single quotation marks",
-        lambda value, text: text.replace('"', "'") if '"' in text else None,
-    ),
-    _wrong(
-        "json_python", "as Python writes it", lambda value, text: repr(value) if repr(value) != text else None, "told"
-    ),
+    _wrong("json_single_quotes", "single quotation marks", lambda value, text: text.replace('"', "'")),
+    _wrong("json_python", "as Python writes it", lambda value, text: repr(value), rule="told"),
     _wrong("json_text", "the object as a text", lambda value, text: json.dumps(text)),
 )

@@ -2,13 +2,14 @@
 
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from grpo_core.probe.cases.case import Case, ProbeClass, Subject
 from grpo_core.probe.report import Family, Rule
 
 
 def _class(
-    name: str, title: str, family: Family, rule: Rule, change: Callable[[str], str | None], subject: Subject = "words"
+    family: Family, rule: Rule, name: str, title: str, change: Callable[[str], str | None], subject: Subject = "words"
 ) -> ProbeClass:
     def made(case: Case) -> Iterator[str]:
         if case.subject != subject or not case.gold:
@@ -21,12 +22,8 @@ def _class(
     return ProbeClass(name, title, about, family, rule, made)
 
 
-def _right(name: str, title: str, change: Callable[[str], str | None]) -> ProbeClass:
-    return _class(name, title, "false_negative", "told", change)
-
-
-def _wrong(name: str, title: str, change: Callable[[str], str | None]) -> ProbeClass:
-    return _class(name, title, "false_positive", "some", change)
+_right = partial(_class, "false_negative", "told")
+_wrong = partial(_class, "false_positive", "some")
 
 
 def _swapped(text: str) -> str | None:
@@ -42,9 +39,8 @@ def _first_word(text: str) -> str | None:
     return words[0] if len(words) > 1 else None
 
 
-def _expression(name: str, title: str, family: Family, template: str) -> ProbeClass:
-    rule: Rule = "told" if family == "false_negative" else "some"
-    return _class(name, title, family, rule, lambda text: template.replace("@", text), "expression")
+def _around(template: str) -> Callable[[str], str]:
+    return lambda text: template.replace("@", text)
 
 
 WORDS = (
@@ -62,13 +58,13 @@ WORDS = (
     _wrong("first_word", "its first word alone", _first_word),
     _wrong("word_inside", "inside a longer word", lambda text: f"un{text}ish"),
     _wrong("more_words", "with more words that change it", lambda text: f"{text} or none of them"),
-    _expression("expression_spaces", "spaces in LaTeX", "false_negative", r"\, @ \,"),
-    _expression("expression_brackets", r"\left( \right) around it", "false_negative", r"\left(@\right)"),
-    _expression("expression_display", "dollar signs twice", "false_negative", "$$@$$"),
-    _expression("expression_plus_one", "one added", "false_positive", "@ + 1"),
-    _expression("expression_negated", "the other sign", "false_positive", "-(@)"),
-    _expression("expression_doubled", "doubled", "false_positive", r"2 \cdot (@)"),
-    _expression("expression_squared", "squared", "false_positive", "(@)^2"),
+    _right("expression_spaces", "spaces in LaTeX", _around(r"\, @ \,"), "expression"),
+    _right("expression_brackets", r"\left( \right) around it", _around(r"\left(@\right)"), "expression"),
+    _right("expression_display", "dollar signs twice", _around("$$@$$"), "expression"),
+    _wrong("expression_plus_one", "one added", _around("@ + 1"), "expression"),
+    _wrong("expression_negated", "the other sign", _around("-(@)"), "expression"),
+    _wrong("expression_doubled", "doubled", _around(r"2 \cdot (@)"), "expression"),
+    _wrong("expression_squared", "squared", _around("(@)^2"), "expression"),
 )
 
 
