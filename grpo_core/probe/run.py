@@ -108,14 +108,16 @@ def probe_rubric(
             anew = repeats(first, new.all(repeated, lambda done: progress(done, len(again), "once more, afresh")))
             scorer.count_in(new)
 
-    right = [score.reward for shot, score in zip(shots, scores, strict=True) if shot.of.name == REFERENCE]
-    wrong = [score.reward for shot, score in zip(shots, scores, strict=True) if shot.of.family == "false_positive"]
+    by_class: dict[str, list[tuple[_Shot, ProbeScore]]] = {}
+    for shot, score in zip(shots, scores, strict=True):
+        by_class.setdefault(shot.of.name, []).append((shot, score))
+    scored = [(shot.of, score.reward) for shot, score in zip(shots, scores, strict=True) if score.reward is not None]
     full, low, nominal = what_counts(
-        [reward for reward in right if reward is not None],
-        [reward for reward in wrong if reward is not None],
+        [reward for of, reward in scored if of.name == REFERENCE],
+        [reward for of, reward in scored if of.family == "false_positive"],
         nominal=sum(max(part.component.weight, 0.0) for part in rubric.parts),
     )
-    results = _results(shots, scores, full, low)
+    results = [_result(pairs, full, low) for pairs in by_class.values()]
     calibration = Calibration(
         form=None if nominal else form.name, full=full, low=low, nominal=nominal, tried=tuple(tried(full, low))
     )
@@ -204,14 +206,6 @@ def _best_form(
         return shown
 
     return (forms[best] if best is not None and known else WHOLE), listed
-
-
-def _results(shots: Sequence[_Shot], scores: Sequence[ProbeScore], full: float, low: float) -> list[ClassResult]:
-    """One result for each class that made a completion, in the catalogue's order."""
-    by_class: dict[str, list[tuple[_Shot, ProbeScore]]] = {}
-    for shot, score in zip(shots, scores, strict=True):
-        by_class.setdefault(shot.of.name, []).append((shot, score))
-    return [_result(pairs, full, low) for pairs in by_class.values()]
 
 
 def _result(pairs: Sequence[tuple[_Shot, ProbeScore]], full: float, low: float) -> ClassResult:

@@ -5,7 +5,6 @@ that earns most.
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from grpo_core.data.problem import Problem
 from grpo_core.probe.cases.case import ANSWER, THINK, Form, Subject
@@ -33,7 +32,7 @@ def _given(problem: Problem) -> str | None:
 
 R1 = _fixed("r1", "think and answer tags", "<think>{think}</think><answer>{answer}</answer>")
 TAG = _fixed("answer_tag", "answer tags", "{think}\n<answer>{answer}</answer>")
-BOXED = _fixed("boxed", "a LaTeX box", "{think}\n\\boxed{{answer}}".replace("{{answer}}", "{" + ANSWER + "}"))
+BOXED = _fixed("boxed", "a LaTeX box", "{think}\n\\boxed{{answer}}")
 HASHES = _fixed("hashes", "after ####", "{think}\n#### {answer}")
 SENTENCE = _fixed("sentence", "the sentence “The answer is …”", "{think}\nThe answer is {answer}.")
 COLON = _fixed("colon", "after “Answer:” on the last line", "{think}\nAnswer: {answer}")
@@ -120,14 +119,9 @@ def _tagged(rubric: Rubric) -> list[Form]:
         if not isinstance(part.params, TagsParams):
             continue
         names = [name for entry in part.params.sequence for name in _as_often_as_needed(entry)]
-        text = "".join(f"<{name}>{THINK}</{name}>" for name in names[:-1])
-        text += f"<{names[-1]}>{ANSWER}</{names[-1]}>"
-        forms.append(Form(f"tags_{index}", f"the tags {', '.join(names)}", partial(_same, text)))
+        text = "".join(f"<{name}>{THINK}</{name}>" for name in names[:-1]) + f"<{names[-1]}>{ANSWER}</{names[-1]}>"
+        forms.append(_fixed(f"tags_{index}", f"the tags {', '.join(names)}", text))
     return forms
-
-
-def _same(text: str, problem: Problem) -> str:
-    return text
 
 
 def _as_often_as_needed(entry: str) -> list[str]:

@@ -4,6 +4,7 @@ mutants of the solution, and the corpus of grader hacks."""
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from grpo_core.probe.cases.case import Case, ProbeClass
 from grpo_core.probe.cases.mutants import MUTATIONS, Mutation, mutants, parsed, renamed
@@ -103,8 +104,7 @@ def _hacked(hack: Hack) -> ProbeClass:
         if target is not None and case.of_target < HACKED_PROBLEMS and target.form in hack.forms:
             yield case.write(hack.code(target))
 
-    made = _class(f"hack_{hack.name}", f"hack: {hack.what}", "false_positive", "any", make)
-    return ProbeClass(made.name, made.title, "hacks", made.family, made.rule, made.make)
+    return replace(_class(f"hack_{hack.name}", f"hack: {hack.what}", "false_positive", "any", make), about="hacks")
 
 
 CODE = (
