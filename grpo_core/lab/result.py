@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core.records.types import ComponentScore, ErrorClass, FinishReason
+from grpo_core.records.types import Body, ComponentScore, ErrorClass, FinishReason
 from grpo_core.stats import nearly_equal
 
 SCHEMA = "cohort-lab/1"
@@ -19,11 +19,7 @@ MAX_RESULT_BYTES = 8 * 1024 * 1024
 _BINS = 20
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-
-
-class LabSample(_Body):
+class LabSample(Body):
     """One answer and what it earned."""
 
     problem_id: str
@@ -45,7 +41,7 @@ class LabSample(_Body):
     """Prompt, answer, completion and the components' details are not here, because the result was too large."""
 
 
-class NoSignal(_Body):
+class NoSignal(Body):
     """Groups whose rewards are all equal, from which GRPO learns nothing."""
 
     groups: int
@@ -59,7 +55,7 @@ class NoSignal(_Body):
     """Groups with fewer than two rewards; not among `of`."""
 
 
-class Summary(_Body):
+class Summary(Body):
     n: int
     mean: float | None
     std: float | None
@@ -68,20 +64,20 @@ class Summary(_Body):
     max: float | None
 
 
-class Histogram(_Body):
+class Histogram(Body):
     edges: list[float]
     """One more than counts; the last bin holds its upper edge too."""
     counts: list[int]
 
 
-class Times(_Body):
+class Times(Body):
     """Seconds of a component over one sample."""
 
     median: float
     p95: float
 
 
-class LabResult(_Body):
+class LabResult(Body):
     """result.json of a job of the kinds try and sample."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -125,29 +121,25 @@ class LabResult(_Body):
 def result_of(
     *,
     kind: Literal["try", "sample"],
-    rubric_digest: str,
     weights: Mapping[str, float],
     samples: Sequence[LabSample],
-    seconds: float,
     group_size: int | None = None,
-    cost: Mapping[str, Any] | None = None,
-    sandbox: Mapping[str, Any] | None = None,
-    form: str | None = None,
-    device: str = "cpu",
-    problems_left_out: int = 0,
+    **more: Any,
 ) -> LabResult:
-    """The sums over the samples. `weights` by component, in the rubric's order."""
+    """The sums over the samples. `weights` by component, in the rubric's order; `more`: LabResult's other fields."""
     rewards = [sample.reward for sample in samples if sample.reward is not None]
-    values = {name: _weighted(samples, name, weight) for name, weight in weights.items()}
+    by_name = {name: [sample.components[name] for sample in samples] for name in weights}
+    values = {
+        name: [weights[name] * score.value for score in mine if score.value is not None]
+        for name, mine in by_name.items()
+    }
     sizes = {name: _mean([abs(value) for value in weighted]) for name, weighted in values.items()}
     whole = math.fsum(sizes.values())
     scores = [(name, score) for sample in samples for name, score in sample.components.items()]
-    judged = {
-        name: [s.passed for component, s in scores if component == name and s.passed is not None] for name in weights
-    }
+    judged = {name: [s.passed for s in mine if s.passed is not None] for name, mine in by_name.items()}
     return LabResult(
+        **more,
         kind=kind,
-        rubric_digest=rubric_digest,
         samples=list(samples),
         groups=len({sample.group for sample in samples}),
         group_size=group_size,
@@ -159,17 +151,7 @@ def result_of(
         passed={name: _mean([float(verdict) for verdict in verdicts]) for name, verdicts in judged.items() if verdicts},
         errors=dict(Counter(score.error_class or "verifier" for _, score in scores if score.error is not None)),
         errors_by_component=dict(Counter(name for name, score in scores if score.error is not None)),
-        seconds_per_call={
-            name: times([score.seconds for component, score in scores if component == name])
-            for name in weights
-            if samples
-        },
-        cost=dict(cost or {}),
-        sandbox=dict(sandbox) if sandbox is not None else None,
-        form=form,
-        device=device,
-        problems_left_out=problems_left_out,
-        seconds=seconds,
+        seconds_per_call={name: times([score.seconds for score in mine]) for name, mine in by_name.items() if mine},
     )
 
 
@@ -186,15 +168,9 @@ def no_signal(samples: Sequence[LabSample]) -> NoSignal:
             counts["mixed"] += 1
         else:
             counts[_why_equal(members)] += 1
-    equal = counts["all_right"] + counts["all_wrong"] + counts["all_equal"]
-    return NoSignal(
-        groups=equal,
-        of=equal + counts["mixed"],
-        all_right=counts["all_right"],
-        all_wrong=counts["all_wrong"],
-        all_equal=counts["all_equal"],
-        unscored=counts["unscored"],
-    )
+    equal = {cause: counts[cause] for cause in ("all_right", "all_wrong", "all_equal")}
+    without = sum(equal.values())
+    return NoSignal(groups=without, of=without + counts["mixed"], unscored=counts["unscored"], **equal)
 
 
 def _why_equal(members: Sequence[LabSample]) -> str:
@@ -263,11 +239,6 @@ def _bare(sample: LabSample) -> LabSample:
 
 def _json(body: BaseModel) -> bytes:
     return body.model_dump_json(by_alias=True).encode()
-
-
-def _weighted(samples: Sequence[LabSample], name: str, weight: float) -> list[float]:
-    scores = [sample.components[name] for sample in samples]
-    return [weight * score.value for score in scores if score.value is not None]
 
 
 def _mean(values: Sequence[float]) -> float:
