@@ -1,11 +1,13 @@
 """What a node's sandbox can do, as the self-test found it. It travels in heartbeats, manifests and the record, so it is
 plain data: nothing here starts or asks anything."""
 
+import json
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 Level = Literal["bubblewrap", "landlock", "none"]
-LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +42,16 @@ class Report:
         return f"{self.version} (weaker)" if self.level == "landlock" else self.version
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "level": self.level,
-            "version": self.version,
-            "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in self.checks],
-            "weaker": list(self.weaker),
-            "fix": self.fix,
-            "tested_at": self.tested_at,
-        }
+        plain: dict[str, Any] = _JSON.dump_python(self, mode="json")
+        return plain
 
     @classmethod
-    def from_json(cls, payload: dict[str, Any]) -> Self:
+    def from_json(cls, payload: dict[str, Any]) -> "Report":
         """Raises ValueError on anything that `to_json` does not write."""
         try:
-            level, checks, weaker = payload["level"], payload["checks"], payload["weaker"]
-            if level not in LEVELS:
-                raise ValueError(f"a sandbox report has the level {level!r}, which is none of {', '.join(LEVELS)}")
-            made = cls(
-                level=level,
-                version=_text(payload["version"]),
-                checks=tuple(Check(_text(c["name"]), _truth(c["passed"]), _text(c["detail"])) for c in checks),
-                weaker=tuple(_text(line) for line in weaker),
-                fix=_text(payload["fix"]),
-                tested_at=_text(payload["tested_at"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a sandbox report: {type(error).__name__} {error}") from None
-        return made
+            return _JSON.validate_json(json.dumps(payload), strict=True)
+        except ValueError as error:
+            raise ValueError(f"not a sandbox report: {error}") from None
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
-
-
-def _truth(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is not true or false")
-    return value
+_JSON = TypeAdapter(Report)
