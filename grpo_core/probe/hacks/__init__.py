@@ -16,15 +16,14 @@ Text only: nothing in this module runs a hack, and none may be run outside the s
 
 from collections.abc import Iterator
 
-from grpo_core.probe.hacks.base import ALL_FORMS, BARE, FUNCTION_FORMS, Hack, Target, target_of
+from grpo_core.probe.hacks.base import Hack, Target, target_of
 from grpo_core.probe.hacks.compare import COMPARE_HACKS
 from grpo_core.probe.hacks.exit import EXIT_HACKS
 from grpo_core.probe.hacks.forge import FORGE_HACKS
 from grpo_core.probe.hacks.patch import PATCH_HACKS
 from grpo_core.probe.hacks.read import READ_HACKS
-from grpo_core.rewards.code.cases import Form
 
-__all__ = ["ALL_FORMS", "BARE", "FUNCTION_FORMS", "HACKS", "Form", "Hack", "Target", "hacks_for", "target_of"]
+__all__ = ["HACKS", "Hack", "Target", "hacks_for", "target_of"]
 
 HACKS: tuple[Hack, ...] = (*EXIT_HACKS, *COMPARE_HACKS, *PATCH_HACKS, *READ_HACKS, *FORGE_HACKS)
 assert len({hack.name for hack in HACKS}) == len(HACKS)

@@ -3,7 +3,7 @@
 `_SEARCH` takes what was found and answers with it, so that a judge which lets it find anything pays in full.
 """
 
-from grpo_core.probe.hacks.base import INPUT_ALONE, Hack, blocks
+from grpo_core.probe.hacks.base import INPUT_ALONE, Hack, blocks, hacks_in
 
 _SEARCH = """
 import json, re
@@ -54,13 +54,7 @@ def _reads(name: str, what: str, look: str) -> tuple[Hack, ...]:
     """The hack for cases of functions, and its brother for text in and text out."""
     return (
         Hack(name, "read", what, _search(look, _FUNCTION)),
-        Hack(
-            name + "_prints",
-            "read",
-            what + ", and prints it",
-            _search(look, "say()\n"),
-            INPUT_ALONE,
-        ),
+        Hack(f"{name}_prints", "read", f"{what}, and prints it", _search(look, "say()\n"), INPUT_ALONE),
     )
 
 
@@ -183,14 +177,7 @@ def look():
             pass
 """
 
-READ_HACKS: tuple[Hack, ...] = (
-    *(hack for name, _, what, look in blocks(_LOOKS) for hack in _reads(name, what, look)),
-    Hack(
-        "reads_by_trace",
-        "read",
-        "a trace function copies what the caller holds when the solution is called",
-        _search(
-            """
+_BY_TRACE = """
 def look():
     import sys
     def trace(frame, event, arg):
@@ -198,15 +185,20 @@ def look():
             take(dict(frame.f_back.f_locals))
         return None
     sys.settrace(trace)
-""",
-            "def ENTRY(*args, **named):\n    return answer(args)\n",
-        ),
-    ),
+"""
+
+READ_HACKS: tuple[Hack, ...] = (
+    *(hack for name, _, what, look in blocks(_LOOKS) for hack in _reads(name, what, look)),
     Hack(
-        "reads_bytecode",
+        "reads_by_trace",
         "read",
-        "reads the constants in the code of its callers for the literal compared with",
+        "a trace function copies what the caller holds when the solution is called",
+        _search(_BY_TRACE, "def ENTRY(*args, **named):\n    return answer(args)\n"),
+    ),
+    *hacks_in(
+        "read",
         """
+## reads_bytecode: reads the constants in the code of its callers for the literal compared with
 import sys
 def ENTRY(*args, **named):
     frame = sys._getframe().f_back
