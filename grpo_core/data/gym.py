@@ -19,42 +19,29 @@ MAX_SIZE = 100_000
 META = "task"
 """Field of a problem that holds the task that made it, and all that its scorer needs."""
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 TASKS: dict[str, tuple[str, ...]] = {
-    "algebra": _words(
-        "complex_arithmetic intermediate_integration polynomial_equations polynomial_multiplication "
-        "simple_equations simple_integration"
-    ),
-    "algorithmic": _words(
-        "base_conversion binary_alternation binary_matrix caesar_cipher count_primes cryptarithm game_of_life "
-        "game_of_life_halting group_anagrams isomorphic_strings jugs letter_counting letter_jumble "
-        "manipulate_matrix number_filtering number_sorting palindrome_generation palindrome_partitioning "
-        "pool_matrix ransom_note rotate_matrix rotten_oranges sentence_reordering spell_backward "
-        "spiral_matrix string_insertion string_manipulation string_splitting string_synthesis word_ladder "
-        "word_sequence_reversal word_sorting"
-    ),
-    "arithmetic": _words(
-        "basic_arithmetic bitwise_arithmetic calendar_arithmetic chain_sum count_bits decimal_arithmetic "
-        "decimal_chain_sum dice fraction_simplification gcd gsm_symbolic lcm leg_counting number_format "
-        "power_function prime_factorization products time_intervals"
-    ),
-    "code": _words("bf codeio"),
-    "cognition": _words(
-        "arc_1d color_cube_rotation figlet_font modulo_grid needle_haystack number_sequence rectangle_count"
-    ),
-    "games": _words(
-        "countdown emoji_mystery futoshiki kakurasu knight_swap mahjong_puzzle maze mini_sudoku n_queens "
-        "puzzle24 sokoban sudoku survo tower_of_hanoi tsumego"
-    ),
-    "geometry and probability": _words("advanced_geometry coin_flip simple_geometry"),
-    "graphs": _words("course_schedule family_relationships largest_island path_star quantum_lock shortest_path"),
-    "logic and induction": _words(
-        "acre aiw circuit_logic knights_knaves list_functions self_reference syllogism zebra_puzzles"
-    ),
+    field: tuple(names.split())
+    for field, names in {
+        "algebra": "complex_arithmetic intermediate_integration polynomial_equations polynomial_multiplication "
+        "simple_equations simple_integration",
+        "algorithmic": "base_conversion binary_alternation binary_matrix caesar_cipher count_primes cryptarithm "
+        "game_of_life game_of_life_halting group_anagrams isomorphic_strings jugs letter_counting letter_jumble "
+        "manipulate_matrix number_filtering number_sorting palindrome_generation palindrome_partitioning pool_matrix "
+        "ransom_note rotate_matrix rotten_oranges sentence_reordering spell_backward spiral_matrix string_insertion "
+        "string_manipulation string_splitting string_synthesis word_ladder word_sequence_reversal word_sorting",
+        "arithmetic": "basic_arithmetic bitwise_arithmetic calendar_arithmetic chain_sum count_bits decimal_arithmetic "
+        "decimal_chain_sum dice fraction_simplification gcd gsm_symbolic lcm leg_counting number_format power_function "
+        "prime_factorization products time_intervals",
+        "code": "bf codeio",
+        "cognition": "arc_1d color_cube_rotation figlet_font modulo_grid needle_haystack number_sequence "
+        "rectangle_count",
+        "games": "countdown emoji_mystery futoshiki kakurasu knight_swap mahjong_puzzle maze mini_sudoku n_queens "
+        "puzzle24 sokoban sudoku survo tower_of_hanoi tsumego",
+        "geometry and probability": "advanced_geometry coin_flip simple_geometry",
+        "graphs": "course_schedule family_relationships largest_island path_star quantum_lock shortest_path",
+        "logic and induction": "acre aiw circuit_logic knights_knaves list_functions self_reference syllogism "
+        "zebra_puzzles",
+    }.items()
 }
 """By field of knowledge."""
 LEFT_OUT: dict[str, str] = {
