@@ -51,13 +51,10 @@ class Rollout(Protocol):
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """Completions of each prompt, in order."""
-        ...
 
     def follow(self, step: int) -> dict[str, float]:
         """The policy has moved: from now on sample from its weights as they are after `step` steps. Returns its
         metrics. Raises RolloutError when the new weights did not arrive."""
-        ...
 
     def close(self) -> None:
         """Give back processes and memory. Called once, after everything."""
-        ...

@@ -28,15 +28,12 @@ class DecoderStepper(Protocol):
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
         """Run the distinct `prompts` through the model. Row b continues prompt `share_B[b]` (on the CPU) by at most
         `most` tokens. Returns the hidden state that follows each prompt, P×D."""
-        ...
 
     def step(self, tokens_B: Tensor, positions_B: Tensor) -> Tensor:
         """Feed a token to every row, at its position in the text. Returns the hidden states that follow, B×D."""
-        ...
 
     def keep(self, keep_B: Tensor) -> None:
         """Row b is from now on what row `keep_B[b]` was (`cache.compact_rows`; on the CPU)."""
-        ...
 
 
 class SharedStepper:

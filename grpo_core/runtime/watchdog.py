@@ -29,7 +29,6 @@ class RankStatus(Protocol):
 
     def read(self) -> dict[str, dict[str, Any] | None]:
         """The newest status of each other rank, by its name; None of one that has published none yet."""
-        ...
 
 
 @dataclass

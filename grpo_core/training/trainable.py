@@ -29,42 +29,33 @@ class TrainableWeights(Protocol):
 
     def zero_gradients(self, passes: int) -> None:
         """An update begins. So many passes follow, each a `forward` and its `backward`."""
-        ...
 
     def forward(self, work: Callable[[], Tensor]) -> Tensor:
         """Do what a pass does with the policy's model, with gradients on; returns its loss. A model is run nowhere else
         between `zero_gradients` and `step`, unless its weights are whole."""
-        ...
 
     def backward(self, loss: Tensor) -> None:
         """Add a micro-batch's gradient. Losses are already weighed by the whole update's denominators, over all
         ranks, so gradients are summed over micro-batches and ranks, never averaged."""
-        ...
 
     def finish(self, max_norm: float) -> float:
         """Sum the gradient over ranks and scale it down to `max_norm` when longer; its norm before, which may be no
         number: then `step` must not follow. The same on every rank."""
-        ...
 
     def step(self) -> None:
         """Change the weights by what `finish` left."""
-        ...
 
     def whole(self) -> AbstractContextManager[None]:
         """Within it the model holds the newest weights whole, on every rank."""
-        ...
 
     def exact(self) -> dict[str, Tensor]:
         """The weights as they are trained, fp32 and whole, by the model's names for them. Every rank calls it."""
-        ...
 
     def moments(self) -> dict[str, Tensor]:
         """AdamW's two moments and count of steps of every weight, whole; empty before the first step."""
-        ...
 
     def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
         """Take over what `exact` and `moments` gave. Raises CheckpointError when they are of another model."""
-        ...
 
 
 class LocalWeights:

@@ -135,15 +135,12 @@ class Sampler(Protocol):
 
     def generate(self, request: GenerateRequest) -> list[list[Sampled]]:
         """A completion for each seed, prompt by prompt."""
-        ...
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """log π at temperature 1 of each text's tokens, all but the first."""
-        ...
 
     def load(self, weights: Any) -> None:
         """Take these weights, tensors by their name in a checkpoint; forget what was computed with others."""
-        ...
 
     def close(self) -> None: ...
 
