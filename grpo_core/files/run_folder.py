@@ -35,7 +35,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from grpo_core.errors import DiskFullError, GrpoError, RunDirError
-from grpo_core.files.disk import append_all, append_each, disk_full, fsync, is_full, raise_when_full
+from grpo_core.files.disk import append_all, append_each, fsync, raise_when_full
 from grpo_core.files.spool import frame, spool_bytes
 from grpo_core.records import types as records
 
@@ -49,9 +49,18 @@ class RunDir:
     def __init__(self, path: Path, *, spool: bool = False, spool_cap: int | None = None) -> None:
         """`spool_cap`: once the spool holds more bytes, groups go to their readable files only."""
         self.path = path
+        self.config_file = path / "config.yaml"
+        self.outcome_file = path / "outcome.json"
+        self.log_file = path / "log.txt"
+        self.progress_file = path / "progress.json"
+        self.spool_folder = path / "spool"
+        self.checkpoints = path / "checkpoints"
+        self._estimate_file = path / "estimate.json"
+        self._reserve = path / ".reserve"
         self._spool = spool
         self._cap = spool_cap
-        self._seq = 0
+        self.seq = 0
+        """Of the newest record."""
         self._pending: dict[Path, list[bytes]] = {}
         """Lines for the readable files, appended since the last commit."""
         self._frames: dict[Path, list[bytes]] = {}
@@ -124,39 +133,7 @@ class RunDir:
         except OSError as error:
             raise RunDirError(f"cannot write to {self.path}: {error.strerror}") from None
 
-    # ------------------------------------------------------------------ paths
-
-    @property
-    def config_file(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def outcome_file(self) -> Path:
-        return self.path / "outcome.json"
-
-    @property
-    def log_file(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def progress_file(self) -> Path:
-        return self.path / "progress.json"
-
-    @property
-    def spool_folder(self) -> Path:
-        return self.path / "spool"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def _estimate_file(self) -> Path:
-        return self.path / "estimate.json"
-
-    @property
-    def _reserve(self) -> Path:
-        return self.path / ".reserve"
+    # ------------------------------------------------------------------ reading
 
     def finished(self) -> bool:
         """Whether the run came to its end. Raises RunDirError when outcome.json cannot be read."""
@@ -185,19 +162,11 @@ class RunDir:
                     raise unreadable(path, unread)
                 yield record
 
-    def checkpoint_folder(self, name: str) -> Path:
-        return self.path / "checkpoints" / name
-
     # ------------------------------------------------------------------ writing
-
-    @property
-    def seq(self) -> int:
-        """Of the newest record."""
-        return self._seq
 
     def continue_after(self, seq: int) -> None:
         """The next record is `seq` + 1: the folder was rewound to there. From now on it is written to."""
-        self._seq = seq
+        self.seq = seq
         held, self._held = self._held or [], None
         self._make_parts()
         if self._config is not None:
@@ -225,55 +194,43 @@ class RunDir:
         """Write one record to its readable file and, when spooling, to the spool. Returns its seq. Raises DiskFullError
         when a manifest or an outcome finds no room; the others find it out at the next commit."""
         with self._writing:
-            return self._append(record)
-
-    def _append(self, record: "records.Record") -> int:
-        if self._held is not None:
-            self._held.append(record)
-            return self._seq
-        match record:
-            case records.Group() if self._spool_is_full():
-                self._dropped.append(record.step)
-                self._write_readable(record)  # under the seq before it: it is not in the spool
-                return self._seq
-            case records.Outcome() if self._dropped:
-                self._record_dropped()  # before it: nothing comes after the last record
-            case _:
-                pass
-        self._seq += 1
-        body = self._write_readable(record)
-        if self._spool:
-            self._write_segment(frame(body))
-        match record:
-            case records.Manifest():
-                self.write_json(self.path / "manifest.json", record.model_dump(mode="json"))
-            case records.Outcome():
-                self._end(record)
-        return self._seq
+            if self._held is not None:
+                self._held.append(record)
+                return self.seq
+            match record:
+                case records.Group() if self._spool_is_full():
+                    self._dropped.append(record.step)
+                    self._write_readable(record)  # under the seq before it: it is not in the spool
+                    return self.seq
+                case records.Outcome() if self._dropped:
+                    self._record_dropped()  # before it: nothing comes after the last record
+            self.seq += 1
+            body = self._write_readable(record)
+            if self._spool:
+                self._write_segment(frame(body))
+            match record:
+                case records.Manifest():
+                    self.write_json(self.path / "manifest.json", record.model_dump(mode="json"))
+                case records.Outcome():
+                    self._end(record)
+            return self.seq
 
     def commit(self) -> None:
         """Make everything appended so far durable. Raises DiskFullError: the readable files then hold all of it or
         none, the spool as much as found room; the rest is tried again at the next commit."""
         with self._writing:
-            self._commit()
-
-    def _commit(self) -> None:
-        if self._held is not None:
-            return
-        if self._dropped:  # reported with the files that hold them, so that a kill leaves no gap unreported
-            self._record_dropped()
-        try:
-            append_all(self._pending)
-            self._pending.clear()
-            while self._frames:
-                segment, frames = next(iter(self._frames.items()))
-                append_each(segment, frames)
-                del self._frames[segment]
-        except OSError as error:
-            if is_full(error):
-                raise disk_full(self.path, "the run's records") from error
-            raise
-        self._spooled = None
+            if self._held is not None:
+                return
+            if self._dropped:  # reported with the files that hold them, so that a kill leaves no gap unreported
+                self._record_dropped()
+            with raise_when_full(self.path, "the run's records"):
+                append_all(self._pending)
+                self._pending.clear()
+                while self._frames:
+                    segment, frames = next(iter(self._frames.items()))
+                    append_each(segment, frames)
+                    del self._frames[segment]
+            self._spooled = None
 
     def fail(self, error: GrpoError, *, steps: int) -> None:
         """The outcome of a run that ended before its trainer began; `steps` were planned."""
@@ -303,9 +260,9 @@ class RunDir:
             self._pending.clear()  # of the frames those stay that are in the spool, where a reader may have seen them
             if waiting := sum(len(frames) for frames in self._frames.values()):
                 self._segment = next(iter(self._frames))  # where room ended
-                self._seq -= waiting - 1
+                self.seq -= waiting - 1
                 self._frames.clear()
-                body = records.Envelope(seq=self._seq, at=datetime.now(UTC), record=outcome).model_dump_json().encode()
+                body = records.Envelope(seq=self.seq, at=datetime.now(UTC), record=outcome).model_dump_json().encode()
                 self._write_segment(frame(body))
             self.commit()
         self.write_json(self.outcome_file, outcome.model_dump(mode="json"))
@@ -347,14 +304,14 @@ class RunDir:
 
     def _write_readable(self, record: "records.Record") -> bytes:
         """Returns the record in its envelope, as JSON."""
-        body = records.Envelope(seq=self._seq, at=datetime.now(UTC), record=record).model_dump_json().encode()
+        body = records.Envelope(seq=self.seq, at=datetime.now(UTC), record=record).model_dump_json().encode()
         if (readable := self._readable_file(record)) is not None:
             self._pending.setdefault(readable, []).append(body + b"\n")
         return body
 
     def _write_segment(self, framed: bytes) -> None:
         if self._segment is None or self._segment_bytes >= SEGMENT_BYTES:
-            self._segment, self._segment_bytes = self.spool_folder / f"{self._seq:010d}.log", 0
+            self._segment, self._segment_bytes = self.spool_folder / f"{self.seq:010d}.log", 0
         self._segment_bytes += len(framed)
         self._frames.setdefault(self._segment, []).append(framed)
 

@@ -199,7 +199,7 @@ class Trainer:
             self._phase("saving")
             with self._training.whole():
                 if self.run_dir is not None:
-                    folder = self.run_dir.checkpoint_folder("final")
+                    folder = self.run_dir.checkpoints / "final"
                     saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
                     self._recorder.write(saved)
                     self._final = saved.path

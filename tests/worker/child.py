@@ -108,7 +108,7 @@ def take_steps(run: RunDir) -> NoReturn:
 
 def checkpoint_of(run: RunDir, number: int) -> CheckpointManifest:
     """A whole checkpoint of two files; those of two steps share one of them."""
-    folder = run.checkpoint_folder(step_folder(number))
+    folder = run.checkpoints / step_folder(number)
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "same.txt").write_bytes(b"same" * 1000)
     (folder / "weights.txt").write_bytes(bytes([48 + number]) * 20_000)

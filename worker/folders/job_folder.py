@@ -38,6 +38,7 @@ class JobFolder:
         assert lock is not None  # no other process knows this name
         self._lock = lock
         self.path = temporary.rename(runs / "lab" / f"job-{name}")
+        self.log, self.out = self.path / "log.txt", self.path / "out"
 
     def __enter__(self) -> Self:
         return self
@@ -45,14 +46,6 @@ class JobFolder:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)  # what stays is removed before the next job
         os.close(self._lock)
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def out(self) -> Path:
-        return self.path / "out"
 
     def command(self) -> list[str]:
         words = ["lab", str(self.path / "job.json"), "--out", str(self.out)]

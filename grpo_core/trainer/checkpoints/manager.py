@@ -172,7 +172,7 @@ class CheckpointManager:
             packages=self.manifest.packages,
             code=self.manifest.code,
         )
-        folder = self.run_dir.checkpoint_folder(step_folder(mark.step))
+        folder = self.run_dir.checkpoints / step_folder(mark.step)
         saved = save_state(folder, parts, state, run_folder=self.run_dir.path, best=best)
         self._cost, self._written_at = saved.seconds, time.monotonic()
         self.run_dir.append(saved)
