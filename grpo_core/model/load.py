@@ -4,8 +4,10 @@ Only safetensors are read and no code that comes with a model is ever run. A pic
 opened, so a folder that may hold one is refused (grpo_core.files.weights).
 """
 
+import hashlib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from grpo_core.config.run import LoraConfig, ModelConfig
+from grpo_core.data.fingerprint import file_sha256
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import MANIFEST, STATE
 from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file
@@ -202,3 +205,37 @@ def check_head(loaded: LoadedModel) -> None:
             f"{type(loaded.model).__name__} changes its logits in a way this trainer does not know "
             f"(largest difference {(ours_V - theirs_V).abs().max().item():.3g}); its log-probabilities would be wrong"
         )
+
+
+# Digests of a model folder's files: what a manifest or a reward names a model by.
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "vocab.json",
+)
+_TOKENIZER_MORE = ("merges.txt", "added_tokens.json", "chat_template.jinja")
+_SETTINGS = ("config.json", "generation_config.json")
+"""Of the model: rotary embedding, norms, tied weights, the ids that end a completion."""
+
+
+def tokenizer_sha256(folder: Path) -> str:
+    """One digest over the tokenizer's files."""
+    return files_digest(_present(folder, (*_TOKENIZER_FILES, *_TOKENIZER_MORE)))
+
+
+def settings_sha256(folder: Path) -> str:
+    """One digest over the files of a model's settings."""
+    return files_digest(_present(folder, _SETTINGS))
+
+
+def _present(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    return {name: file_sha256(folder / name) for name in names if (folder / name).is_file()}
+
+
+def files_digest(files: Mapping[str, str]) -> str:
+    """SHA-256 of the lines `<sha256>  <name>`, sorted by name."""
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()

@@ -17,8 +17,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.prompts import Encoded
 from grpo_core.evaluate.suites.load import Suite
-from grpo_core.model.fingerprint import files_digest, settings_sha256, tokenizer_sha256
-from grpo_core.model.load import LoadedModel, weight_files
+from grpo_core.model.load import LoadedModel, files_digest, settings_sha256, tokenizer_sha256, weight_files
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
 
@@ -33,24 +32,25 @@ def build_manifest(
     *,
     train: dict[str, Any],
     heldout: dict[str, Any] | None,
-    suites: Mapping[str, dict[str, Any]] | None = None,
-    overlap: Mapping[str, dict[str, Any]] | None = None,
-    ranks: int = 1,
-    reward: Mapping[str, Any] | None = None,
-    sandbox: dict[str, Any] | None = None,
+    suites: dict[str, dict[str, Any]],
+    overlap: Mapping[str, dict[str, Any]] | None,
+    ranks: int,
+    reward: dict[str, Any],
+    sandbox: dict[str, Any] | None,
 ) -> Manifest:
     """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`, `suites` from
     `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
     processes share the work; `reward` and `sandbox`: what the run's `Runner` reports."""
+    power_meter = meter(policy.device, ranks)
     return Manifest(
         code=code_state(),
         packages=package_versions(),
-        platform=machine(policy.device) | {"ranks": ranks, "energy_meter": _meter_words(policy.device, ranks)},
+        platform=machine(policy.device) | {"ranks": ranks, "energy_meter": power_meter.words if power_meter else None},
         model=model_facts(config, policy),
-        data={"train": train, "eval": heldout, "suites": dict(suites or {}), "overlap": dict(overlap or {})},
+        data={"train": train, "eval": heldout, "suites": suites, "overlap": dict(overlap or {})},
         seeds={"run": config.seed},
         config_digest=config.digest(),
-        reward=dict(reward or {}),
+        reward=reward,
         sandbox=sandbox,
     )
 
@@ -145,11 +145,6 @@ def meter(device: torch.device, ranks: int) -> Meter | None:
         uuids = [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in every]
     gpus = own_gpus(uuids, world=ranks)
     return None if gpus is None else open_meter(gpus)
-
-
-def _meter_words(device: torch.device, ranks: int) -> str | None:
-    power_meter = meter(device, ranks)
-    return None if power_meter is None else power_meter.words
 
 
 def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from grpo_core.cli.main import main
 from grpo_core.data.arithmetic import demo_split
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import Interrupted, ModelError
-from grpo_core.model.fingerprint import tokenizer_sha256
+from grpo_core.model.load import tokenizer_sha256
 from grpo_core.trainer.cold_start import Recipe, cold_start
 from grpo_core.trainer.manifest import code_state, model_inputs, read_provenance
 

@@ -86,7 +86,7 @@ def apply(preset_name: str, settings: Mapping[str, Any], default_at: Callable[[s
     for an unknown name. The result is not checked.
     """
     preset = preset_named(preset_name)
-    merged = _merge(_plain(preset.settings), settings)
+    merged = _merge(deepcopy(dict(preset.settings)), settings)
 
     def value(path: str) -> Any:
         return value_at(merged, path, default_at(path))
@@ -109,10 +109,6 @@ def apply(preset_name: str, settings: Mapping[str, Any], default_at: Callable[[s
 
 
 # ---------------------------------------------------------------------- nested mappings
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) if isinstance(value, Mapping) else deepcopy(value) for name, value in settings.items()}
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

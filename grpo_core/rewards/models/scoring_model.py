@@ -87,8 +87,7 @@ class ScoringModel:
 
     def facts(self) -> dict[str, Any]:
         from grpo_core.data.fingerprint import file_sha256
-        from grpo_core.model.fingerprint import files_digest, settings_sha256, tokenizer_sha256
-        from grpo_core.model.load import weight_files
+        from grpo_core.model.load import files_digest, settings_sha256, tokenizer_sha256, weight_files
 
         weights = {path.name: file_sha256(path) for path in weight_files(self.folder)}
         return {
