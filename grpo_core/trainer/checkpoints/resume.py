@@ -1,5 +1,5 @@
 """Chooses the checkpoint to resume from, before anything heavy is loaded, and says what differs from when it was
-written. A run directory stays as it is until `rewind_to_checkpoint`. Loads no torch.
+written. A run directory stays as it is until `rewind_run_folder`. Loads no torch.
 
 The newest whole one is taken; those passed over are named with the reason. It never starts from
 nothing: without a whole checkpoint it raises an error that says what to do.
@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from grpo_core.config.presets.preset import leaves
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, FieldProblem, RunDirError
 from grpo_core.files.checkpoint import step_folders, sweep, verify_checkpoint
@@ -66,19 +67,13 @@ class Chosen:
         )
 
 
-def choose_from(folders: Sequence[Path], config: RunConfig) -> Chosen:
-    """The first whole checkpoint among `folders`, which come newest first. Raises CheckpointMissing when none is,
-    ConfigError when the config is not the one that it was written under."""
-    return _first_whole(folders, config, own=False)
-
-
 def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
     """The newest whole checkpoint of the run directory. Raises CheckpointMissing, ConfigError, RunDirError when the run
     is finished or its records cannot be rewound to the checkpoint."""
     folders = list(step_folders(run_dir.checkpoints).values())[::-1]
     if not folders:
         raise CheckpointMissing(_none_yet(run_dir))
-    chosen = _first_whole(folders, config, own=True)
+    chosen = choose_from(folders, config, own=True)
     if run_dir.finished() and config.optim.steps == chosen.manifest.step:
         raise RunDirError(
             f"{run_dir.path} holds a run that finished its {config.optim.steps} steps; to extend it, give a larger "
@@ -86,15 +81,6 @@ def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
         )
     kept_bytes(run_dir.path, chosen.state.seq)
     return chosen
-
-
-def rewind_to_checkpoint(run_dir: RunDir, chosen: Chosen) -> Chosen:
-    """Rewind the run directory to its own checkpoint: what was recorded after it moves to superseded/. To be called
-    once every other check has passed. Raises DiskFullError, RunDirError."""
-    sweep(run_dir.checkpoints)
-    rewind(run_dir.path, seq=chosen.state.seq, step=chosen.manifest.step)
-    run_dir.continue_after(chosen.state.seq)
-    return replace(chosen, removed=_removed(run_dir))
 
 
 def _none_yet(run_dir: RunDir) -> str:
@@ -122,7 +108,9 @@ def _removed(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
     )
 
 
-def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Chosen:
+def choose_from(folders: Sequence[Path], config: RunConfig, *, own: bool = False) -> Chosen:
+    """The first whole checkpoint among `folders`, which come newest first; `own`: those of the run directory itself.
+    Raises CheckpointMissing when none is, ConfigError when the config is not the one that it was written under."""
     skipped: list[SkippedCheckpoint] = []
     for folder in folders:
         shown = "/".join(folder.parts[-2:] if own else folder.parts[-3:])
@@ -142,17 +130,6 @@ def _first_whole(folders: Sequence[Path], config: RunConfig, *, own: bool) -> Ch
     raise CheckpointMissing(
         f"there is no checkpoint to resume from: {reasons}. Give another one, or start the run anew"
     )
-
-
-def check_inputs(now: dict[str, str | None], state: RunState, folder: Path) -> None:
-    """Raise CheckpointError when model or problems are not those that the checkpoint in `folder` was made with. `now`:
-    as `grpo_core.trainer.manifest.inputs_of` gives it."""
-    for what, digest in now.items():
-        if state.inputs[what] != digest:
-            raise CheckpointError(
-                f"{what} changed since {folder} was written, so the run cannot resume from it. Put the file back as it "
-                "was, or start a new run"
-            )
 
 
 def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> list[str]:
@@ -188,7 +165,7 @@ def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
 
 def check_config(config: RunConfig, state: RunState, shown: str) -> None:
     """Raise ConfigError listing every field that must be as it was and is not."""
-    before, now = _flat(state.config), _flat(config.to_dict())
+    before, now = dict(leaves(state.config)), dict(leaves(config.to_dict()))  # lists are compared whole
     problems = [
         FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}", "changed")
         for path in sorted(before.keys() | now.keys())
@@ -206,34 +183,32 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
         )
 
 
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{dotted path: value}; lists are compared whole."""
-    flat: dict[str, Any] = {}
-    for name, entry in value.items():
-        path = f"{prefix}{name}"
-        flat |= _flat(entry, f"{path}.") if isinstance(entry, dict) else {path: entry}
-    return flat
-
-
 def _shown(fields: dict[str, Any], path: str) -> str:
     return repr(fields[path]) if path in fields else "not there"
 
 
 def read_checkpoint(folder: Path, manifest: Manifest) -> tuple[RunState, dict[str, dict[str, Tensor]]]:
-    """State and tensors. Raises CheckpointError when they were made with other inputs than the manifest's."""
+    """State and tensors. Raises CheckpointError when model or problems are not those that they were made with."""
     state = read_state(folder)
-    check_inputs(inputs_of(manifest), state, folder)
+    for what, digest in inputs_of(manifest).items():
+        if state.inputs[what] != digest:
+            raise CheckpointError(
+                f"{what} changed since {folder} was written, so the run cannot resume from it. Put the file back as it "
+                "was, or start a new run"
+            )
     return state, load_parts(folder)
 
 
 def rewind_run_folder(chosen: Chosen | None, run_dir: RunDir | None, progress: Progress) -> Chosen | None:
-    """Rewind the run directory to `chosen` where it lies in it; only the first rank has both. Raises DiskFullError,
-    RunDirError."""
+    """Rewind the run directory to `chosen` where it lies in it: what was recorded after it moves to superseded/. Only
+    the first rank has both. To be called once every other check has passed. Raises DiskFullError, RunDirError."""
     if chosen is None or run_dir is None or not chosen.own:
         return chosen
-    chosen = rewind_to_checkpoint(run_dir, chosen)
+    sweep(run_dir.checkpoints)
+    rewind(run_dir.path, seq=chosen.state.seq, step=chosen.manifest.step)
+    run_dir.continue_after(chosen.state.seq)
     progress.keep_in(run_dir.progress_file)
-    return chosen
+    return replace(chosen, removed=_removed(run_dir))
 
 
 def record_resume(chosen: Chosen, manifest: Manifest, recorder: RunRecorder, progress: Progress) -> None:
