@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -46,6 +47,8 @@ _SECONDS = 25.0
 nothing while it waits for the answer to a beat."""
 _SLOWEST_LINE = 32 * 1024
 """Bytes a second; on a line that is slower the largest bodies do not arrive in their time."""
+_CLAIM_SECONDS = 60.0
+"""In which a claim is tried again."""
 _READ_AGAIN_SECONDS = 300.0
 """The call with a file's last byte waits until the platform has read all of it again."""
 _IDLE_SECONDS = 20.0
@@ -105,6 +108,8 @@ class Platform:
         self._url = url
         self._http = _client(url)
         self._token = token
+        self.node = node_of(token)
+        """Names this node among those that share a runs folder."""
 
     def __enter__(self) -> Self:
         return self
@@ -112,23 +117,14 @@ class Platform:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    @property
-    def node(self) -> str:
-        """Names this node among those that share a runs folder."""
-        return node_of(self._token)
-
-    def claim(
-        self, run_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Meanwhile = _nothing
-    ) -> ClaimReply:
+    def claim(self, run_id: int, node: NodeInfo, *, meanwhile: Meanwhile = _nothing) -> ClaimReply:
         """`meanwhile` is called between tries; what it raises ends them."""
         body = ClaimRequest(run_id=run_id, claim_id=secrets.token_hex(16), node=node)  # one id for all tries
-        return _parse(ClaimReply, _call(self._http, "claim", self._token, body, patience, meanwhile))
+        return _parse(ClaimReply, _call(self._http, "claim", self._token, body, _CLAIM_SECONDS, meanwhile))
 
-    def claim_job(
-        self, job_id: int, node: NodeInfo, *, patience: float = 60.0, meanwhile: Meanwhile = _nothing
-    ) -> JobGiven:
+    def claim_job(self, job_id: int, node: NodeInfo, *, meanwhile: Meanwhile = _nothing) -> JobGiven:
         body = JobClaim(job_id=job_id, claim_id=secrets.token_hex(16), node=node)
-        return _parse(JobGiven, _call(self._http, "jobs/claim", self._token, body, patience, meanwhile))
+        return _parse(JobGiven, _call(self._http, "jobs/claim", self._token, body, _CLAIM_SECONDS, meanwhile))
 
     def job(self, given: JobGiven) -> "JobLink":
         return JobLink(self._http, given.token, given.fence, f"jobs/{given.job_id}")
@@ -136,9 +132,9 @@ class Platform:
     def present(self, node: NodeInfo) -> None:
         _call(self._http, "node", self._token, node)
 
-    def lost(self, attempts: list[LostAttempt], *, patience: float = 0.0) -> None:
+    def lost(self, attempts: list[LostAttempt]) -> None:
         """Report attempts of this node whose processes are dead."""
-        _call(self._http, "node/lost", self._token, LostAttempts(attempts=attempts), patience)
+        _call(self._http, "node/lost", self._token, LostAttempts(attempts=attempts))
 
     def attempt(self, claimed: ClaimReply) -> "AttemptLink":
         return AttemptLink(self._http, claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
@@ -148,14 +144,15 @@ class Platform:
         return AttemptLink(_client(self._url), claimed.token, claimed.fence, f"attempts/{claimed.attempt_id}")
 
 
+@dataclass(eq=False)
 class _Link:
-    """Calls made with a token that is good for one attempt or job alone; `at` is its path."""
+    """Calls made with a token that is good for one attempt or job alone."""
 
-    def __init__(self, http: HttpClient, token: str, fence: int, at: str) -> None:
-        self._http = http
-        self._token = token
-        self._fence = fence
-        self._at = at
+    _http: HttpClient
+    _token: str
+    _fence: int
+    _at: str
+    """Its path."""
 
     def close(self) -> None:
         self._http.close()
@@ -186,19 +183,18 @@ class _Link:
             temporary.unlink(missing_ok=True)
 
     def _fetch_right(self, file: InputFile, temporary: Path, meanwhile: Meanwhile, patience: float) -> None:
-        for pause in _ANEW_AFTER:
+        for pause in (*_ANEW_AFTER, None):
             try:
-                return _retry(lambda: self._fetch_once(file, temporary, meanwhile), patience, meanwhile)
+                _retry(lambda: self._fetch_once(file, temporary, meanwhile), patience, meanwhile)
+                return
             except BadFile as error:
+                if pause is None:
+                    raise BadFile(
+                        f"{error}. It was fetched {len(_ANEW_AFTER) + 1} times: either the platform's copy is damaged, "
+                        "or something between it and this worker answers in its place"
+                    ) from None
                 log.warning("%s. It is fetched again in %.0f s", error, pause)
             _pause(pause, meanwhile)
-        try:
-            _retry(lambda: self._fetch_once(file, temporary, meanwhile), patience, meanwhile)
-        except BadFile as error:
-            raise BadFile(
-                f"{error}. It was fetched {len(_ANEW_AFTER) + 1} times: either the platform's copy is damaged, or "
-                "something between it and this worker answers in its place"
-            ) from None
 
     def _fetch_once(self, file: InputFile, temporary: Path, meanwhile: Meanwhile) -> None:
         digest, size = hashlib.sha256(), 0
