@@ -1,6 +1,7 @@
 """Everything a run reads before it starts: model, reference, problems, reward. All of it is checked here, so that a
 fault is reported in the first seconds and not after an hour of sampling."""
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,16 +18,17 @@ from grpo_core.data.problem import Problem, holdout
 from grpo_core.data.prompts import Encoded, encode_problems
 from grpo_core.distributed.environment import pick_device
 from grpo_core.distributed.ranks import Ranks
-from grpo_core.errors import ConfigError
+from grpo_core.errors import CheckpointError, ConfigError, DataError, GrpoError, ModelError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
+from grpo_core.files.checkpoint import MANIFEST, read_manifest, verify_checkpoint
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.lora import load_policy
-from grpo_core.records.types import Event
+from grpo_core.records.types import Event, Manifest
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
-from grpo_core.trainer.manifest import data_facts, suite_facts
+from grpo_core.trainer.manifest import data_facts, inputs_of, suite_facts
 from grpo_core.training.critic import Critic, load_critic
 
 
@@ -223,3 +225,50 @@ def reward_used(facts: Sequence[dict[str, Any]]) -> list[Event]:
         for rank, used in enumerate(facts)
         if used
     ]
+
+
+# Whether the ranks of a run read the same: config, model, problems, and the checkpoint that they resume from.
+#
+# They exchange gradients and never weights, so ranks that began apart would train several policies and call them one.
+# Each machine reads its own files, which are another's only where the disk is shared.
+
+_CONFIG = "the config"
+
+
+def check_inputs_alike(ranks: Ranks, manifest: Manifest) -> None:
+    """Raise ConfigError, ModelError or DataError, on every rank, when one has other inputs than the first."""
+    first, *others = ranks.gather({_CONFIG: manifest.config_digest, **inputs_of(manifest)})
+    for rank, theirs in enumerate(others, start=1):
+        differs = [what for what in first if first[what] != theirs[what]]
+        if differs:
+            raise _kind(differs[0])(_differ(ranks, rank, ", ".join(differs)))
+
+
+def check_checkpoint_alike(ranks: Ranks, folder: Path) -> None:
+    """Raise CheckpointError, on every rank, when one finds another checkpoint in `folder` than the first, or one that
+    is not whole. The first rank has looked at its own when it was chosen; ranks of one machine read one disk."""
+
+    def seal() -> str:
+        if ranks.first_here and not ranks.main:
+            verify_checkpoint(folder)
+        else:
+            read_manifest(folder)
+        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+
+    first, *others = ranks.gather(ranks.together(seal))
+    for rank, theirs in enumerate(others, start=1):
+        if theirs != first:
+            raise CheckpointError(_differ(ranks, rank, f"the checkpoint {folder}"))
+
+
+def _differ(ranks: Ranks, rank: int, what: str) -> str:
+    return (
+        f"{ranks.name(0)} and {ranks.name(rank)} do not read the same: {what}. Every machine of a run reads the same "
+        "files at the same paths; put them on a disk that all share"
+    )
+
+
+def _kind(what: str) -> type[GrpoError]:
+    if what == _CONFIG:
+        return ConfigError
+    return DataError if "problems" in what else ModelError

@@ -42,12 +42,19 @@ from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.evaluation import evaluate_all
 from grpo_core.trainer.groups import step_groups
-from grpo_core.trainer.inputs import Inputs, answer_cache, load_inputs, loaded, reward_used
+from grpo_core.trainer.inputs import (
+    Inputs,
+    answer_cache,
+    check_checkpoint_alike,
+    check_inputs_alike,
+    load_inputs,
+    loaded,
+    reward_used,
+)
 from grpo_core.trainer.learn import Learned, count_step, learn
 from grpo_core.trainer.manifest import build_manifest, meter
 from grpo_core.trainer.metrics import ENERGY, Counts, trouble
 from grpo_core.trainer.prefetch import RolloutPrefetcher
-from grpo_core.trainer.rank_checks import check_checkpoint_alike, check_inputs_alike
 from grpo_core.trainer.recorder import RunRecorder, traces
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
@@ -355,27 +362,24 @@ class Trainer:
         self._phase("evaluating_before" if phase == "before" else "evaluating_after", total)
         with self._training.whole():
             self._rollout.follow(self._counts.steps)
-            self._evaluated(phase, inputs)
-
-    def _evaluated(self, phase: Phase, inputs: Inputs) -> None:
-        evaluations = evaluate_all(
-            phase,
-            inputs.tasks,
-            rollout=self._rollout,
-            policy=inputs.policy,
-            manner=manner_of(self.config),
-            ranks=self._ranks,
-            progress=self._progress.advance,
-            check=self._inside,
-        )
-        for evaluation in evaluations:
-            for item in evaluation.items:
-                self._recorder.write(item)
-            self._recorder.write(evaluation.result)
-            self._recorder.commit()
-            self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
-            if evaluation.result.suite != inputs.tasks[-1].name:
-                self._stop_if_asked()
+            evaluations = evaluate_all(
+                phase,
+                inputs.tasks,
+                rollout=self._rollout,
+                policy=inputs.policy,
+                manner=manner_of(self.config),
+                ranks=self._ranks,
+                progress=self._progress.advance,
+                check=self._inside,
+            )
+            for evaluation in evaluations:
+                for item in evaluation.items:
+                    self._recorder.write(item)
+                self._recorder.write(evaluation.result)
+                self._recorder.commit()
+                self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
+                if evaluation.result.suite != inputs.tasks[-1].name:
+                    self._stop_if_asked()
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()

@@ -15,7 +15,7 @@ import pytest
 
 from grpo_core.distributed import launch, ranks
 from grpo_core.errors import ConfigError, DataError, Interrupted, ModelError
-from grpo_core.trainer import rank_checks as alike
+from grpo_core.trainer import inputs as alike
 from tests.processes import clean_environment
 
 from .runs import flip, forked, outcome_of, state_of, write_problems, write_state
