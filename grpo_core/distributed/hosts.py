@@ -41,7 +41,7 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
     engine = config.engine
     hosts = _hosts(engine.nodes)
     meeting = ["--master-addr", hosts[0], "--master-port", str(_free_port()), "--rdzv-id", uuid.uuid4().hex]
-    parts = [_Part(hosts[0], torchrun(engine, ["--node-rank", "0", *meeting], words))]
+    parts: list[_Part] = []
     plan = {
         "folder": os.getcwd(),
         "environment": passed_on(os.environ) | environment(engine),
@@ -52,10 +52,10 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
         # The others first: one that cannot be started is reported before the first machine has begun the run directory.
         for number, host in enumerate(hosts[1:], start=1):
             there = torchrun(engine, ["--node-rank", str(number), *meeting], words)
-            part = _Part(host, [*shell, host, sys.executable, "-m", "grpo_core.distributed.part"])
-            parts.append(part)
-            part.start(os.environ, plan={**plan, "host": host, "command": there})
-        parts[0].start({**os.environ, **environment(engine), PARENT: str(os.getpid())})
+            command = [*shell, host, sys.executable, "-m", "grpo_core.distributed.part"]
+            parts.append(_Part(host, command, os.environ, plan={**plan, "host": host, "command": there}))
+        here = torchrun(engine, ["--node-rank", "0", *meeting], words)
+        parts.insert(0, _Part(hosts[0], here, {**os.environ, **environment(engine), PARENT: str(os.getpid())}))
         return _watch(parts)
     finally:
         for part in parts:
@@ -91,27 +91,24 @@ def _fingerprint(paths: Sequence[Path]) -> list[list[Any]]:
 class _Part:
     """What runs on one machine: torchrun itself on the first, a remote shell for each of the others."""
 
-    def __init__(self, host: str, command: list[str]) -> None:
+    def __init__(
+        self, host: str, command: list[str], variables: Mapping[str, str], *, plan: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start it. Raises ConfigError when the command is not there."""
         self.host = host
-        self._command = command
-        self._remote = False
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, environment: Mapping[str, str], *, plan: Mapping[str, Any] | None = None) -> None:
-        """Raises ConfigError when the command is not there."""
         self._remote = plan is not None
         try:
             # Its own group: a terminal's Ctrl-C comes to us alone, and we pass it on once.
             self._process = subprocess.Popen(
-                self._command,
-                env=dict(environment),
+                command,
+                env=dict(variables),
                 stdin=subprocess.PIPE if self._remote else subprocess.DEVNULL,
                 bufsize=0,
                 process_group=0,
             )
         except OSError as error:
             raise ConfigError(
-                f"cannot start {self._command[0]} for {self.host}: {error.strerror}. {REMOTE_SHELL} (for a worker: "
+                f"cannot start {command[0]} for {host}: {error.strerror}. {REMOTE_SHELL} (for a worker: "
                 "COHORT_REMOTE_SHELL) names the command that reaches another machine"
             ) from None
         if plan is not None:
@@ -119,7 +116,6 @@ class _Part:
 
     def status(self) -> int | None:
         """As Popen.returncode has it; a remote shell's 128 + n means signal n too."""
-        assert self._process is not None
         code = self._process.poll()
         return 128 - code if self._remote and code is not None and 128 < code < 160 else code
 
@@ -127,13 +123,12 @@ class _Part:
         if self._remote:
             self._say("stop")
         elif self.status() is None:
-            assert self._process is not None
             self._process.terminate()
 
     def kill(self) -> None:
         """End it at once and wait until that is so, for another machine's part at most GRACE seconds."""
         process = self._process
-        if process is None or process.poll() is not None:
+        if process.poll() is not None:
             return
         if self._remote:
             self._say("kill")
@@ -145,7 +140,6 @@ class _Part:
         process.wait()
 
     def _say(self, line: str) -> None:
-        assert self._process is not None
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended; its status shows how
             self._process.stdin.write(line.encode() + b"\n")
