@@ -87,7 +87,8 @@ class Child:
                     start_new_session=True,
                 )
             assert self._reaper.stdout is not None
-            os.set_blocking(self._reaper.stdout.fileno(), False)
+            self._out = self._reaper.stdout
+            os.set_blocking(self._out.fileno(), False)
             self.pid, self.ticks = self._started()
         except (OSError, NotStarted):
             if group is not None:
@@ -153,10 +154,8 @@ class Child:
 
     def _started(self) -> tuple[int, int]:
         deadline = time.monotonic() + _START_SECONDS
-        out = self._reaper.stdout
-        assert out is not None
         while b"\n" not in self._output:
-            select.select([out], [], [], 1.0)
+            select.select([self._out], [], [], 1.0)
             chunk = self._read()
             if chunk == b"" or time.monotonic() > deadline:
                 self._reaper.kill()
@@ -168,10 +167,8 @@ class Child:
 
     def _read(self) -> bytes | None:
         """What the reaper wrote; None when nothing is there yet, empty when there will be no more."""
-        assert self._reaper.stdout is not None
-        chunk: bytes | None
         try:
-            chunk = os.read(self._reaper.stdout.fileno(), 4096)
+            chunk = os.read(self._out.fileno(), 4096)
         except BlockingIOError:
             return None
         self._output += chunk
@@ -197,8 +194,7 @@ class Child:
             self._reaper.wait()
         if self._status is None:
             self._read_status()
-        assert self._reaper.stdout is not None
-        self._reaper.stdout.close()
+        self._out.close()
         self._collect_adopted()
 
     # ------------------------------------------------------------------ proof
