@@ -41,33 +41,27 @@ def _aggregation(a: "AlgorithmConfig") -> Iterator[Conflict]:
     )
 
 
+_OF_AGGREGATIONS = {
+    "constant": (
+        "aggregation_constant",
+        "(Dr. GRPO) needs aggregation_constant, in tokens; the paper used the longest completion allowed",
+    ),
+    "local_token_mean": (
+        "local_batch",
+        "(BNPO) needs local_batch, the completions that are averaged together; in TRL that is the batch size of one "
+        "device",
+    ),
+}
+"""Aggregation → the setting that it alone has and needs, and why."""
+
+
 def _constant(a: "AlgorithmConfig") -> Iterator[Conflict]:
-    if a.aggregation == "constant" and a.aggregation_constant is None:
-        yield Conflict(
-            "needs_aggregation_constant",
-            "aggregation constant (Dr. GRPO) needs aggregation_constant, in tokens; "
-            "the paper used the longest completion allowed",
-            field="aggregation_constant",
-        )
-    if a.aggregation != "constant" and a.aggregation_constant is not None:
-        yield Conflict(
-            "aggregation_constant_unused",
-            "aggregation_constant has a meaning only with aggregation: constant",
-            field="aggregation_constant",
-        )
-    if a.aggregation == "local_token_mean" and a.local_batch is None:
-        yield Conflict(
-            "needs_local_batch",
-            "aggregation local_token_mean (BNPO) needs local_batch, the completions that are averaged together; "
-            "in TRL that is the batch size of one device",
-            field="local_batch",
-        )
-    if a.aggregation != "local_token_mean" and a.local_batch is not None:
-        yield Conflict(
-            "local_batch_unused",
-            "local_batch has a meaning only with aggregation: local_token_mean",
-            field="local_batch",
-        )
+    for aggregation, (name, needs) in _OF_AGGREGATIONS.items():
+        chosen, given = a.aggregation == aggregation, getattr(a, name) is not None
+        if chosen and not given:
+            yield Conflict(f"needs_{name}", f"aggregation {aggregation} {needs}", field=name)
+        if given and not chosen:
+            yield Conflict(f"{name}_unused", f"{name} has a meaning only with aggregation: {aggregation}", field=name)
 
 
 def _scale(a: "AlgorithmConfig") -> Iterator[Conflict]:
