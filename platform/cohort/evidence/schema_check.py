@@ -5,7 +5,7 @@ A schema with a keyword that is not known here is refused whole, because a check
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -43,13 +43,13 @@ def refuse_unknown(schema: Any) -> None:
     for keyword, value in schema.items():
         if keyword not in _TESTS and keyword not in _ANNOTATIONS:
             raise SchemaFault(f"the schema's keyword {keyword!a} is not known here")
-        if keyword in ("properties", "patternProperties", "$defs"):
+        if keyword in ("properties", "$defs"):
             for subschema in value.values():
                 refuse_unknown(subschema)
-        elif keyword in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        elif keyword == "anyOf":
             for subschema in value:
                 refuse_unknown(subschema)
-        elif keyword in ("additionalProperties", "items", "propertyNames", "not"):
+        elif keyword in ("additionalProperties", "items"):
             refuse_unknown(value)
 
 
@@ -153,31 +153,15 @@ def _properties(location: _Location, value: Any, rule: Any, schema: dict[str, An
                 yield from location.below(value[name], subschema, location.at(name))
 
 
-def _pattern_properties(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if isinstance(value, dict):
-        for pattern, subschema in rule.items():
-            for name in value:
-                if _regex(pattern).search(name):
-                    yield from location.below(value[name], subschema, location.at(name))
-
-
 def _additional(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, dict):
-        patterns = [_regex(pattern) for pattern in schema.get("patternProperties", {})]
         for name in value:
-            if name in schema.get("properties", {}) or any(pattern.search(name) for pattern in patterns):
+            if name in schema.get("properties", {}):
                 continue
             if rule is False:
                 yield f"{location.at(name)}: is not a field of the format"
             else:
                 yield from location.below(value[name], rule, location.at(name))
-
-
-def _property_names(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if isinstance(value, dict):
-        for name in value:
-            if not location.fits(name, rule):
-                yield f"{location.at(name)}: is not a name that the format has"
 
 
 def _required(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
@@ -189,53 +173,31 @@ def _required(location: _Location, value: Any, rule: Any, schema: dict[str, Any]
 
 def _items(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     if isinstance(value, list):
-        first = len(schema.get("prefixItems", ()))
-        for index, element in enumerate(value[first:], start=first):
+        for index, element in enumerate(value):
             yield from location.below(element, rule, f"{location.path}[{index}]")
 
 
-def _prefix_items(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if isinstance(value, list):
-        for index, (element, subschema) in enumerate(zip(value, rule, strict=False)):
-            yield from location.below(element, subschema, f"{location.path}[{index}]")
-
-
-def _unique(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if rule and isinstance(value, list) and len({canonical(element) for element in value}) != len(value):
-        yield f"{location}: holds the same value twice"
-
-
 def _pattern(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if isinstance(value, str) and not _regex(rule).search(value):
-        yield f"{location}: {_shown(value)} does not match {rule}"
-
-
-def _regex(pattern: str) -> re.Pattern[str]:
     try:
-        return re.compile(_ECMA_END.sub(r"\\Z", pattern))
+        pattern = re.compile(_ECMA_END.sub(r"\\Z", rule))
     except re.error as error:
-        raise SchemaFault(f"the schema's pattern {pattern!a} cannot be used: {error}") from None
+        raise SchemaFault(f"the schema's pattern {rule!a} cannot be used: {error}") from None
+    if isinstance(value, str) and not pattern.search(value):
+        yield f"{location}: {_shown(value)} does not match {rule}"
 
 
 _ECMA_END = re.compile(r"(?<!\\)\$(?=$|\|)")
 """`$` at an end: in JSON Schema it does not match before a last line end, in Python it does."""
 
 
-def _bound(measure: Callable[[Any], Any], fits: Callable[[Any, Any], bool], words: str) -> Test:
-    def test(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-        size = measure(value)
-        if size is not None and not fits(size, rule):
-            yield f"{location}: {_shown(value)} {words.format(rule)}"
-
-    return test
+def _min_length(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if isinstance(value, str) and len(value) < rule:
+        yield f"{location}: {_shown(value)} has fewer than {rule} characters"
 
 
-def _number(value: Any) -> Any:
-    return value if is_number(value) else None
-
-
-def _length_of(kind: type[Sized]) -> Callable[[Any], int | None]:
-    return lambda value: len(value) if isinstance(value, kind) else None
+def _minimum(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
+    if is_number(value) and value < rule:
+        yield f"{location}: {_shown(value)} is below {rule}"
 
 
 def _any_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
@@ -244,24 +206,6 @@ def _any_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) 
     failures = [list(islice(location.below(value, option), _MOST_FAULTS)) for option in rule]
     nearest = min(failures, key=lambda listed: (len(listed), -len(listed[0].partition(": ")[0])))
     yield nearest[0]  # of the alternative with the fewest faults, the deepest among equals
-
-
-def _one_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    fitting = sum(location.fits(value, option) for option in rule)
-    if fitting == 0:
-        yield from _any_of(location, value, rule, schema)
-    elif fitting > 1:
-        yield f"{location}: {_shown(value)} can be read in {fitting} ways"
-
-
-def _all_of(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    for subschema in rule:
-        yield from location.below(value, subschema)
-
-
-def _not(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    if location.fits(value, rule):
-        yield f"{location}: {_shown(value)} is what it may not be"
 
 
 def _reference(location: _Location, value: Any, rule: Any, schema: dict[str, Any]) -> Iterator[Fault]:
@@ -274,26 +218,11 @@ _TESTS: dict[str, Test] = {
     "const": _const,
     "enum": _enum,
     "properties": _properties,
-    "patternProperties": _pattern_properties,
     "additionalProperties": _additional,
-    "propertyNames": _property_names,
     "required": _required,
-    "minProperties": _bound(_length_of(dict), lambda size, least: size >= least, "has fewer than {} fields"),
-    "maxProperties": _bound(_length_of(dict), lambda size, most: size <= most, "has more than {} fields"),
     "items": _items,
-    "prefixItems": _prefix_items,
-    "minItems": _bound(_length_of(list), lambda size, least: size >= least, "has fewer than {} entries"),
-    "maxItems": _bound(_length_of(list), lambda size, most: size <= most, "has more than {} entries"),
-    "uniqueItems": _unique,
-    "minLength": _bound(_length_of(str), lambda size, least: size >= least, "has fewer than {} characters"),
-    "maxLength": _bound(_length_of(str), lambda size, most: size <= most, "has more than {} characters"),
+    "minLength": _min_length,
     "pattern": _pattern,
-    "minimum": _bound(_number, lambda value, least: value >= least, "is below {}"),
-    "maximum": _bound(_number, lambda value, most: value <= most, "is above {}"),
-    "exclusiveMinimum": _bound(_number, lambda value, least: value > least, "is not above {}"),
-    "exclusiveMaximum": _bound(_number, lambda value, most: value < most, "is not below {}"),
+    "minimum": _minimum,
     "anyOf": _any_of,
-    "oneOf": _one_of,
-    "allOf": _all_of,
-    "not": _not,
 }
