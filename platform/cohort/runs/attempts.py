@@ -18,8 +18,7 @@ from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_present
 from cohort.runs import dispatch, retry, schedule
 from cohort.runs.checkpoints import offers, pinned, resumable
-from cohort.runs.models import Attempt, AttemptState, Checkpoint, Run, RunState, StepMetric
-from cohort.runs.models.run import Desired
+from cohort.runs.models import Attempt, AttemptState, Checkpoint, Desired, Run, RunState, StepMetric
 from cohort.runs.services import requested_reason
 from cohort.runs.transitions import run_event, run_lock, run_move
 from cohort.runs.waiting import Reasons

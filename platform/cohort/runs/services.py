@@ -14,8 +14,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import Refused
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
-from cohort.runs.models import Checkpoint, Priority, Run, RunEvent, RunState
-from cohort.runs.models.run import Desired
+from cohort.runs.models import Checkpoint, Desired, Priority, Run, RunEvent, RunState
 from cohort.runs.transitions import (
     ENDED,
     ON_A_WORKER,

@@ -14,8 +14,7 @@ from django.db.models.functions import Now
 
 from cohort.audit import services as audit
 from cohort.base.storable import Refused
-from cohort.runs.models import Run, RunEvent, RunState, StepMetric
-from cohort.runs.models.run import Desired
+from cohort.runs.models import Desired, Run, RunEvent, RunState, StepMetric
 
 # Which rows of a run are current and which a later attempt superseded: the one rule that every reader of steps, groups,
 # evaluations and checkpoints shares.

@@ -16,8 +16,7 @@ from cohort.cli.embedded.home import Home, HomeError
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.lab.models import VerifierProbe
 from cohort.records.models import Record
-from cohort.runs.models import Run, RunState
-from cohort.runs.models.evals import EvalResult
+from cohort.runs.models import EvalResult, Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER, current_evaluations
 from grpo_core.probe.report import ProbeReport
 from grpo_core.stats import wilson

@@ -12,8 +12,7 @@ from cohort.base.formatting import exact
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.nodes.models import Draining
 from cohort.runs.checkpoints import resumable
-from cohort.runs.models import Attempt, Run, RunEvent, RunState
-from cohort.runs.models.run import Desired
+from cohort.runs.models import Attempt, Desired, Run, RunEvent, RunState
 from cohort.runs.retry import DELAYS
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.runs.waiting import waiting_rows
