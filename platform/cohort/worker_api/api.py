@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import NinjaAPI, Status
+from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
 
@@ -29,7 +29,7 @@ from cohort.runs import attempts
 from cohort.runs.checkpoints import needless, offers, removed
 from cohort.runs.models import Attempt, Run
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
-from cohort.worker_api.records import refusal, unknown_token
+from cohort.worker_api.records import UNKNOWN, refusal
 from grpo_core.protocol import messages as wire
 
 _COUNT = re.compile(r"[0-9]{1,18}")
@@ -77,16 +77,14 @@ def _caller(request: HttpRequest) -> Any:
 
 
 @api.post("/node", auth=_node_auth, response={204: None})
-def node(request: HttpRequest, body: wire.NodeInfo) -> Any:
+def node(request: HttpRequest, body: wire.NodeInfo) -> None:
     node_present(node=_caller(request), info=body)
-    return Status(204, None)
 
 
 @api.post("/node/lost", auth=_node_auth, response={204: None})
-def lost(request: HttpRequest, body: wire.LostAttempts) -> Any:
+def lost(request: HttpRequest, body: wire.LostAttempts) -> None:
     """Attempts that the node's worker found dead when it started; those of other nodes in the list are passed over."""
     attempts.attempts_released(node=_caller(request), lost=body)
-    return Status(204, None)
 
 
 # ---------------------------------------------------------------------- attempts
@@ -96,20 +94,17 @@ def lost(request: HttpRequest, body: wire.LostAttempts) -> Any:
 def claim(request: HttpRequest, body: wire.ClaimRequest) -> Any:
     node = _caller(request)
     attempt, token = attempts.attempt_claim(run_id=body.run_id, node=node, info=body.node, claim_id=body.claim_id)
-    return Status(
-        201,
-        wire.ClaimReply(
-            attempt_id=attempt.pk,
-            fence=attempt.fence,
-            token=token,
-            run_id=attempt.run_id,
-            run_name=attempt.run.name,
-            config=attempt.run.config,
-            files=[file for _, file in attempts.attempt_inputs(run=attempt.run)],
-            resume=offers(attempt.run),
-            heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
-            lease_seconds=settings.COHORT_LEASE_SECONDS,
-        ),
+    return wire.ClaimReply(
+        attempt_id=attempt.pk,
+        fence=attempt.fence,
+        token=token,
+        run_id=attempt.run_id,
+        run_name=attempt.run.name,
+        config=attempt.run.config,
+        files=[file for _, file in attempts.attempt_inputs(run=attempt.run)],
+        resume=offers(attempt.run),
+        heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
+        lease_seconds=settings.COHORT_LEASE_SECONDS,
     )
 
 
@@ -155,9 +150,8 @@ def heartbeat(request: HttpRequest, attempt_id: int, body: wire.Beat) -> Any:
 
 
 @api.post(_ATTEMPT + "/finish", auth=_attempt_auth, response={204: None})
-def finish(request: HttpRequest, attempt_id: int, body: wire.Finish) -> Any:
+def finish(request: HttpRequest, attempt_id: int, body: wire.Finish) -> None:
     attempts.attempt_finish(attempt=_caller(request), finish=body)
-    return Status(204, None)
 
 
 # ---------------------------------------------------------------------- jobs of the reward lab
@@ -166,18 +160,15 @@ def finish(request: HttpRequest, attempt_id: int, body: wire.Finish) -> Any:
 @api.post("/jobs/claim", auth=_node_auth, response={201: wire.JobGiven})
 def job_claimed(request: HttpRequest, body: wire.JobClaim) -> Any:
     job, token = jobs.job_claim(job_id=body.job_id, node=_caller(request), info=body.node, claim_id=body.claim_id)
-    return Status(
-        201,
-        wire.JobGiven(
-            job_id=job.pk,
-            fence=job.fence,
-            token=token,
-            job=jobs.job_config(job),
-            files=jobs.job_files(job),
-            heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
-            lease_seconds=settings.COHORT_LEASE_SECONDS,
-            deadline_seconds=jobs.DEADLINE.total_seconds(),
-        ),
+    return wire.JobGiven(
+        job_id=job.pk,
+        fence=job.fence,
+        token=token,
+        job=jobs.job_config(job),
+        files=jobs.job_files(job),
+        heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
+        lease_seconds=settings.COHORT_LEASE_SECONDS,
+        deadline_seconds=jobs.DEADLINE.total_seconds(),
     )
 
 
@@ -199,9 +190,8 @@ def job_heartbeat(request: HttpRequest, job_id: int, body: wire.JobBeat) -> Any:
 
 
 @api.post(_JOB + "/finish", auth=_job_auth, response={204: None})
-def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> Any:
+def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> None:
     jobs.job_finish(job=_caller(request), finish=body)
-    return Status(204, None)
 
 
 # ---------------------------------------------------------------------- replies
@@ -244,7 +234,7 @@ for _status, _errors in {
 
 @api.exception_handler(AuthenticationError)
 def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    return unknown_token()
+    return refusal(401, UNKNOWN.code, UNKNOWN.message)
 
 
 @api.exception_handler(HttpError)

@@ -27,7 +27,7 @@ from grpo_core.protocol.messages import IngestReply, Refusal
 _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _SMALL_BYTES = 64 * 1024
-_UNKNOWN = Refusal(code="unknown_token", message="the bearer token is missing, unknown, revoked, or of another attempt")
+UNKNOWN = Refusal(code="unknown_token", message="the bearer token is missing, unknown, revoked, or of another attempt")
 _WORDS = {200: "200 OK", 401: "401 Unauthorized", 409: "409 Conflict", 422: "422 Unprocessable Content"}
 
 Start = Callable[[str, list[tuple[str, str]]], Any]
@@ -83,16 +83,16 @@ def _answer(
     takes the batch checks it, without a query before."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
-        return 401, _UNKNOWN
+        return 401, UNKNOWN
     if not _NUMBER.fullmatch(fence):
         message = "the header X-Cohort-Fence must hold the attempt's fence"
         return 422, Refusal(code="bad_request", message=message)
     try:
         if large and leases.by_token(Attempt.objects.all(), attempt_id, token) is None:
-            return 401, _UNKNOWN
+            return 401, UNKNOWN
         acked = batch_ingest(attempt_id=attempt_id, digest=token_digest(token), fence=int(fence), body=body())
     except UnknownToken:
-        return 401, _UNKNOWN
+        return 401, UNKNOWN
     except StaleFence as error:
         return 409, Refusal(code="stale_fence", message=str(error))
     except BadRecord as error:
@@ -108,10 +108,6 @@ def _is_large(environ: dict[str, Any]) -> bool:
 def refusal(status: int, code: str, message: str) -> HttpResponse:
     """A wire.Refusal as a reply."""
     return _response(status, Refusal(code=code, message=message))
-
-
-def unknown_token() -> HttpResponse:
-    return _response(401, _UNKNOWN)
 
 
 def _response(status: int, reply: IngestReply | Refusal) -> HttpResponse:
