@@ -56,7 +56,9 @@ def check(against: Sequence[Kept] = ()) -> list[str]:
     kept = [(copy.name, _opened(copy.note, keys, copy.name)) for copy in against]
     expected: dict[int, list[tuple[str, Checkpoint]]] = {}
     for name, head in [*stored, *kept]:
-        _same_log(name, head, keys)
+        if not keys or head.origin != keys[0].name:
+            own = keys[0].name if keys else "unnamed"
+            raise LogFault(f"{name} is of the log {head.origin!a}, and this one is {own!a}")
         expected.setdefault(head.size, []).append((name, head))
     size = _rebuilt(expected)
     waiting = _rest()
@@ -106,11 +108,6 @@ def _opened(note: str, keys: Sequence[PublicKey], name: str) -> Checkpoint:
         return open_checkpoint(note, keys)
     except (NoteError, CheckpointError) as error:
         raise LogFault(f"{name}: {error}") from None
-
-
-def _same_log(name: str, head: Checkpoint, keys: list[PublicKey]) -> None:
-    if not keys or head.origin != keys[0].name:
-        raise LogFault(f"{name} is of the log {head.origin!a}, and this one is {keys[0].name if keys else 'unnamed'!a}")
 
 
 def _cosignatures() -> int:

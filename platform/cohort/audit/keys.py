@@ -2,7 +2,6 @@
 and the signed statements that one replaced another, are in the database and on the public page.
 """
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from django.db import transaction
@@ -12,7 +11,6 @@ from cohort.audit.entries import log
 from cohort.audit.keyfile import missing
 from cohort.audit.models import LogCheckpoint, LogKey
 from cohort.base.environment import environment
-from cohort.evidence.checkpoint import rotation
 from cohort.evidence.keys import KeyFault, SigningKey, load, parse_vkey
 
 
@@ -90,22 +88,6 @@ def key_row(key: SigningKey, *, size: int) -> LogKey:
         row = LogKey.objects.create(vkey=key.vkey, since_size=size, at=Now())
         log(actor="platform", kind="log_key_made", subject=f"log:{key.name}", after={"key": key.vkey})
     return row
-
-
-@transaction.atomic
-def key_replaced(old: SigningKey, new: SigningKey, *, size: int) -> LogKey:
-    """Record that `new` follows `old`, with the statement that `old` signs. The caller holds the head's lock."""
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    statement = rotation(old, new.public_key, at)
-    log(
-        actor="platform",
-        kind="log_key_rotated",
-        subject=f"log:{new.name}",
-        before={"key": old.vkey},
-        after={"key": new.vkey},
-        data={"rotation": statement},
-    )
-    return LogKey.objects.create(vkey=new.vkey, since_size=size, at=Now(), rotation=statement)
 
 
 def rotation_finish(path: Path) -> None:

@@ -5,9 +5,11 @@
 """
 
 import logging
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -15,31 +17,17 @@ from django.db.models.functions import Now
 from cohort.audit import keys
 from cohort.audit.entries import NotLoggable, fitted, log, reason_checked, who
 from cohort.audit.keys import public_keys, signing_key
-from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, TreeHead
-from cohort.audit.tree import LogFault, Peaks, nodes, roots
-from cohort.evidence.checkpoint import Checkpoint, open_checkpoint
-from cohort.evidence.keys import SigningKey, parse_vkey
+from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, LogKey, TreeHead
+from cohort.audit.tree import READ_ROWS, LogFault, Peaks, nodes, roots
+from cohort.base.environment import environment
+from cohort.evidence.checkpoint import Checkpoint, open_checkpoint, rotation
+from cohort.evidence.keys import SigningKey, generate, load, parse_vkey
 from cohort.evidence.merkle import leaf_hash
 from cohort.evidence.note import sign_note
+from grpo_core.errors import DataError
 
-__all__ = [
-    "LogFault",
-    "NotLoggable",
-    "Proof",
-    "checkpoint",
-    "consistency",
-    "fitted",
-    "integrate",
-    "keep",
-    "log",
-    "proof_of",
-    "prove",
-    "public_keys",
-    "reason_checked",
-    "rotate_key",
-    "signing_key",
-    "who",
-]
+__all__ = ["LogFault", "NotLoggable", "fitted", "log", "public_keys", "reason_checked", "signing_key", "who"]
+"""What is defined elsewhere and used from here."""
 
 AT_MOST_EVERY = timedelta(seconds=60)
 """Least time between two periodic checkpoints."""
@@ -222,11 +210,82 @@ def consistency(*, to: int, sizes: Iterable[int]) -> dict[int, list[bytes]]:
     return {size: tree.consistency(size, to) for size in sorted(set(sizes))}
 
 
+def export(path: Path) -> int:
+    """Write the whole log to a file, which is what anyone needs to rebuild its tree without this database: every entry
+    up to a checkpoint made now, in the tree's order, its exact bytes and a line end each, and the checkpoint next to it
+    as `<path>.checkpoint`. Returns how many entries.
+
+    Raises DataError when one of the files exists or cannot be written.
+    """
+    head = checkpoint()
+    checkpoint_path = path.with_name(f"{path.name}.checkpoint")
+    statement = (
+        "SELECT entry.body FROM audit_auditleaf AS leaf JOIN audit_auditentry AS entry ON entry.id = leaf.entry_id "
+        "WHERE leaf.idx < %s ORDER BY leaf.idx"
+    )
+    count = 0
+    try:
+        with path.open("xb") as lines, connection.chunked_cursor() as cursor:
+            cursor.execute(statement, [head.size])
+            while rows := cursor.fetchmany(READ_ROWS):
+                count += len(rows)
+                lines.writelines(bytes(body) + b"\n" for (body,) in rows)
+            lines.flush()
+            os.fsync(lines.fileno())
+        with checkpoint_path.open("x", encoding="utf-8") as note:
+            note.write(head.note)
+    except FileExistsError as error:
+        raise DataError(f"{error.filename} is there already; give another name") from None
+    except OSError as error:
+        raise DataError(f"cannot write {error.filename or path}: {error.strerror}") from None
+    if count != head.size:
+        raise LogFault(f"{count:,} entries were found of the {head.size:,} of the checkpoint: see `check`")
+    return count
+
+
 # ---------------------------------------------------------------------- another key
+
+
+def rotate() -> tuple[SigningKey, LogCheckpoint]:
+    """Replace the log's signing key. Returns the key that signs from now on, and the checkpoint that both have signed.
+    Raises KeyFault and LogFault.
+
+    The new key's file is there before the statement is committed, and the old one's until both have signed one
+    checkpoint; a command that was interrupted in between is finished by the next one.
+    """
+    path = environment().signing_key_path
+    old = signing_key()
+    new_path = keys.next_path(path)
+    if new_path.exists() and load(new_path, old.name).vkey == old.vkey:  # interrupted after its statement
+        keys.rotation_finish(path)
+    elif new_path.exists():  # interrupted before it
+        new_path.unlink()
+    if keys.previous_path(path).exists():
+        checkpoint()
+        keys.previous_path(path).unlink()
+    checkpoint()  # by the old key alone, so that it is known to the log
+    new = generate(old.name)
+    new.write(new_path)
+    rotate_key(old=old, new=new)
+    keys.rotation_finish(path)
+    row = checkpoint()
+    keys.previous_path(path).unlink()
+    return new, row
 
 
 @transaction.atomic(durable=True)
 def rotate_key(*, old: SigningKey, new: SigningKey) -> None:
-    """Record that `new` follows `old`; the next checkpoint is signed by both, while both files are there."""
-    keys.key_replaced(old, new, size=_locked_head().size)
+    """Record that `new` follows `old`, with the statement that `old` signs; the next checkpoint is signed by both,
+    while both files are there."""
+    size = _locked_head().size
+    statement = rotation(old, new.public_key, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    log(
+        actor="platform",
+        kind="log_key_rotated",
+        subject=f"log:{new.name}",
+        before={"key": old.vkey},
+        after={"key": new.vkey},
+        data={"rotation": statement},
+    )
+    LogKey.objects.create(vkey=new.vkey, since_size=size, at=Now(), rotation=statement)
     _log.info("the audit log's key %s was replaced by %s", old.key_id, new.key_id)

@@ -107,7 +107,7 @@ def _make_key(arguments: argparse.Namespace) -> int:
 
 
 def _rotate(arguments: argparse.Namespace) -> int:
-    from cohort.audit.rotate import rotate
+    from cohort.audit.services import rotate
 
     key, row = rotate()
     print(f"The log is signed with another key; both have signed the checkpoint of {row.size:,} entries.")
@@ -116,7 +116,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from cohort.audit.export import export
+    from cohort.audit.services import export
 
     count = export(Path(arguments.file))
     print(f"{count:,} entries in {arguments.file}, one a line; the checkpoint over them in {arguments.file}.checkpoint")

@@ -15,7 +15,6 @@ from cohort.audit import keys
 from cohort.audit import services as audit
 from cohort.audit.check import Kept, check
 from cohort.audit.models import AuditEntry, AuditLeaf, LogCheckpoint, LogKey
-from cohort.audit.rotate import rotate
 from cohort.audit.tree import LogFault, Peaks
 from cohort.base.environment import environment
 from cohort.cli import audit as command
@@ -172,7 +171,7 @@ def replaced(path: Path) -> None:
 def test_the_next_checkpoint_is_signed_by_both_keys_and_the_ones_after_by_the_new(own_key: Path) -> None:
     add(1)
     before, old = audit.checkpoint(), load(own_key)
-    new, both = rotate()
+    new, both = audit.rotate()
     assert load(own_key).vkey == new.vkey
     assert own_key.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in own_key.parent.iterdir()] == ["key.pem"], "the old key is not kept"
@@ -186,7 +185,7 @@ def test_the_next_checkpoint_is_signed_by_both_keys_and_the_ones_after_by_the_ne
     assert (after.unknown, parse_checkpoint(after.text).origin) == ((), "test.example/log")
     assert AuditEntry.objects.filter(kind="log_key_rotated").count() == 1
     for _ in range(2):
-        rotate()
+        audit.rotate()
         add(1)
         audit.checkpoint()
     assert LogKey.objects.count() == 4
@@ -210,7 +209,7 @@ def test_a_rotation_that_was_cut_is_finished_by_the_next(own_key: Path, done: in
     if done:
         assert audit.signing_key().vkey == new.vkey, "signing continues meanwhile"
         assert len(open_note(audit.checkpoint().note, [old.public_key, new.public_key]).verified) == 2
-    newest, _ = rotate()
+    newest, _ = audit.rotate()
     assert audit.signing_key().vkey == newest.vkey not in (old.vkey, new.vkey)
     assert LogKey.objects.count() == (3 if done else 2)
     assert [path.name for path in own_key.parent.iterdir()] == ["key.pem"]
@@ -244,7 +243,7 @@ def test_the_file_of_another_key_signs_nothing_and_a_log_keeps_its_name(
 def test_keys_and_checkpoints_of_other_keys_that_were_slipped_in(own_key: Path, statement: str, names: str) -> None:
     add(1)
     audit.checkpoint()
-    rotate()
+    audit.rotate()
     as_owner(statement)
     with pytest.raises(LogFault, match=names):
         check()
