@@ -20,7 +20,7 @@ from cohort.base.storable import Refused
 from cohort.evidence.canonical import canonical
 from cohort.records.cards.issue import Contents, Issue, Issued, issue_cards, read_contents
 from cohort.records.cards.pack import Pack
-from cohort.records.cards.reissue import NotToBeIssued, reissue_contents
+from cohort.records.cards.reissue import reissue_contents
 from cohort.records.facts import Facts, State, collect
 from cohort.records.models import Card, Record, Statement
 from cohort.records.schema import SCHEMA, Document
@@ -37,18 +37,6 @@ _STATES: dict[str, State] = {
     RunState.FAILED: "failed",
     RunState.CANCELLED: "cancelled",
 }
-__all__ = [
-    "BeingSealed",
-    "NotEnded",
-    "NotToBeIssued",
-    "NothingNew",
-    "newest",
-    "record_reissue",
-    "record_seal",
-    "seal_failed",
-    "version_pending",
-    "version_request",
-]
 log = logging.getLogger(__name__)
 _WITH = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by", "cloned_from")
 

@@ -21,10 +21,11 @@ from cohort.evidence.keys import parse_vkey
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import verify_card
 from cohort.evidence.verify.check import References
+from cohort.evidence.verify.opened import OUTSIDE
 from cohort.records import services
-from cohort.records.cards import attest, issue, reissue
+from cohort.records.cards import issue, reissue
 from cohort.records.models import Record
-from cohort.records.services import NotToBeIssued, record_reissue, record_seal
+from cohort.records.services import record_reissue, record_seal
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit
 from tests.factories import sealed_run
@@ -141,7 +142,7 @@ def test_attestations_verify_with_another_library(sealed: Record) -> None:
         assert statement["predicate"] == {"seal": sealed.seal, "audience": audience, "issue": 1, "reason": ""}
         subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
         assert subjects.pop("weights/model.safetensors") == "9" * 64
-        assert set(subjects) == set(files) - {attest.FILE, *attest.AFTERWARDS}
+        assert set(subjects) == set(files) - OUTSIDE
     # the weights as model_signing names them: one subject, the SHA-256 over the resources' digests, as 1.1 reads it
     statement = json.loads(base64.b64decode(json.loads(files["weights.dsse.json"])["payload"]))
     assert statement["predicateType"] == "https://model_signing/signature/v1.0"
@@ -243,7 +244,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(sealed: Record) -> No
 def test_a_stored_card_that_was_changed_is_not_issued_again(sealed: Record) -> None:
     key = sealed.card().artifact
     artifacts.remove(key)
-    with pytest.raises(NotToBeIssued):
+    with pytest.raises(reissue.NotToBeIssued):
         record_reissue(record=sealed, reason="x")
     artifacts.put(key, artifacts.read_chunks(sealed.card("public").artifact))
     with pytest.raises(Exception, match=r"config\.yaml"):

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from cohort.background.tasks import expire_traces
 from cohort.base import artifacts
 from cohort.evidence.verify.command import main as verify
-from cohort.records.cards import attest
+from cohort.evidence.verify.opened import ATTESTATION
 from cohort.records.models import Card, Record
 from cohort.records.services import record_reissue, record_seal
 from cohort.records.traces import redaction
@@ -72,7 +72,7 @@ def test_deleted_texts_are_in_no_card_and_every_proof_still_holds(sealed: Record
         assert not any(words in content for content in files.values())
         kept = ("record.json", *(file["path"] for file in json.loads(sealed.document)["files"]))
         assert all(content == before[audience][name] for name, content in files.items() if name in kept)
-    assert after["internal"][attest.FILE] != before["internal"][attest.FILE]
+    assert after["internal"][ATTESTATION] != before["internal"][ATTESTATION]
     samples = lines(after["internal"][TRACES])[1]["samples"]
     assert samples[:2] == [{"index": 0, "redacted": True}, {"index": 1, "redacted": True}]
     assert [sample.get("redacted") for sample in samples] == [True, True, None, None]

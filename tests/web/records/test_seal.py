@@ -138,7 +138,7 @@ def test_a_live_run_is_not_sealed(world: World) -> None:
 
 STEPS: list[tuple[Any, str]] = [
     *((services, name) for name in ("collect", "read_contents", "issue_cards", "_store", "_card_rows", "run_sealed")),
-    *((issue.markdown, "card_markdown"), (issue.attest, "statement"), (issue.audit, "prove"), (issue, "_logged")),
+    *((issue.markdown, "card_markdown"), (issue, "_statement"), (issue.audit, "prove"), (issue, "_logged")),
     (issue.artifacts, "put"),
 ]
 

@@ -5,7 +5,7 @@ proof that the log holds it. A failure before the rows are stored leaves at most
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -19,12 +19,14 @@ from cohort.base import artifacts
 from cohort.base.storable import Refused
 from cohort.evidence import dsse, merkle, pyz
 from cohort.evidence.canonical import canonical, sha256
-from cohort.evidence.keys import SigningKey, encode
+from cohort.evidence.keys import encode
 from cohort.evidence.merkle import root
 from cohort.evidence.record import redact, shows
+from cohort.evidence.verify.opened import ATTESTATION, OUTSIDE
+from cohort.evidence.verify.signed import WEIGHTS
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
-from cohort.records.cards import attest, bom, html, markdown, pdf, readme
+from cohort.records.cards import bom, html, markdown, pdf, readme
 from cohort.records.cards.data_files import EU_FILE, NIST_FILE, data_files, eu_sheet, nist_sheet
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
@@ -104,10 +106,7 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
     payloads: dict[Audience, bytes] = {}
     for audience in AUDIENCES:
         files[audience] = _files(pack, contents, common, audience)
-        payloads[audience] = attest.statement(
-            files[audience], contents.weights,
-            seal=contents.document["seal"], audience=audience, issue=issue.number, reason=issue.reason,
-        )  # fmt: skip
+        payloads[audience] = _statement(files[audience], contents, audience, issue)
     entry = _logged(contents, issue, payloads)
     proof = audit.prove(entry)
     if audit.public_keys() != (vkeys, rotations):
@@ -122,7 +121,7 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
     try:
         for audience in AUDIENCES:
             envelope = dsse.envelope(payloads[audience], dsse.PAYLOAD_TYPE, key)
-            whole = [*files[audience], pack.whole(attest.FILE, envelope), *afterwards]
+            whole = [*files[audience], pack.whole(ATTESTATION, envelope), *afterwards]
             issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", pack.zip(whole))
     except BaseException:  # also on termination: the stored files have no rows
         issued.remove()
@@ -136,7 +135,7 @@ def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
     files = [pack.whole(name, content) for name, content in contents_by_name.items()]
     if contents.weights:
         name = f"run-{contents.document['head']['run']}"
-        signed = weights_envelope(contents.weights, name=name, key=audit.signing_key())
+        signed = dsse.envelope(weights_statement(contents.weights, name=name), dsse.PAYLOAD_TYPE, audit.signing_key())
         files.append(pack.whole(FILE, signed))
     return files
 
@@ -153,19 +152,28 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
     sealed = [packed for packed in contents.sealed if packed.name in given]
     traces = list(contents.traces) if shows(audience, _TRACES) else []
     reading = Reading(document, contents.series if "metrics.jsonl" in given else None, contents.weights)
-    copies = [pack.whole(name, content) for name, content in _copies(reading)]
-    files = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common, *copies]
-    names = [file.name for file in files] + [attest.FILE, *attest.AFTERWARDS]
-    return [*files, pack.whole(readme.FILE, readme.readme(reading, names))]
+    copies = {
+        markdown.FILE: markdown.card_markdown,
+        html.FILE: html.card_html,
+        pdf.FILE: pdf.card_pdf,
+        bom.FILE: bom.bom,
+        EU_FILE: eu_sheet,
+        NIST_FILE: nist_sheet,
+    }
+    files = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common]
+    files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]
+    names = [file.name for file in files]
+    return [*files, pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE]))]
 
 
-def _copies(reading: Reading) -> Iterator[tuple[str, bytes]]:
-    yield markdown.FILE, markdown.card_markdown(reading)
-    yield html.FILE, html.card_html(reading)
-    yield pdf.FILE, pdf.card_pdf(reading)
-    yield bom.FILE, bom.bom(reading)
-    yield EU_FILE, eu_sheet(reading)
-    yield NIST_FILE, nist_sheet(reading)
+def _statement(files: Sequence[Packed], contents: Contents, audience: Audience, issue: Issue) -> bytes:
+    """The in-toto statement's bytes, of every file of the card and the final weights by their digests: the DSSE
+    payload, whose digest goes into the log."""
+    subjects = {file.name: file.sha256 for file in files}
+    subjects |= {WEIGHTS + name: digest for name, digest in contents.weights.items()}
+    predicate = {"seal": contents.document["seal"], "audience": audience}
+    predicate |= {"issue": issue.number, "reason": issue.reason}
+    return dsse.statement(subjects, dsse.PREDICATE_TYPE, predicate)
 
 
 @transaction.atomic(durable=True)
@@ -249,7 +257,3 @@ def weights_statement(weights: Mapping[str, str], *, name: str) -> bytes:
         "serialization": {"allow_symlinks": False, "hash_type": "sha256", "ignore_paths": [], "method": "files"},
     }
     return dsse.statement({name: whole}, PREDICATE_TYPE, predicate)
-
-
-def weights_envelope(weights: Mapping[str, str], *, name: str, key: SigningKey) -> bytes:
-    return dsse.envelope(weights_statement(weights, name=name), dsse.PAYLOAD_TYPE, key)

@@ -66,22 +66,16 @@ class Reading:
         """The seal's first 16 digits in groups of four, to be read out and compared."""
         return " ".join(self.seal[at : at + 4] for at in range(0, 16, 4))
 
-    def entry(self, path: str) -> Mapping[str, Any] | None:
-        """The entry `section.field`, or None where the record has none or this audience does not get it."""
-        section, name = path.split(".")
-        entry = self.document["sections"].get(section, {}).get(name)
-        return None if entry is None or "withheld" in entry else entry
-
     def withheld(self, path: str) -> str | None:
         """The field's audience, when it is withheld from this one."""
-        section, name = path.split(".")
-        entry = self.document["sections"].get(section, {}).get(name, {})
+        entry = dig(self.document["sections"], *path.split(".")) or {}
         return str(entry["audience"]) if "withheld" in entry else None
 
     def filled_entry(self, path: str) -> Mapping[str, Any] | None:
-        """The entry, unless it is not stated: measured, set, stated or not applicable."""
-        entry = self.entry(path)
-        return None if entry is None or entry["source"] == "not stated" else entry
+        """The entry `section.field`: measured, set, stated or not applicable. None where it is not stated, the record
+        has none, or this audience does not get it."""
+        entry: Mapping[str, Any] | None = dig(self.document["sections"], *path.split("."))
+        return None if entry is None or "withheld" in entry or entry["source"] == "not stated" else entry
 
     def value(self, path: str, *keys: str) -> Any:
         """The element at `keys` of the entry's value; None where any key is missing."""

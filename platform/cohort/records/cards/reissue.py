@@ -9,8 +9,9 @@ from cohort.base import artifacts
 from cohort.base.storable import Refused
 from cohort.evidence import dsse
 from cohort.evidence.card_reader import CardReader
+from cohort.evidence.verify.opened import ATTESTATION
+from cohort.evidence.verify.signed import WEIGHTS
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
-from cohort.records.cards import attest
 from cohort.records.cards.issue import Contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reading import Series
@@ -48,7 +49,7 @@ def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
         series = Series()
         for row in card.lines("metrics.jsonl"):
             series.add(row["step"], row["metrics"])
-        weights = _weights(card.whole(attest.FILE))
+        weights = _weights(card.whole(ATTESTATION))
     return Contents(document, sealed, shown, series, weights, record.run_root)
 
 
@@ -73,7 +74,7 @@ def _weights(envelope: bytes) -> dict[str, str]:
     """The final weights' files that the last card's attestation names."""
     statement = json.loads(dsse.parsed(envelope).payload)
     return {
-        subject["name"].removeprefix(attest.WEIGHTS): subject["digest"]["sha256"]
+        subject["name"].removeprefix(WEIGHTS): subject["digest"]["sha256"]
         for subject in statement["subject"]
-        if subject["name"].startswith(attest.WEIGHTS)
+        if subject["name"].startswith(WEIGHTS)
     }
