@@ -129,7 +129,7 @@ def call_service(
 
 
 def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER) -> Project:
-    """The project, when the person belongs to it with at least this role."""
+    """The project, when the person belongs to it with at least this role; the request keeps it for templates."""
     if not request.user.is_authenticated:
         raise Http404
     members = Membership.objects.select_related("project")
@@ -139,6 +139,7 @@ def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER
             f"This needs the role {at_least.value}; yours in {membership.project.name} is {membership.role}. "
             "An admin of the project can change it."
         )
+    request.project = membership.project  # type: ignore[attr-defined]  # read by context.frame
     return membership.project
 
 

@@ -122,4 +122,5 @@ def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    return {"frame": Frame(request)}
+    """`project`: the one that the view has checked the person's role in (access.project_for)."""
+    return {"frame": Frame(request), "project": getattr(request, "project", None)}

@@ -132,7 +132,7 @@ def member_list(request: HttpRequest, slug: str) -> HttpResponse:
         ):
             messages.success(request, f"{user.username} is {membership.role} in {project.name}.")
             return redirect("member_list", slug)
-    context = {"project": project, "members": services.members_of(project), "form": form, "roles": Role.choices}
+    context = {"members": services.members_of(project), "form": form, "roles": Role.choices}
     return render(request, "accounts/members.html", context, status=form.status)
 
 
@@ -155,7 +155,7 @@ def member_remove(request: HttpRequest, slug: str, membership_id: int) -> HttpRe
     project = project_for(request, slug, at_least=Role.ADMIN)
     membership = get_object_or_404(Membership.objects.select_related("user"), project=project, pk=membership_id)
     if request.method != "POST":
-        return render(request, "accounts/member_remove.html", {"project": project, "member": membership})
+        return render(request, "accounts/member_remove.html", {"member": membership})
     user, done = membership.user, f"{membership.user.username} no longer belongs to {project.name}."
     removed = call_service(request, services.membership_remove, done, project=project, user=user)
     return redirect("home") if removed and user == request.user else redirect("member_list", slug)

@@ -37,7 +37,7 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
             return redirect(address(record) + "#life")
         if offer is None:  # the action is no longer available, such as revoking a revoked record
             messages.error(request, "Nothing was written: it was done already.")
-    context = {"project": record.run.project, "run": record.run, "record": record, "life": life}
+    context = {"run": record.run, "record": record, "life": life}
     return render(request, "after_seal/life_page.html", context, status=200 if sent is None else 422)
 
 

@@ -118,7 +118,6 @@ def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
     filters = selectors.Filters(request.GET)
     page = selectors.page(filters.entries(scope.slug), before=natural(request.GET.get("before")))
     context = {
-        "project": scope.project,
         "filters": filters,
         "page": page,
         "kinds": selectors.kinds(scope.slug),

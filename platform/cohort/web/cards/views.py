@@ -68,18 +68,12 @@ def downloads(record: Record, role: str) -> dict[str, Any]:
     current = newest(record.run)
     is_newest = current is not None and current.pk == record.pk and record.run.state in ENDED
     pending = version_pending(record.run) if is_newest else None
-    may = (
-        is_newest
-        and pending is None
-        and bool(role)
-        and reaches(role, Role.REVIEWER)
-        and statements_since(record).exists()
-    )
+    may_seal = is_newest and pending is None and bool(role) and reaches(role, Role.REVIEWER)
     return {
         "record": record,
         "cards": listed,
         "fullest": next((download for download in reversed(listed) if download["allowed"]), None),
-        "may_seal": may and statements_since(record).exists(),
+        "may_seal": may_seal and statements_since(record).exists(),
         "pending": pending.reason if pending else "",
     }
 
@@ -101,7 +95,7 @@ def card_download(
         )
     card = _card(run, end, version, [audience] if audience else None, role, natural(request.GET.get("issue")))
     if not artifacts.exists(card.artifact):
-        context = {"project": run.project, "run": run, "card": card, "newest": card.record.card(card.audience)}
+        context = {"run": run, "card": card, "newest": card.record.card(card.audience)}
         return render(request, "cards/card_gone.html", context, status=410)
     log = partial(
         downloaded,

@@ -26,12 +26,11 @@ from grpo_core.rewards import KINDS
 
 @require_safe
 def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
-    project = project_for(request, slug)
-    verifiers = list(selectors.verifiers(project))
+    verifiers = list(selectors.verifiers(project_for(request, slug)))
     newest = [verifier.versions.all()[0] for verifier in verifiers]
     probed = newest_probes(newest)
     rows = [(verifier, version, probed.get(version.pk)) for verifier, version in zip(verifiers, newest, strict=True)]
-    return render(request, "catalog/verifiers.html", {"project": project, "verifiers": rows})
+    return render(request, "catalog/verifiers.html", {"verifiers": rows})
 
 
 @form_page
@@ -39,18 +38,12 @@ def verifier_new(request: HttpRequest, slug: str) -> HttpResponse:
     """`?example=` begins with one of the examples; `from_spec` continues with a draft that the lab was shown."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     if "from_spec" in request.POST:
-        return _verifier_form(request, project, RewardForm(initial=_draft(request.POST["from_spec"])))
+        return _show_form(request, RewardForm(initial=_draft(request.POST["from_spec"])))
     if request.method == "POST":
         form = RewardForm(request.POST)
     else:
         chosen = next((example for example in EXAMPLES if example.id == request.GET.get("example")), None)
         form = RewardForm(initial={"name": chosen.name, "description": chosen.about, **chosen.spec} if chosen else None)
-    if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
-        name = form.head.cleaned_data["name"]
-        if Verifier.objects.filter(project=project, name=name).exists():
-            form.head.add_error("name", f"The project has a reward named {name} already. Open it to add a version.")
-        elif (saved := _save_version(request, project, form)) is not None:
-            return saved
     return _verifier_form(request, project, form)
 
 
@@ -66,10 +59,6 @@ def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpRespon
     else:
         start = selectors.version_numbered(selectors.versions(verifier), request.GET.get("from"))
         form = RewardForm(initial={"name": verifier.name, "description": verifier.description, **start.spec})
-    if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
-        saved = _save_version(request, project, form)
-        if saved is not None:
-            return saved
     return _verifier_form(request, project, form, verifier)
 
 
@@ -81,10 +70,26 @@ def _draft(text: str) -> dict[str, Any]:
         raise Http404 from None
 
 
-def _save_version(request: HttpRequest, project: Project, form: RewardForm) -> HttpResponse | None:
-    """Save and go to the reward's page; None when the form now shows what is wrong."""
+def _verifier_form(
+    request: HttpRequest, project: Project, form: RewardForm, verifier: Verifier | None = None
+) -> HttpResponse:
+    """Save what was sent and go to the reward's page; else the form, which shows what is wrong."""
+    if request.method == "POST" and not _changes_rows(request, form) and form.is_valid():
+        saved = _save_version(request, project, form, verifier)
+        if saved is not None:
+            return saved
+    return _show_form(request, form, verifier)
+
+
+def _save_version(
+    request: HttpRequest, project: Project, form: RewardForm, verifier: Verifier | None
+) -> HttpResponse | None:
+    """None when the form now shows what is wrong."""
     name = form.head.cleaned_data["name"]
     known = set(Verifier.objects.filter(project=project, name=name).values_list("versions__number", flat=True))
+    if known and verifier is None:
+        form.head.add_error("name", f"The project has a reward named {name} already. Open it to add a version.")
+        return None
     try:
         version = services.verifier_version_create(
             project=project,
@@ -108,9 +113,7 @@ def _changes_rows(request: HttpRequest, form: RewardForm) -> bool:
     return bool({"add_row", "remove_row", "show_kind"} & request.POST.keys()) or form.other_kinds
 
 
-def _verifier_form(
-    request: HttpRequest, project: Project, form: RewardForm, verifier: Verifier | None = None
-) -> HttpResponse:
+def _show_form(request: HttpRequest, form: RewardForm, verifier: Verifier | None = None) -> HttpResponse:
     changed = request.method == "POST" and _changes_rows(request, form)
     other = form.other_kinds
     if changed:
@@ -119,33 +122,26 @@ def _verifier_form(
         form.add_row()
     elif "remove_row" in request.POST:
         form.remove_row(request.POST["remove_row"])
-    context = {
-        "project": project,
-        "form": form,
-        "verifier": verifier,
-        "blank": RewardForm.blank(),
-        "examples": EXAMPLES,
-        "other_kind": other,
-    }
     status = 422 if form.errors and not changed else 200
+    context = {"form": form, "verifier": verifier, "blank": form.blank(), "examples": EXAMPLES, "other_kind": other}
     return render(request, "catalog/verifier_new.html", context, status=status)
 
 
 @require_POST
 def component_fields(request: HttpRequest, slug: str) -> HttpResponse:
     """One component's row with the fields of the kind that was just chosen; `row` is its number."""
-    project = project_for(request, slug, at_least=Role.OPERATOR)
+    project_for(request, slug, at_least=Role.OPERATOR)
     row = ComponentForm(request.POST, prefix=f"component-{_row_number(request)}")
     made = row.of_kind(request.POST.get(row.add_prefix("kind"), ""))
-    return render(request, "catalog/_component.html", {"project": project, "row": made})
+    return render(request, "catalog/_component.html", {"row": made})
 
 
 @require_POST
 def component_check(request: HttpRequest, slug: str) -> HttpResponse:
     """What is wrong with the source of one component, as one types; parsed, never run."""
-    project = project_for(request, slug, at_least=Role.OPERATOR)
+    project_for(request, slug, at_least=Role.OPERATOR)
     row = ComponentForm(request.POST, prefix=f"component-{_row_number(request)}")
-    context = {"project": project, "row": row, "faults": row.source_faults, "checked": True}
+    context = {"row": row, "faults": row.source_faults, "checked": True}
     return render(request, "catalog/_source_messages.html", context)
 
 
@@ -162,7 +158,6 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     version = selectors.version_numbered(every, request.GET.get("version"))
     index, probed = every.index(version), newest_probes(every)
     context = {
-        "project": project,
         "verifier": verifier,
         "versions": [(row, probed.get(row.pk)) for row in every],
         "version": version,
@@ -189,7 +184,6 @@ def verifier_compare(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     earlier = [version for version in every if version.number < after.number]
     before = by_number.get(request.GET.get("from", ""), earlier[0] if earlier else after)
     context = {
-        "project": project,
         "verifier": verifier,
         "versions": every,
         "before": before,

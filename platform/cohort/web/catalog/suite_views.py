@@ -1,7 +1,5 @@
 """Pages of evaluation suites. Fetch, authorise, call one service, render."""
 
-from typing import Any
-
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -24,7 +22,6 @@ from grpo_core.evaluate.suites import FORMATS
 def suite_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
-        "project": project,
         "suites": selectors.suites(project),
         "starters": selectors.starters_missing(project),
         "categories": CATEGORIES,
@@ -60,7 +57,6 @@ def suite_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     every = selectors.suite_versions(suite)
     version = selectors.version_numbered(every, request.GET.get("version"))
     context = {
-        "project": project,
         "suite": suite,
         "versions": every,
         "version": version,
@@ -100,7 +96,7 @@ def _new(request: HttpRequest, project: Project, suite: EvalSuite | None) -> Htt
             return saved
     else:
         form = SuiteForm.from_version(selectors.suite_versions(suite)[0]) if suite is not None else SuiteForm()
-    context: dict[str, Any] = {"project": project, "form": form, "suite": suite, "formats": FORMATS, "scorers": SCORERS}
+    context = {"form": form, "suite": suite, "formats": FORMATS, "scorers": SCORERS}
     return render(request, "catalog/suite_new.html", context, status=form.status)
 
 

@@ -1,7 +1,5 @@
 """Pages of base models and datasets. Fetch, authorise, call one service, render."""
 
-from typing import Any
-
 from django import forms
 from django.contrib import messages
 from django.db.models import Q
@@ -32,11 +30,6 @@ class TaskForm(ServiceForm):
     seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, help_text="Another seed, other problems.")
 
 
-def dataset_page(project: Any, *, form: DatasetForm | None = None, task_form: TaskForm | None = None) -> dict[str, Any]:
-    """What the page for a new dataset shows: both ways to one."""
-    return {"project": project, "form": form or DatasetForm(), "task_form": task_form or TaskForm()}
-
-
 @require_POST
 def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
@@ -46,7 +39,7 @@ def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
         if dataset := form.call(tasks.dataset_from_task, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{dataset.name}: made and stored.")
             return redirect("dataset_detail", project.slug, dataset.pk)
-    return render(request, "catalog/dataset_new.html", dataset_page(project, task_form=form), status=422)
+    return render(request, "catalog/dataset_new.html", {"form": DatasetForm(), "task_form": form}, status=422)
 
 
 FOLDERS_SHOWN = 200
@@ -57,8 +50,8 @@ FOLDERS_SHOWN = 200
 
 @require_safe
 def base_model_list(request: HttpRequest, slug: str) -> HttpResponse:
-    project = project_for(request, slug)
-    return render(request, "catalog/base_models.html", {"project": project, "models": selectors.base_models(project)})
+    models = selectors.base_models(project_for(request, slug))
+    return render(request, "catalog/base_models.html", {"models": models})
 
 
 @form_page
@@ -70,28 +63,16 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
         if model := form.call(services.base_model_register, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{model.name} is registered.")
             return redirect("base_model_detail", slug, model.pk)
-    models_folder = environment().models_folder
-    folders = folders_with_models(models_folder)
-    context = {
-        "project": project,
-        "form": form,
-        "folders": folders[:FOLDERS_SHOWN],
-        "folders_found": len(folders),
-        "models_folder": models_folder,
-    }
-    return render(request, "catalog/base_model_new.html", context, status=form.status)
+    folder = environment().models_folder
+    folders = folders_with_models(folder)
+    shown = {"folders": folders[:FOLDERS_SHOWN], "folders_found": len(folders), "models_folder": folder}
+    return render(request, "catalog/base_model_new.html", {"form": form, **shown}, status=form.status)
 
 
 @require_safe
 def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    project = project_for(request, slug)
-    model = selectors.base_model(project, pk)
-    context = {
-        "project": project,
-        "model": model,
-        "read": selectors.read_by_run(model),
-        "used": selectors.runs_with(base_model=model),
-    }
+    model = selectors.base_model(project_for(request, slug), pk)
+    context = {"model": model, "read": selectors.read_by_run(model), "used": selectors.runs_with(base_model=model)}
     return render(request, "catalog/base_model.html", context)
 
 
@@ -100,8 +81,8 @@ def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @require_safe
 def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
-    project = project_for(request, slug)
-    return render(request, "catalog/datasets.html", {"project": project, "datasets": selectors.datasets(project)})
+    datasets = selectors.datasets(project_for(request, slug))
+    return render(request, "catalog/datasets.html", {"datasets": datasets})
 
 
 @csrf_exempt
@@ -119,16 +100,14 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
         if dataset:
             messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every line read.")
             return redirect("dataset_detail", project.slug, dataset.pk)
-    return render(request, "catalog/dataset_new.html", dataset_page(project, form=form), status=form.status)
+    context = {"form": form, "task_form": TaskForm()}
+    return render(request, "catalog/dataset_new.html", context, status=form.status)
 
 
 @require_safe
 def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     dataset = selectors.dataset(project, pk)
-    used, overlaps = (
-        selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project),
-        of_dataset(dataset),
-    )
-    context = {"project": project, "dataset": dataset, "used": used, "overlaps": overlaps}
+    used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project)
+    context = {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset)}
     return render(request, "catalog/dataset.html", context)

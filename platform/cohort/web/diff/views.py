@@ -53,7 +53,6 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
     choices = sorted({record.pk: record for record in [*newest, *chosen]}.values(), key=lambda record: -record.pk)
     comparison, with_configs = _diff(two) if two else (None, False)
     context = {
-        "project": project,
         "with_configs": with_configs,
         "choices": [{"record": record, "words": _words(record)} for record in choices],
         "total": _records(project).count(),

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from cohort.accounts.models import Project, Role
+from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.lab import services
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
@@ -27,9 +27,8 @@ STOP_POLLING = 286
 
 @require_safe
 def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    project = project_for(request, slug)
-    job = job_of(project, job_id)
-    context = _frame(project, job)
+    job = job_of(project_for(request, slug), job_id)
+    context = _frame(job)
     if job.state != JobState.DONE:
         return render(request, "lab/job.html", context)
     if job.kind == JobKind.PROBE:
@@ -48,11 +47,10 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
 def lab_job_live(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     """The head of a job that is not done: 204 while nothing changed since `v`. Once it has ended, the page reloads
     with its result."""
-    project = project_for(request, slug)
-    job = job_of(project, job_id, light=True)
+    job = job_of(project_for(request, slug), job_id, light=True)
     if job.state not in OPEN:
         return HttpResponse(status=STOP_POLLING, headers={"HX-Refresh": "true"})
-    context = _frame(project, job)
+    context = _frame(job)
     if request.GET.get("v") == context["seen"]:
         return HttpResponse(status=204)
     return render(request, "lab/_job_head.html", context)
@@ -60,8 +58,7 @@ def lab_job_live(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
 
 @require_POST
 def lab_job_cancel(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    project = project_for(request, slug, at_least=Role.OPERATOR)
-    job = job_of(project, job_id, light=True)
+    job = job_of(project_for(request, slug, at_least=Role.OPERATOR), job_id, light=True)
     try:
         services.job_cancel(job=job, actor=person(request))
     except services.JobOver:
@@ -86,8 +83,7 @@ def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponse
 @require_safe
 def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> HttpResponse:
     """One group's samples, side by side."""
-    project = project_for(request, slug)
-    job = job_of(project, job_id)
+    job = job_of(project_for(request, slug), job_id)
     if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
         raise Http404
     results: Results = results_of(job)
@@ -95,7 +91,7 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
     if at not in numbers:
         raise Http404
     index = numbers.index(at)
-    context = _frame(project, job) | {
+    context = _frame(job) | {
         "results": results,
         "group": results.groups[index],
         "place": index + 1,
@@ -106,13 +102,12 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
     return render(request, "lab/group.html", context)
 
 
-def _frame(project: Project, job: LabJob) -> dict[str, Any]:
+def _frame(job: LabJob) -> dict[str, Any]:
     progress: dict[str, Any] = job.progress or {}
     why = why_waits(job)
     state = f"{job.state}:{job.fence}:{progress.get('done')}:{progress.get('phase', '')}:{job.cancel_asked}:{why}"
     seen = hashlib.sha256(state.encode()).hexdigest()[:16]
     return {
-        "project": project,
         "job": job,
         "progress": progress,
         "live": job.state in OPEN,

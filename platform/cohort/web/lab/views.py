@@ -83,7 +83,7 @@ def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
     newest: dict[int, Any] = {}
     for version in versions:
         newest.setdefault(version.verifier_id, (version, probed.get(version.pk)))
-    context = {"project": project, "rewards": list(newest.values()), "jobs": jobs_of(project), "examples": EXAMPLES}
+    context = {"rewards": list(newest.values()), "jobs": jobs_of(project), "examples": EXAMPLES}
     return render(request, "lab/home.html", context)
 
 
@@ -116,7 +116,7 @@ def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
             form.take(error)
     form.show_kinds()
     verifier = catalog.verifiers(project).filter(pk=natural(request.POST.get("verifier", "")) or 0).first()
-    context = {"project": project, "form": form, "verifier": verifier, "blank": form.blank(), "examples": EXAMPLES}
+    context = {"form": form, "verifier": verifier, "blank": form.blank(), "examples": EXAMPLES}
     return render(request, "catalog/verifier_new.html", context, status=422)
 
 
@@ -141,7 +141,7 @@ def _tried(
     request: HttpRequest, project: Project, chosen: Subject, form: TryForm, scored: dict[str, Any] | None
 ) -> HttpResponse:
     if request.htmx:  # type: ignore[attr-defined]
-        context = {"project": project, "subject": chosen, "try_form": form, "scored": scored}
+        context = {"subject": chosen, "try_form": form, "scored": scored}
         return render(request, "lab/_try.html", context)
     return _lab(request, project, chosen, try_form=form, scored=scored, status=form.status)
 
@@ -201,7 +201,6 @@ def _lab(
         versions = catalog.versions(version.verifier)
     initial = {"dataset": natural(request.GET.get("dataset", "")) or _newest(catalog.datasets(project))}
     context = {
-        "project": project,
         "subject": chosen,
         "versions": versions,
         "probes": probes_of(version) if version else [],

@@ -206,7 +206,7 @@ def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     project = project_for(request, slug, at_least=Role.OPERATOR)
     job = get_object_or_404(LabJob.objects.select_related("node"), project=project, kind=JobKind.ESTIMATE, pk=job_id)
     estimate = shown(job, request.GET.get("digest", ""))
-    context = {"project": project, "estimate": estimate, "asks": True}
+    context = {"estimate": estimate, "asks": True}
     return render(request, "launch/_estimate.html", context, status=200 if estimate["live"] else STOP_POLLING)
 
 
@@ -250,7 +250,7 @@ def _yaml(request: HttpRequest, form: RunForm) -> HttpResponse:
     config = form.check()
     if config is None:
         return _page(request, form, status=422, checked=True)
-    return render(request, "launch/yaml.html", {"project": form.project, "yaml": config.to_yaml(), "name": config.name})
+    return render(request, "launch/yaml.html", {"yaml": config.to_yaml(), "name": config.name})
 
 
 def _page(
@@ -282,7 +282,7 @@ def _checked(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpR
 
 
 def _context(form: RunForm) -> dict[str, Any]:
-    return {"project": form.project, "form": form, "outlook": Outlook(form), **_fields(form)}
+    return {"form": form, "outlook": Outlook(form), **_fields(form)}
 
 
 def _fields(form: RunForm) -> dict[str, Any]:

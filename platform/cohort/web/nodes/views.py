@@ -46,7 +46,6 @@ class NodeForm(ServiceForm):
 def node_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
-        "project": project,
         "nodes": [_row(project, status) for status in node_status_rows()],
         "may_keep": keeps_nodes(person(request)),
         "platform_version": __version__,
@@ -63,7 +62,6 @@ def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     took = ExpressionWrapper(F("ended_at") - F("claimed_at"), output_field=DurationField())
     attempts = node.attempts.select_related("run").defer("manifest", "outcome", "run__config").annotate(took=took)
     context = {
-        "project": project,
         "row": _row(project, node_status(node)),
         "may_keep": keeps_nodes(person(request)),
         "platform_version": __version__,
@@ -77,14 +75,14 @@ def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
 @form_page
 def node_new(request: HttpRequest, slug: str) -> HttpResponse:
     """A free name is answered by the page with the token, which is not stored and cannot be shown again."""
-    project = project_for(request, slug)
+    project_for(request, slug)
     _keeper(request)
     form = NodeForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         created = form.call(nodes.node_create, name=form.cleaned_data["name"], actor=person(request))
         if created:
-            return _token_page(request, project, *created, made=True)
-    return render(request, "nodes/node_new.html", {"project": project, "form": form}, status=form.status)
+            return _token_page(request, *created, made=True)
+    return render(request, "nodes/node_new.html", {"form": form}, status=form.status)
 
 
 @require_POST
@@ -105,7 +103,7 @@ def node_undrain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
 def node_rotate(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     node = _to_change(request, slug, node_id)
     token = nodes.node_rotate(node=node, actor=person(request))
-    return _token_page(request, project_for(request, slug), node, token, made=False)
+    return _token_page(request, node, token, made=False)
 
 
 @require_POST
@@ -154,10 +152,9 @@ def _row(project: Project, status: NodeStatus) -> dict[str, Any]:
     return {"status": status, "attempts": attempts, "elsewhere": len(status.attempts) - len(attempts)}
 
 
-def _token_page(request: HttpRequest, project: Project, node: Node, token: str, *, made: bool) -> HttpResponse:
+def _token_page(request: HttpRequest, node: Node, token: str, *, made: bool) -> HttpResponse:
     broker, hidden = _without_password(settings.BROKER_URL)
     context = {
-        "project": project,
         "node": node,
         "token": token,
         "made": made,

@@ -30,7 +30,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     row = _chosen_row(every, end, version)
     if row is None and (end is not None or version is not None):
         raise Http404("this run has no such record")
-    context: dict[str, Any] = {"project": run.project, "run": run, "row": row, "every": every}
+    context: dict[str, Any] = {"run": run, "row": row, "every": every}
     context["record"] = row.record if row is not None else None
     if row is not None:
         user = person(request)
@@ -58,7 +58,6 @@ def _chosen_row(rows: list[RecordRow], end: int | None, version: int | None) -> 
 def record_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
-        "project": project,
         "page": record_page(project, request.GET),
         "query": query_without(request, "before"),
         "states": STATES,

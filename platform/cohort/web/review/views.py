@@ -60,7 +60,6 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         request,
         "review/group.html",
         {
-            "project": run.project,
             "run": run,
             "group": group,
             "remarks": selectors.remarks(group),
@@ -109,7 +108,7 @@ def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, in
     if not request.htmx and fault is None:  # type: ignore[attr-defined]
         page = reverse("group_detail", args=[slug, run_id, group_id])
         return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
-    context: dict[str, Any] = {"project": run.project, "run": run, "group": sample.group, "sample": sample}
+    context: dict[str, Any] = {"run": run, "group": sample.group, "sample": sample}
     context |= {"fault": fault, "may": True, "verdicts": Verdict.choices, **_annotations([sample], actor)[sample.pk]}
     return render(request, "review/_judgement.html", context, status=422 if fault else 200)
 

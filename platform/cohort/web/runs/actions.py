@@ -93,7 +93,6 @@ def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse
     pairs, reason = of_run(run), request.POST.get(FIELD, "")
     faults = [problem.message for problem in error.problems if problem.path == FIELD] if reason.strip() else []
     context = {
-        "project": run.project,
         "run": run,
         "pairs": pairs,
         "token": token(pairs),

@@ -115,7 +115,6 @@ def run_list(request: HttpRequest, slug: str) -> HttpResponse:
     """With `v` the rows alone, for a poll."""
     project = project_for(request, slug)
     context = {
-        "project": project,
         "page": RunPage(project, request.GET),
         "states": STATES,
         "query": query_without(request, "before", "after", "v"),

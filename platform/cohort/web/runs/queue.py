@@ -68,7 +68,7 @@ class QueuePage:
 def queue(request: HttpRequest, slug: str) -> HttpResponse:
     """With `v` the tables alone, for a poll."""
     project = project_for(request, slug)
-    context = {"project": project, "page": QueuePage(project), "priorities": Priority, "window": WINDOW.days}
+    context = {"page": QueuePage(project), "priorities": Priority, "window": WINDOW.days}
     return render_polled(request, "runs/queue.html", "runs/_queue.html", context)
 
 
@@ -84,5 +84,5 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         return redirect("queue", slug)
     use = project_use(project)
     free_at = hours_free_at(project, now=timezone.now()) if use.no_hours else None
-    context = {"project": project, "form": form, "use": use, "free_at": free_at, "window": WINDOW.days}
+    context = {"form": form, "use": use, "free_at": free_at, "window": WINDOW.days}
     return render(request, "runs/limits.html", context, status=422 if form.errors else 200)

@@ -106,7 +106,6 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
     items = [_item(entry, posted) for entry in questions_of(run)]
     record = record_of(run)
     return {
-        "project": run.project,
         "run": run,
         "items": items,
         "answered": sum(item["state"].current is not None for item in items),

@@ -47,7 +47,7 @@ def samples_redact_page(request: HttpRequest, slug: str, run_id: int, group_id: 
             count = "1 sample" if deleted == 1 else f"{deleted} samples"
             messages.success(request, f"The text of {count} is deleted. Cards that held it are being issued again.")
             return redirect("group_detail", slug, run_id, group_id)
-    context = {"project": run.project, "run": run, "group": group, "form": form}
+    context = {"run": run, "group": group, "form": form}
     return render(request, "traces/redact.html", context, status=form.status)
 
 
@@ -61,7 +61,7 @@ def retention(request: HttpRequest, slug: str) -> HttpResponse:
         if not form.errors:
             messages.success(request, f"How long {project.name} keeps the texts of samples is set.")
             return redirect("retention", slug)
-    return render(request, "traces/retention.html", {"project": project, "form": form}, status=form.status)
+    return render(request, "traces/retention.html", {"form": form}, status=form.status)
 
 
 class _Samples(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # generic in the stubs alone
