@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     from cohort.cli.embedded.visit import database
 
     with database(Home.at(arguments.home), "cohort audit"):
-        return int(arguments.run(arguments))
+        return int(arguments.run(arguments) or 0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> None:
     from cohort.audit.check import check
 
     for line in check([_kept(Path(given)) for given in arguments.against]):
@@ -66,7 +66,6 @@ def _check(arguments: argparse.Namespace) -> int:
         "This says that the rows fit each other. That nobody rewrote all of it with the key in hand shows only against "
         "a checkpoint that was kept elsewhere (--against)."
     )
-    return 0
 
 
 def _kept(path: Path) -> "Kept":
@@ -87,11 +86,10 @@ def _kept(path: Path) -> "Kept":
         raise HomeError(f"{path} holds no checkpoint that can be read: {error}") from None
 
 
-def _checkpoint(arguments: argparse.Namespace) -> int:
+def _checkpoint(arguments: argparse.Namespace) -> None:
     from cohort.audit.services import checkpoint
 
     print(checkpoint().note, end="")
-    return 0
 
 
 def _make_key(arguments: argparse.Namespace) -> int:
@@ -106,21 +104,19 @@ def _make_key(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _rotate(arguments: argparse.Namespace) -> int:
+def _rotate(arguments: argparse.Namespace) -> None:
     from cohort.audit.services import rotate
 
     key, row = rotate()
     print(f"The log is signed with another key; both have signed the checkpoint of {row.size:,} entries.")
     print(key.vkey)
-    return 0
 
 
-def _export(arguments: argparse.Namespace) -> int:
+def _export(arguments: argparse.Namespace) -> None:
     from cohort.audit.services import export
 
     count = export(Path(arguments.file))
     print(f"{count:,} entries in {arguments.file}, one a line; the checkpoint over them in {arguments.file}.checkpoint")
-    return 0
 
 
 def _push(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cohort import __version__
+from cohort.cli.embedded.home import Home, HomeError
 from grpo_core.errors import GrpoError
 
 
@@ -115,17 +116,14 @@ def _say(text: str) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    from cohort.cli.embedded.home import Home
-    from cohort.cli.embedded.serve import serve
+    from cohort.cli.embedded.up import serve
 
-    return serve(
-        Home.at(arguments.home), host=arguments.host, port=arguments.port, trainer=not arguments.no_trainer, say=_say
-    )
+    home, trainer = Home.at(arguments.home), not arguments.no_trainer
+    return serve(home, host=arguments.host, port=arguments.port, trainer=trainer, say=_say)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     from cohort.cli.demo.main import demo
-    from cohort.cli.embedded.home import Home
 
     stay = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.no_serve
     return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay, say=_say)
@@ -138,7 +136,6 @@ def _verify(argv: list[str]) -> int:
 
 
 def _manage(argv: list[str]) -> int:
-    from cohort.cli.embedded.home import Home
     from cohort.cli.embedded.visit import database
 
     with database(Home.at(None), "cohort manage"):
@@ -149,7 +146,6 @@ def _manage(argv: list[str]) -> int:
 
 
 def _user(arguments: argparse.Namespace) -> int:
-    from cohort.cli.embedded.home import Home
     from cohort.cli.embedded.visit import database
 
     with database(Home.at(arguments.home), "cohort user"):
@@ -162,7 +158,6 @@ def _user(arguments: argparse.Namespace) -> int:
 
 
 def _node(arguments: argparse.Namespace) -> int:
-    from cohort.cli.embedded.home import Home, HomeError
     from cohort.cli.embedded.visit import database
 
     if (arguments.name is None) != arguments.list:

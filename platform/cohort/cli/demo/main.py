@@ -4,8 +4,7 @@ from contextlib import suppress
 
 from cohort import __version__
 from cohort.cli.embedded.home import Home
-from cohort.cli.embedded.serve import STOP_HINT, serve_until_stopped
-from cohort.cli.embedded.up import Say, Up, running
+from cohort.cli.embedded.up import STOP_HINT, Say, Up, running, serve_until_stopped
 
 
 def demo(home: Home, *, port: int, steps: int | None, stay: bool, say: Say) -> int:

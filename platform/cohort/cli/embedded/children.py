@@ -88,6 +88,11 @@ class Child:
     """Where in the log the newest start begins."""
     deaths: list[float] = field(default_factory=list)
 
+    def start_anew(self) -> None:
+        """With an empty log; the last one is kept."""
+        keep_last_log(self.log)
+        self.start()
+
     def start(self) -> None:
         with open(self.log, "ab") as log:
             self.log_start = log.tell()

@@ -15,20 +15,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
 
 from cohort import __version__
 from cohort.cli.embedded import children
 from cohort.cli.embedded.children import Child
 from cohort.cli.embedded.home import Home, HomeError, refuse_foreign_settings, write_secret
-from cohort.cli.embedded.inside import enter, leave
 from cohort.cli.embedded.postgres import Postgres
+from cohort.cli.embedded.visit import enter, leave
 from grpo_core.protocol.queues import LAB_QUEUE
 from grpo_core.runtime.http import HttpClient, HttpError
 
 READY_SECONDS = 120.0
+STOP_HINT = "Ctrl-C stops it; a second Ctrl-C does not wait."
 TRAINER_WORKER = "trainer-worker"
 LAB_WORKER = "lab-worker"
 _ANY_ADDRESS = ("0.0.0.0", "::")
@@ -147,6 +149,27 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def serve(home: Home, *, host: str, port: int, trainer: bool, say: Say) -> int:
+    """0 after Ctrl-C or SIGTERM while serving. A fault raises HomeError, after everything has been stopped."""
+    say(f"Cohort {__version__}, home {home.path}")
+    with running(home, host=host, port=port, trainer=trainer, say=say) as up:
+        from cohort.accounts.models import User
+
+        say(f"Cohort is at {up.address}\n{STOP_HINT}")
+        if not User.objects.exists():
+            say("Nobody can log in yet. In another terminal: cohort user NAME --project SLUG")
+        with suppress(KeyboardInterrupt):
+            serve_until_stopped(up)
+    return 0
+
+
+def serve_until_stopped(up: Up) -> NoReturn:
+    """Watch over the parts until KeyboardInterrupt, or until a part of it cannot be kept alive."""
+    while True:
+        up.watch()
+        time.sleep(0.5)
+
+
 @contextmanager
 def running(
     home: Home, *, host: str, port: int, trainer: bool = True, say: Say, purpose: str = "cohort up"
@@ -190,17 +213,12 @@ def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> Non
         make_node(home)
         up.children.append(_trainer_worker(home, local))
     for child in up.children:
-        _start_child(child)
+        child.start_anew()
     children.wait_until_ready(up.children, READY_SECONDS)
     say(f"web server and workers ready after {time.monotonic() - began:.1f} s; logs are in {home.logs}")
     if trainer:  # nobody waits for it: its jobs are started from a page
         up.children.append(_lab_worker(home, local))
-        _start_child(up.children[-1])
-
-
-def _start_child(child: Child) -> None:
-    children.keep_last_log(child.log)
-    child.start()
+        up.children[-1].start_anew()
 
 
 # ---------------------------------------------------------------------- what is prepared

@@ -1,11 +1,39 @@
-"""Reach a home's database from another command: the running one's, or one started for the moment."""
+"""Reach a home's database from another command: the running one's, or one started for the moment. Makes that command's
+own process part of the platform, and takes it out again.
+
+Needs nothing of the embedded parts before it starts a database, so that `cohort manage` works in an installation that
+has only the extra [platform].
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cohort.cli.embedded.home import Home, HomeError
-from cohort.cli.embedded.inside import enter, leave
+
+
+def enter(environment: dict[str, str]) -> None:
+    """Make this process part of the platform: its variables, then Django, which logs only warnings to a terminal."""
+    os.environ.update(environment)
+    os.environ.setdefault("COHORT_LOG_LEVEL", "WARNING")
+    import django
+    from django.core.exceptions import ImproperlyConfigured
+
+    try:
+        django.setup()
+    except ImproperlyConfigured as fault:
+        raise HomeError(str(fault)) from None
+
+
+def leave() -> None:
+    """Close this process's own connections, so that the database can end without a complaint."""
+    from django.conf import settings
+
+    if settings.configured:
+        from django.db import connection
+
+        connection.close()
+        connection.close_pool()  # type: ignore[attr-defined]  # of the PostgreSQL backend, the only one here
 
 
 @contextmanager
