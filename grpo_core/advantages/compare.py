@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from grpo_core.advantages.base import Tensor
-from grpo_core.stats import EQUAL_TOLERANCE
+from grpo_core.stats.paired import EQUAL_TOLERANCE
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ around. Exactly 0 too where not scored, with equal rewards and with fewer than t
 """
 
 from grpo_core.advantages.base import Estimator, Scaling, Terms
-from grpo_core.stats import EQUAL_TOLERANCE
+from grpo_core.stats.paired import EQUAL_TOLERANCE
 
 SPEC = Estimator(
     "maxrl",

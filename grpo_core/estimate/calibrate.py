@@ -20,7 +20,7 @@ from grpo_core.records.estimate import MEMORY, SECONDS, Estimate
 from grpo_core.rollout.make import make_rollout
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.progress import Progress
-from grpo_core.stats import nearly_equal
+from grpo_core.stats.paired import nearly_equal
 from grpo_core.stats.quantiles import wilson
 from grpo_core.trainer.inputs import Inputs, load_inputs
 from grpo_core.trainer.learn import learn

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.records.types import ENVELOPE, EvalItem, EvalResult
-from grpo_core.stats import Interval, effective_n, wilson
+from grpo_core.stats.clustered import effective_n
+from grpo_core.stats.quantiles import Interval, wilson
 from grpo_core.text import format_percent
 
 

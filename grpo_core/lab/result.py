@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_core.records.types import Body, ComponentScore, ErrorClass, FinishReason
-from grpo_core.stats import nearly_equal
+from grpo_core.stats.paired import nearly_equal
 
 SCHEMA = "cohort-lab/1"
 MAX_RESULT_BYTES = 8 * 1024 * 1024

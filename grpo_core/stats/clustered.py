@@ -40,10 +40,7 @@ def by_cluster(differences: Sequence[float], clusters: Sequence[Hashable] | None
         raise ValueError(f"each difference needs its cluster: {len(differences)} differences, {len(clusters)} clusters")
     together: dict[Hashable, list[float]] = {}
     for difference, cluster in zip(differences, clusters, strict=True):
-        if cluster in together:
-            together[cluster].append(difference)
-        else:
-            together[cluster] = [difference]
+        together.setdefault(cluster, []).append(difference)
     return [math.fsum(group) for group in together.values()], [len(group) for group in together.values()]
 
 

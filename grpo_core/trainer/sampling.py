@@ -25,7 +25,7 @@ from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.runtime import watchdog
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.fault_injection import fault
-from grpo_core.stats import nearly_equal
+from grpo_core.stats.paired import nearly_equal
 from grpo_core.trainer.checkpoints.position import deserialize_position, serialize_position
 from grpo_core.trainer.checkpoints.state import DrawState
 from grpo_core.trainer.sampled import Position, SampledGroup, StepBatch

@@ -14,7 +14,7 @@ from cohort.launch.creation import run_create, run_submit
 from cohort.records.facts import collect
 from cohort.runs.models import Attempt, Run
 from grpo_core.config.run import RunConfig
-from grpo_core.stats import holm
+from grpo_core.stats.paired import holm
 from tests.factories.runs import Maker, add_evaluation, put_in
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.run_page import page_of, words

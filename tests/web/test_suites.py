@@ -28,7 +28,8 @@ from cohort.runs.models import Run
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.item import ATTACKS
-from grpo_core.evaluate.suites import load_suites, starters
+from grpo_core.evaluate.suites.load import load_suites
+from grpo_core.evaluate.suites.starters import starters
 from tests.factories.runs import Maker
 from tests.factories.suites import CHOICES, HARMFUL, ITEMS, add_suite, upload
 from tests.tables import cases

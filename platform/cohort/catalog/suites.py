@@ -23,9 +23,12 @@ from grpo_core.config.evaluation import Category, ScorerConfig, SuiteConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.data.lines import lines_of
 from grpo_core.errors import ConfigError, DataError
+from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorer import SCORERS as SUITE_SCORERS
 from grpo_core.evaluate.scorer import Scorer, scorer
-from grpo_core.evaluate.suites import FORMATS, SuiteItem, convert, scan_items, starters
+from grpo_core.evaluate.suites.formats import FORMATS, convert
+from grpo_core.evaluate.suites.reader import scan_items
+from grpo_core.evaluate.suites.starters import starters
 from grpo_core.rewards import KINDS
 
 CATEGORIES: dict[str, str] = {name: name.replace("_", " ") for name in get_args(Category)}

@@ -23,7 +23,7 @@ from grpo_core.data.decontaminate import overlap
 from grpo_core.data.lines import lines_of
 from grpo_core.data.loaders import scan_problems
 from grpo_core.errors import ConfigError, DataError, FieldProblem
-from grpo_core.evaluate.suites import scan_items
+from grpo_core.evaluate.suites.reader import scan_items
 
 EXAMPLES = 5
 EXAMPLE_CHARS = 2000

@@ -11,19 +11,11 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from cohort.evidence.items import Item, Pair, SuiteFacts, by_suite, pairs, sorted_once
-from grpo_core.stats import (
-    Bootstrap,
-    Clustered,
-    Paired,
-    bootstrap,
-    clustered,
-    effective_n,
-    holm,
-    non_inferiority,
-    paired,
-    verdict,
-    wilson,
-)
+from grpo_core.stats.bootstrap import Bootstrap, bootstrap
+from grpo_core.stats.clustered import Clustered, clustered, effective_n
+from grpo_core.stats.inferiority import non_inferiority, verdict
+from grpo_core.stats.paired import Paired, holm, paired
+from grpo_core.stats.quantiles import wilson
 
 __all__ = ["NOT_COMPARABLE", "ONCE", "SAFETY", "Case", "Item", "SuiteFacts", "by_suite", "compare", "compare_all"]
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from cohort.evidence.zip_layout import MAX_ITEMS
-from grpo_core.stats import HigherIs
+from grpo_core.stats.inferiority import HigherIs
 
 MAX_TEXT = 200
 """Characters of a problem's id, its cluster and its slice."""

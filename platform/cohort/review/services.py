@@ -14,7 +14,7 @@ from cohort.base.storable import storable
 from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, run_logged
-from grpo_core.stats import wilson
+from grpo_core.stats.quantiles import wilson
 
 
 def right(sample: Sample, success: str) -> bool | None:

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_core.cli.main import main
 from grpo_core.records.types import EvalItem, EvalResult
-from grpo_core.stats import wilson
+from grpo_core.stats.quantiles import wilson
 from tests.core.tiny import config, tiny_folder
 from tests.tables import cases
 

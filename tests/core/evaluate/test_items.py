@@ -11,9 +11,9 @@ import pytest
 from grpo_core.errors import ConfigError, DataError, GrpoError
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorer import scorer
-from grpo_core.evaluate.suites import FORMATS, convert, items_digest, items_jsonl, load_items, scan_items
-from grpo_core.evaluate.suites.formats import default_scorer
+from grpo_core.evaluate.suites.formats import FORMATS, convert, default_scorer
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
+from grpo_core.evaluate.suites.reader import items_digest, items_jsonl, load_items, scan_items
 from tests.core.evaluate.scoring import scored_here
 from tests.needs import TEST_DATA, needs
 from tests.tables import cases

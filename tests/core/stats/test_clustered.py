@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.stats import bootstrap, clustered, clustered_error, effective_n, paired
+from grpo_core.stats.bootstrap import bootstrap
+from grpo_core.stats.clustered import clustered, clustered_error, effective_n
+from grpo_core.stats.paired import paired
 
 scores = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=1)
 

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from grpo_core.stats import clustered, non_inferiority, paired, verdict
+from grpo_core.stats.clustered import clustered
+from grpo_core.stats.inferiority import non_inferiority, verdict
+from grpo_core.stats.paired import paired
 from tests.tables import cases
 
 MARGIN = 0.05

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.stats import Z95, detectable, mcnemar_exact, paired, tango_lower, tango_z
+from grpo_core.stats.paired import detectable, mcnemar_exact, paired, tango_lower, tango_z
+from grpo_core.stats.quantiles import Z95
 
 
 def table(*, fixed, broken, both_right, both_wrong):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.stats import benjamini_hochberg, holm, none_of, student_p, student_t, wilson
+from grpo_core.stats.paired import benjamini_hochberg, holm
+from grpo_core.stats.quantiles import none_of, student_p, student_t, wilson
 from tests.tables import cases
 
 

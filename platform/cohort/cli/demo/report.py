@@ -19,7 +19,7 @@ from cohort.records.models import Record
 from cohort.runs.models import EvalResult, Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER, current_evaluations
 from grpo_core.probe.report import ProbeReport
-from grpo_core.stats import wilson
+from grpo_core.stats.quantiles import wilson
 
 _WIDTH = 28
 _LINE_SECONDS = 5.0

@@ -12,7 +12,7 @@ from cohort.catalog.suites import CATEGORIES, DEFAULT_MARGIN, SCORERS, GivenFile
 from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.config.evaluation import ScorerConfig, SuiteConfig
 from grpo_core.evaluate.item import ATTACKS
-from grpo_core.evaluate.suites import FORMATS
+from grpo_core.evaluate.suites.formats import FORMATS
 
 OWN = "jsonl"
 AS_FORMAT = ("", "as the format has it")

@@ -15,7 +15,7 @@ from cohort.web.access import form_page, may, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
 from cohort.web.catalog.suite_forms import SuiteForm
-from grpo_core.evaluate.suites import FORMATS
+from grpo_core.evaluate.suites.formats import FORMATS
 
 
 @require_safe

@@ -7,7 +7,7 @@ from typing import Any
 from cohort.lab.models import LabJob
 from cohort.web.lab.charts import HistogramDrawn, histogram_drawn
 from grpo_core.lab.result import LabResult, LabSample
-from grpo_core.stats import nearly_equal
+from grpo_core.stats.paired import nearly_equal
 
 GROUPS_A_PAGE = 50
 

@@ -9,7 +9,7 @@ from cohort.base import formatting
 from cohort.web.launch.variants import USUAL, Variant, variant_of
 from grpo_core.advantages.base import Statistics
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.stats import nearly_equal
+from grpo_core.stats.paired import nearly_equal
 
 _NAMES = {"mean": "mean", "std": "std", "step_mean": "mean of the step", "step_std": "std of the step"}
 VARIANTS = [
