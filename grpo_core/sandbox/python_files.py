@@ -69,21 +69,15 @@ def python_files() -> PythonFiles:
 
 def _system_libraries() -> tuple[list[Path], tuple[tuple[str, str], ...]]:
     """Folders with the C library and what lies next to it, and the links of a merged /usr."""
-    triplet = sysconfig.get_config_var("MULTIARCH") or ""
-    folders: list[Path] = []
-    links: list[tuple[str, str]] = []
-    for name in ("/lib", "/lib64"):
-        path = Path(name)
-        if path.is_symlink():
-            links.append((name, os.readlink(path)))
-    for name in (f"/lib/{triplet}" if triplet else "", f"/usr/lib/{triplet}" if triplet else "", "/lib64"):
-        if name and Path(name).is_dir():
-            folders.append(Path(name).resolve())
+    triplet = sysconfig.get_config_var("MULTIARCH")
+    links = tuple((name, os.readlink(name)) for name in ("/lib", "/lib64") if os.path.islink(name))
+    candidates = (f"/lib/{triplet}", f"/usr/lib/{triplet}", "/lib64") if triplet else ("/lib64",)
+    folders = [Path(name).resolve() for name in candidates if os.path.isdir(name)]
     if not any(next(folder.glob("libc.so*"), None) for folder in folders):
         raise SandboxError(
             f"no C library in {', '.join(map(str, folders)) or 'the usual folders'}: a sandbox needs one"
         )
-    return _outermost(folders), tuple(links)
+    return _outermost(folders), links
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:

@@ -10,6 +10,8 @@ Source: seccomp(2), linux/seccomp.h, linux/bpf_common.h; numbers from asm/unistd
 import errno
 import struct
 
+from grpo_core.errors import SandboxError
+
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 _ERRNO = 0x00050000
 LOAD, EQUAL, AT_LEAST, ANY_OF, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -84,10 +86,12 @@ Statement = tuple[int, int, int, int]
 
 
 def program(machine: str, *, shared: bool = False) -> bytes:
-    """The filter as the bytes of an array of struct sock_filter. Raises KeyError for a machine that is not known.
+    """The filter as the bytes of an array of struct sock_filter. Raises SandboxError for a machine that is not known.
 
     `shared`: for a box that shares process numbers and the file tree with the machine; `OWN_PID` is to be replaced.
     """
+    if machine not in _MACHINES:
+        raise SandboxError(f"no filter of system calls is known for {machine}")
     column, arch = _MACHINES[machine]
     made: list[Statement] = [
         (LOAD, 0, 0, ARCH), (EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL),
