@@ -62,15 +62,12 @@ class Scorer(Protocol):
 
         An error of a sample is returned in its ComponentScore (error, error_class), never raised; what makes all
         further scoring pointless raises a GrpoError."""
-        ...
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: versions, hashes, level of the sandbox, calls so far. JSON values."""
-        ...
 
     def close(self) -> None:
         """End all that it started; may be called twice."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import IO, Any, cast
 
 from grpo_core.records.types import ComponentScore
@@ -77,7 +77,11 @@ class Pool:
         """A sample for every process that is free, and for as many new processes as there may be."""
         free = [child for child in self._children if child.index is None]
         while waiting and (free or len(self._children) < self._workers):
-            child = free.pop() if free else self._start()
+            if free:
+                child = free.pop()
+            else:
+                child = _Child(self._words)
+                self._children.append(child)
             child.index = waiting.popleft()
             if child.ready:
                 child.send(part, samples, self._deadline)
@@ -106,26 +110,18 @@ class Pool:
                 self._end(child)
                 scores[index] = _late(child, self._deadline)
 
-    def _start(self) -> "_Child":
-        child = _Child(self._words)
-        self._children.append(child)
-        return child
-
     def _end(self, child: "_Child") -> None:
         self._children.remove(child)
         child.kill()
 
 
-@dataclass(eq=False)
 class _Child:
     """One process, and the sample that it has at present."""
 
-    words: Sequence[str]
-
-    def __post_init__(self) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         self.process = subprocess.Popen(
-            self.words,
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},

@@ -11,7 +11,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from grpo_core.errors import SandboxError
@@ -169,7 +168,7 @@ class Box:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, message: bytes) -> None:

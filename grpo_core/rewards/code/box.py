@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Self
+from typing import Any
 
 from grpo_core.errors import SandboxError
 from grpo_core.sandbox import Box, BoxEnded, BoxTimeout, Limits, Sandbox
@@ -63,12 +63,6 @@ class CodeBox:
             self.close()
             why = reply.error if isinstance(reply, Ended) else "it sent something else than expected"
             raise SandboxError(f"a box for code ended before anything ran in it: {why}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self.box.close()

@@ -3,7 +3,7 @@ box; a test program runs in a second box, with what it calls passed between the 
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ _ROOM = 64 * 1024
 _TESTS_SECONDS = 2.0
 """Test code may take so many times what the solution may, in addition to the solution's own time."""
 
-Open = Callable[[str], CodeBox]
+Open = Callable[[str], AbstractContextManager[CodeBox]]
 """Returns a new box for code that imports what the text imports."""
 
 

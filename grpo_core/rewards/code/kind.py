@@ -6,9 +6,9 @@ Pays by what the program does, never by how its process ends. A failure of the s
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from grpo_core.errors import RewardError, SandboxError
@@ -19,6 +19,7 @@ from grpo_core.rewards.code.cases import read_cases
 from grpo_core.rewards.code.grader import SolutionJudge
 from grpo_core.rewards.code.params import CodeParams, extract_code
 from grpo_core.rewards.python.session import shared_sandbox, while_waiting
+from grpo_core.rewards.scoring import failed
 from grpo_core.runtime.watchdog import doing
 from grpo_core.sandbox import Limits, Sandbox
 
@@ -73,12 +74,12 @@ class CodeScorer:
         try:
             score = self._judged(sample)
         except SandboxError as error:
-            score = ComponentScore(value=None, error=f"SandboxError: {error}", error_class="infra")
+            score = failed("infra", f"SandboxError: {error}")
         except RewardError as error:
             message = f"RewardError: problem {sample.problem.id}: {error}".replace(
                 f"problem {sample.problem.id}: problem", "problem"
             )
-            score = ComponentScore(value=None, error=message, error_class="sample")
+            score = failed("sample", message)
         return score.model_copy(update={"seconds": time.perf_counter() - began})
 
     def _judged(self, sample: ScoreRequest) -> ComponentScore:
@@ -100,20 +101,15 @@ class CodeScorer:
         return ComponentScore(value=value, passed=verdict.passed == verdict.total, detail=detail)
 
     def _prelude(self, sample: ScoreRequest) -> str:
-        match self._params.prelude:
-            case "":
-                return ""
-            case "prompt":
-                return sample.problem.prompt
-            case "answer":
-                return sample.problem.answer
-            case name:
-                prelude = sample.problem.meta.get(name)
-                if not isinstance(prelude, str):
-                    raise RewardError(f"field {name!r} holds no code to put before the solution")
-                return prelude
+        name, problem = self._params.prelude, sample.problem
+        prelude = {**problem.meta, "": "", "prompt": problem.prompt, "answer": problem.answer}.get(name)
+        if not isinstance(prelude, str):
+            raise RewardError(f"field {name!r} holds no code to put before the solution")
+        return prelude
 
-    def _box(self, source: str) -> CodeBox:
+    @contextmanager
+    def _box(self, source: str) -> Iterator[CodeBox]:
+        """A box that can be found and ended from another thread while it is open."""
         if self._stopping:
             raise SandboxError("scoring was stopped")
         deadline = self._context.limits.deadline_seconds
@@ -124,28 +120,16 @@ class CodeScorer:
             processes=32,
             output_bytes=4096,
         )
-        box = _Counted(self._sandbox, limits, self._params.packages, source, self._open, self._lock)
-        if self._stopping:  # since: what stopped may have looked at what is open before this box was
-            box.close()
-            raise SandboxError("scoring was stopped")
-        return box
-
-
-class _Counted(CodeBox):
-    """A box that can be found and ended from another thread while it is open."""
-
-    def __init__(
-        self, sandbox: Sandbox, limits: Limits, packages: Sequence[str], source: str, known: set[CodeBox], lock: Any
-    ) -> None:
-        self._known, self._lock = known, lock
-        super().__init__(sandbox, limits, packages, source)
-        with lock:
-            known.add(self)
-
-    def close(self) -> None:
-        with self._lock:
-            self._known.discard(self)
-        super().close()
+        with closing(CodeBox(self._sandbox, limits, self._params.packages, source)) as box:
+            with self._lock:
+                self._open.add(box)
+            try:
+                if self._stopping:  # since: what stopped may have looked at what is open before this box was
+                    raise SandboxError("scoring was stopped")
+                yield box
+            finally:
+                with self._lock:
+                    self._open.discard(box)
 
 
 def _progress(futures: Sequence[Future[ComponentScore]]) -> str:

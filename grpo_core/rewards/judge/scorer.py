@@ -26,6 +26,7 @@ from grpo_core.rewards.judge.response import (
     read_reply,
     share,
 )
+from grpo_core.rewards.scoring import failed
 from grpo_core.runtime.http import HttpClient, HttpError
 from grpo_core.runtime.watchdog import doing
 from grpo_core.text import UNSTORABLE
@@ -45,11 +46,6 @@ class Outcome:
     seconds: float = 0.0
     """Of all tries, without the pauses."""
     tries: int = 1
-
-
-def open_scorer(params: JudgeParams, context: Context) -> "Judge":
-    """Raises ConfigError where the address or the key may not be used on this worker."""
-    return Judge(params, context)
 
 
 class Judge:
@@ -109,8 +105,7 @@ class Judge:
             why = missing_answer(params.extract) if graded is None else "no text"
             return ComponentScore(value=0.0, passed=False, detail=f"not asked: {why}")
         if UNSTORABLE.search(sample.problem.prompt + sample.problem.answer + graded):
-            message = "the text holds NUL or half a surrogate pair, which cannot be sent to a judge"
-            return ComponentScore(value=None, error=message, error_class="sample")
+            return failed("sample", "the text holds NUL or half a surrogate pair, which cannot be sent to a judge")
         body = params.body(sample, graded)
         return {request_digest(self._endpoint.url, body, vote): body for vote in range(params.votes)}
 
@@ -231,3 +226,7 @@ class Judge:
             cut = f"; the judge was cut at {params.max_tokens:,} tokens, raise max_tokens"
             suffix = f"{cut if answer.finish == 'length' else ''}. It said: {shown(answer.text.strip()) or 'nothing'}"
             raise NoScore(f"{fault}{suffix}", fault.error_class) from None
+
+
+open_scorer = Judge
+"""Raises ConfigError where the address or the key may not be used on this worker."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
+from grpo_core.rewards.scoring import failed
 
 MAX_PATTERN_CHARS = 2000
 
@@ -61,10 +62,8 @@ def score(sample: ScoreRequest, params: RegexParams) -> ComponentScore:
     try:
         match = look(text.strip() if params.match == "all" else text, timeout=params.seconds)
     except TimeoutError:
-        message = (
-            f"the pattern took over {params.seconds:g} s on {len(text):,} characters; write it without nested repeats"
-        )
-        return ComponentScore(value=None, error=f"Timeout: {message}", error_class="timeout")
+        took = f"the pattern took over {params.seconds:g} s on {len(text):,} characters"
+        return failed("timeout", f"Timeout: {took}; write it without nested repeats")
     passed = (match is None) is params.absent
     return ComponentScore(value=float(passed), passed=passed, detail=shown(match[0]) if match else "not found")
 

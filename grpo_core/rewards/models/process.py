@@ -14,6 +14,7 @@ from pydantic import Field
 from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest
 from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
+from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
 
@@ -39,11 +40,6 @@ def check(params: ProcessParams) -> Iterator[tuple[str, str]]:
         yield "template", "holds {completion}: the steps come after the template, with a marker behind each"
     if not params.separator.strip(" "):
         yield "separator", "is only spaces, so every word would be a step"
-
-
-def open_scorer(params: ProcessParams, context: Context) -> "Process":
-    """Raises ModelError or ConfigError."""
-    return Process(params, context)
 
 
 class Process(ModelScorer[ProcessParams]):
@@ -77,8 +73,7 @@ class Process(ModelScorer[ProcessParams]):
         numbers: list[float] = [output[mark] for mark in row.marks]
         self._steps += len(numbers)
         if not all(math.isfinite(number) for number in numbers):
-            message = "the reward's model gave a step a number that is not finite"
-            return ComponentScore(value=None, error=message, error_class="value")
+            return failed("value", "the reward's model gave a step a number that is not finite")
         value = aggregated(numbers, self._params.aggregate)
         lowest = min(range(len(numbers)), key=numbers.__getitem__)
         return ComponentScore(
@@ -87,6 +82,10 @@ class Process(ModelScorer[ProcessParams]):
             detail=f"{len(numbers)} steps; lowest is step {lowest + 1} with {numbers[lowest]:.4g}",
             steps=tuple(StepScore(end=end, value=number) for end, number in zip(row.ends, numbers, strict=True)),
         )
+
+
+open_scorer = Process
+"""Raises ModelError or ConfigError."""
 
 
 def steps_of(completion: str, separator: str) -> list[tuple[str, int]]:
@@ -101,15 +100,8 @@ def steps_of(completion: str, separator: str) -> list[tuple[str, int]]:
 
 def aggregated(numbers: Sequence[float], how: Literal["mean", "min", "product", "last"]) -> float:
     """Of one number or more."""
-    match how:
-        case "mean":
-            return math.fsum(numbers) / len(numbers)
-        case "min":
-            return min(numbers)
-        case "product":
-            return math.prod(numbers)
-        case "last":
-            return numbers[-1]
+    mean, product = math.fsum(numbers) / len(numbers), math.prod(numbers)
+    return {"mean": mean, "min": min(numbers), "product": product, "last": numbers[-1]}[how]
 
 
 SPEC = Kind(

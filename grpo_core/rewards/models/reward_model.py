@@ -13,6 +13,7 @@ from pydantic import Field
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest
 from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
+from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
 
@@ -34,11 +35,6 @@ def check(params: RewardModelParams) -> Iterator[tuple[str, str]]:
         yield "template", "does not hold {completion}, so the model would not see what it scores"
 
 
-def open_scorer(params: RewardModelParams, context: Context) -> "RewardModel":
-    """Raises ModelError or ConfigError."""
-    return RewardModel(params, context)
-
-
 class RewardModel(ModelScorer[RewardModelParams]):
     """Scores with one classifier."""
 
@@ -48,7 +44,7 @@ class RewardModel(ModelScorer[RewardModelParams]):
             self._model.check_chat()
 
     def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
-        model, message = self._model, ""
+        model = self._model
         try:
             if self._params.chat:
                 ids = model.chat_ids(sample.problem.prompt, sample.completion)
@@ -56,25 +52,26 @@ class RewardModel(ModelScorer[RewardModelParams]):
                 text = filled(self._params.template, sample, model, completion=sample.completion)
                 ids = model.ids(text, special=True)
         except ValueError as error:
-            message = f"the model's chat template refuses the text: {error}"
-        else:
-            if len(ids) > model.longest:
-                return too_long(len(ids), model.longest)
-            if ids:
-                return Row(ids)
-            message = "prompt and completion are empty, and the reward's model reads no empty text"
-        return ComponentScore(value=None, error=message, error_class="sample")
+            return failed("sample", f"the model's chat template refuses the text: {error}")
+        if len(ids) > model.longest:
+            return too_long(len(ids), model.longest)
+        if not ids:
+            return failed("sample", "prompt and completion are empty, and the reward's model reads no empty text")
+        return Row(ids)
 
     def _score(self, row: Row, output: Any) -> ComponentScore:
         number: float = output
         if not math.isfinite(number):
-            message = f"the reward's model gave {number}, which is not a finite number"
-            return ComponentScore(value=None, error=message, error_class="value")
+            return failed("value", f"the reward's model gave {number}, which is not a finite number")
         limit = self._params.pass_at
         passed = None if limit is None else number >= limit
         return ComponentScore(
             value=number, passed=passed, detail=f"{self._model.label_name} {number:.4g} of {len(row.ids):,} tokens"
         )
+
+
+open_scorer = RewardModel
+"""Raises ModelError or ConfigError."""
 
 
 SPEC = Kind(

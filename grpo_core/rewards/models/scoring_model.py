@@ -18,6 +18,7 @@ from pydantic import Field
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Params, ScoreRequest
+from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import Count
 from grpo_core.text import UNSTORABLE
 
@@ -241,17 +242,16 @@ def filled(template: str, sample: ScoreRequest, model: ScoringModel, *, completi
 def unreadable(sample: ScoreRequest) -> ComponentScore | None:
     """The error of a sample whose text no tokenizer takes; None for all others."""
     if UNSTORABLE.search(sample.problem.prompt + sample.problem.answer + sample.completion):
-        message = "the text holds NUL or half a surrogate pair, which the reward's model cannot read"
-        return ComponentScore(value=None, error=message, error_class="sample")
+        return failed("sample", "the text holds NUL or half a surrogate pair, which the reward's model cannot read")
     return None
 
 
 def too_long(tokens: int, longest: int) -> ComponentScore:
-    message = (
+    return failed(
+        "sample",
         f"prompt and completion are {tokens:,} tokens of the reward's model, which reads {longest:,}; a text is never "
-        "cut. Lower sampling.max_completion_tokens, or take a model with more positions"
+        "cut. Lower sampling.max_completion_tokens, or take a model with more positions",
     )
-    return ComponentScore(value=None, error=message, error_class="sample")
 
 
 def _label(label: str | None, config: Any, folder: Path) -> int:

@@ -42,10 +42,6 @@ def faults(params: GymParams) -> Iterator[tuple[str, str]]:
             yield "task", str(error)
 
 
-def open_scorer(params: GymParams, context: Context) -> "GymScorer":
-    return GymScorer(params, context)
-
-
 class GymScorer:
     """Holds open the boxes that reasoning-gym is loaded in."""
 
@@ -108,6 +104,9 @@ class GymScorer:
             value = float(passed)
         given = extract_answer(sample.completion, self._params.extract) or ""
         return ComponentScore(value=value, passed=passed, detail=detail or shown(given))
+
+
+open_scorer = GymScorer
 
 
 SPEC = Kind(

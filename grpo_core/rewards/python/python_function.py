@@ -48,10 +48,6 @@ def faults(params: PythonParams) -> Iterator[tuple[str, str]]:
         yield "columns", f"{name!r} is no further field of a problem: the sample always has it, as sample.{name}"
 
 
-def open_scorer(params: PythonParams, context: Context) -> "PythonScorer":
-    return PythonScorer(params, context)
-
-
 class PythonScorer:
     """Holds open the boxes that the source is loaded in."""
 
@@ -103,6 +99,9 @@ class PythonScorer:
             return failed("value", "the verifier's reply has no value, or a step after the end of the completion")
         passed = score.value >= self._params.pass_at if score.passed is None else score.passed
         return score.model_copy(update={"passed": passed, "detail": UNSTORABLE.sub("\ufffd", score.detail)})
+
+
+open_scorer = PythonScorer
 
 
 SPEC = Kind(

@@ -84,14 +84,14 @@ class Sessions:
         message = json.dumps(first).encode()
         self._terms = Terms(shared_sandbox(), limits, tuple(packages), message, call_seconds, threading.Event())
         self._workers = reward_limits.workers
-        self._slots: list[Slot] = []
+        self._slots = [Slot(self._terms) for _ in range(self._workers)]
         self._open()
 
     def _open(self) -> None:
         """Load the program in a first box. Whatever ends it, also a request to stop, leaves no box behind."""
         with ExitStack() as unless_loaded:
             unless_loaded.callback(self.close)
-            answer = self._slot(0).loaded()
+            answer = self._slots[0].loaded()
             if answer is None:
                 unless_loaded.pop_all()
                 return
@@ -118,7 +118,7 @@ class Sessions:
 
         count = min(self._workers, len(messages))
         with ThreadPoolExecutor(count, thread_name_prefix="session") as threads:
-            works = [threads.submit(work, self._slot(number)) for number in range(count)]
+            works = [threads.submit(work, slot) for slot in self._slots[:count]]
             try:
                 while_waiting(
                     works, check, lambda: doing("reward", f"{len(answers)} of {len(messages)} samples scored")
@@ -142,11 +142,6 @@ class Sessions:
         self._terms.stop.set()
         for slot in self._slots:
             slot.close()
-
-    def _slot(self, number: int) -> Slot:
-        while len(self._slots) <= number:
-            self._slots.append(Slot(self._terms))
-        return self._slots[number]
 
 
 def while_waiting(futures: Iterable[Future[Any]], check: Callable[[], None], report: Callable[[], None]) -> None:

@@ -201,7 +201,7 @@ def test_stopping_ends_what_runs_and_leaves_the_scorer_usable():
 
 def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch):
     scorer = open_scorer(CodeParams(), Context(RewardLimits(workers=1, deadline_seconds=5)))
-    opening, opened, ran = threading.Event(), code._Counted.__init__, list[str]()
+    opening, opened, ran = threading.Event(), code.CodeBox.__init__, list[str]()
 
     def late(box, *words):
         opening.set()
@@ -216,8 +216,8 @@ def test_nothing_runs_in_a_box_that_opens_while_scoring_is_stopped(monkeypatch):
         if opening.is_set():
             raise Stop
 
-    monkeypatch.setattr(code._Counted, "__init__", late)
-    monkeypatch.setattr(code._Counted, "order", order)
+    monkeypatch.setattr(code.CodeBox, "__init__", late)
+    monkeypatch.setattr(code.CodeBox, "order", order)
     with pytest.raises(Stop):
         scorer.score([code_sample(CALLS, "import time\ntime.sleep(1000)")], check)
     scorer.close()
