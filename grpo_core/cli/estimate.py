@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_core.cli.eval import write
 from grpo_core.runtime.signals import Stop
 from grpo_core.text import format_bytes, format_duration
 
@@ -42,10 +43,7 @@ def _estimate(options: argparse.Namespace) -> int:
         estimated = estimate(config, base=base, progress=progress, check=stop.raise_if_requested)
     text = json.dumps(estimated.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     if options.out is not None:
-        try:
-            options.out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"cannot write {options.out}: {error.strerror}") from None
+        write(options.out, text, error_class=DataError)
     print(text if options.json else table(estimated, steps=config.optim.steps), end="")
     return 0
 

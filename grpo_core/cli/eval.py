@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, GrpoError
 from grpo_core.runtime.signals import Stop
 
 if TYPE_CHECKING:
@@ -143,9 +143,8 @@ def _model_alone(options: argparse.Namespace) -> int:
     if manner.seed < 0:
         raise ConfigError("--seed must be 0 or more")
     suites = load_suites(_suites(options), base=Path.cwd())
-    if twice := {
-        suite.config.name for suite in suites if sum(suite.config.name == other.config.name for other in suites) > 1
-    }:
+    names = [suite.config.name for suite in suites]
+    if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"suite names must be unique; given twice: {', '.join(sorted(twice))}")
     source = find_model(ModelConfig(path=str(options.what.resolve())), base=Path.cwd())
     policy = load_model(source, dtype=options.dtype or "float32", device=pick_device(options.device or "auto"))
@@ -250,8 +249,8 @@ def check_place(out: Path | None, *, folder: bool) -> None:
         raise ConfigError(f"cannot write {out}: its folder does not exist or is not writable")
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, *, error_class: type[GrpoError] = ConfigError) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+        raise error_class(f"cannot write {path}: {error.strerror}") from None

@@ -85,18 +85,9 @@ def _measure(
     training = make_training(
         config, inputs.policy, reference=inputs.reference, critic=inputs.critic, ranks=ranks, check=check
     )
-    rollout = opened.enter_context(
-        closing(
-            make_rollout(
-                config,
-                inputs.policy,
-                ranks=ranks,
-                check=check,
-                positions=inputs.positions(config),
-                log=progress.line,
-            )
-        )
-    )
+    positions = inputs.positions(config)
+    rollout = make_rollout(config, inputs.policy, ranks=ranks, check=check, positions=positions, log=progress.line)
+    opened.enter_context(closing(rollout))
     clock, pieces = Clock(settle=settling(device)), list[Piece]()
     # The first piece warms up: kernels are chosen, processes started, the optimiser's state is made.
     counts = (max(1, config.algorithm.mini_batches), *sizes(config))
