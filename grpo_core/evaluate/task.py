@@ -108,7 +108,7 @@ def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
         name=config.name,
         prompts=encoded,
         max_completion_tokens=longest,
-        stream=(manner.seed, _SUITE_STREAM, _number(config.name)),
+        stream=(manner.seed, _SUITE_STREAM, int.from_bytes(hashlib.sha256(config.name.encode()).digest()[:8])),
         judge=partial(_scored, suite),
         parts=[(item.slice, item.cluster) for item in suite.items],
         protocol={
@@ -170,11 +170,6 @@ def _template(suite: Suite, manner: Manner) -> str:
 
 def _longest(suite: Suite, manner: Manner) -> int:
     return suite.config.max_completion_tokens or manner.max_completion_tokens
-
-
-def _number(name: str) -> int:
-    """A suite's part of its random stream."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
 def _passed(
