@@ -98,10 +98,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def kind_of(value: Any) -> str:
     """The kind of a JSON value, for a message."""
-    if value is None:
-        return "null"
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return kinds[type(value)]
+    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def shown(text: str) -> str:

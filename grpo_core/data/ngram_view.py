@@ -23,7 +23,8 @@ METHODS = ("exact", f"ngram{LONG}", f"ngram{SHORT}", "minhash")
 _SURROGATES, _SURROGATES_END, _LAST = 0xD800, 0xE000, 0x10FFFF
 
 Hits = dict[str, dict[str, Any]]
-"""By method: {"train", "share", "texts"}."""
+"""HIT by method."""
+HIT = ("train", "share", "texts")
 
 
 class _Alphabet(dict[str, str]):
@@ -99,11 +100,10 @@ class View:
 
     def left_out(self) -> dict[str, Any]:
         """What could be compared less: n-grams that are the suite's wording, texts without a distinctive n-gram."""
+        lengths = (LONG, SHORT, SHINGLE)
         return {
-            "common_ngrams": {str(n): sum(ngrams.common(n) for ngrams in self._ngrams) for n in (LONG, SHORT, SHINGLE)},
-            "without_own_ngram": {
-                str(n): sum(ngrams.without(n) for ngrams in self._ngrams) for n in (LONG, SHORT, SHINGLE)
-            },
+            "common_ngrams": {str(n): sum(ngrams.common(n) for ngrams in self._ngrams) for n in lengths},
+            "without_own_ngram": {str(n): sum(ngrams.without(n) for ngrams in self._ngrams) for n in lengths},
         }
 
 
@@ -115,9 +115,8 @@ class _Ngrams:
         self._items = [item for item, _, _ in items]
         spelled = [text for _, _, text in items]
         common = common_ngrams(SHINGLE * scale, spelled)
-        self._long, self._short, self._shingle = (
-            Postings(n * scale, spelled, common, SHINGLE * scale) for n in (LONG, SHORT, SHINGLE)
-        )
+        self._postings = {n: Postings(n * scale, spelled, common, SHINGLE * scale) for n in (LONG, SHORT, SHINGLE)}
+        self._long, self._short, self._shingle = self._postings.values()
         self._bands = Bands()
         for number, (_, words, text) in enumerate(items):
             if own := self._shingle.own_words(words, text):
@@ -159,19 +158,12 @@ class _Ngrams:
             if by_method:
                 yield (
                     item,
-                    {
-                        method: dict(zip(("train", "share", "texts"), by_method[method], strict=True))
-                        for method in METHODS
-                        if method in by_method
-                    },
+                    {name: dict(zip(HIT, by_method[name], strict=True)) for name in METHODS if name in by_method},
                 )
 
     def common(self, n: int) -> int:
-        return self._of(n).left_out
+        return self._postings[n].left_out
 
     def without(self, n: int) -> int:
-        own = self._of(n).own
+        own = self._postings[n].own
         return sum(len(item.ids) for number, item in enumerate(self._items) if not own[number])
-
-    def _of(self, n: int) -> "Postings":
-        return {LONG: self._long, SHORT: self._short, SHINGLE: self._shingle}[n]

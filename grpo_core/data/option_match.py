@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from grpo_core.data.ngram_postings import COMMON_ABOVE
-from grpo_core.data.ngram_view import LONG, Hits
+from grpo_core.data.ngram_view import HIT, LONG, Hits
 from grpo_core.data.plain_words import CHARACTERS_PER_WORD, writing
 
 METHOD = "options"
@@ -72,7 +72,7 @@ class OptionView:
     def hits(self) -> dict[str, Hits]:
         """Every touched item's id with how it was found."""
         return {
-            name: {METHOD: dict(zip(("train", "share", "texts"), hit, strict=True))}
+            name: {METHOD: dict(zip(HIT, hit, strict=True))}
             for number, hit in self._hits.items()
             for name in self._ids[number]
         }
