@@ -207,7 +207,4 @@ class ProbeReport(Body):
 
     def of(self, name: str) -> ClassResult:
         """The class with this name. Raises KeyError."""
-        for result in self.classes:
-            if result.name == name:
-                return result
-        raise KeyError(name)
+        return {result.name: result for result in self.classes}[name]

@@ -91,21 +91,17 @@ def probe_rubric(
     form, tried = _best_form(rubric, questions, scorer, seed, progress)
     made = cases(questions, form, seed=seed)
     shots = [_Shot(of, case, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
-    scores = scorer.all(
-        [(shot.case.problem, shot.completion) for shot in shots],
-        lambda done: progress(done, len(shots), "classes"),
-    )
-    again = list(range(0, len(shots), AGAIN))
-    repeated = [(shots[index].case.problem, shots[index].completion) for index in again]
-    first = [scores[index] for index in again]
-    same = repeats(first, scorer.all(repeated, lambda done: progress(done, len(again), "once more")))
+    samples = [(shot.case.problem, shot.completion) for shot in shots]
+    scores = scorer.all(samples, lambda done: progress(done, len(shots), "classes"))
+    repeated, first = samples[::AGAIN], scores[::AGAIN]
+    same = repeats(first, scorer.all(repeated, lambda done: progress(done, len(repeated), "once more")))
     if fresh is None and rubric.rules_alone:
         fresh = lambda: Runner(rubric)  # noqa: E731
     anew = repeats(first, [])
     if fresh is not None and not scorer.given_up:
         with closing(fresh()) as other:
             new = ProbeScorer(rubric, other, check)
-            anew = repeats(first, new.all(repeated, lambda done: progress(done, len(again), "once more, afresh")))
+            anew = repeats(first, new.all(repeated, lambda done: progress(done, len(repeated), "once more, afresh")))
             scorer.count_in(new)
 
     by_class: dict[str, list[tuple[_Shot, ProbeScore]]] = {}

@@ -135,11 +135,8 @@ class ProbeScorer:
         return costs
 
     def sandbox(self, facts: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
-        for fact in facts.values():
-            report = _in(fact, "sandbox")
-            if isinstance(report, dict):
-                return report
-        return None
+        reports = (_in(fact, "sandbox") for fact in facts.values())
+        return next((report for report in reports if isinstance(report, dict)), None)
 
 
 def _in(facts: JsonValue, key: str) -> JsonValue:

@@ -36,16 +36,14 @@ def lines(report: ProbeReport) -> Iterator[str]:
     yield from _behaviour(report)
     yield ""
     yield f"verdict: {_VERDICTS[report.verdict]}"
-    for reason in report.reasons:
-        yield f"  {reason}"
+    yield from (f"  {reason}" for reason in report.reasons)
     if report.rejects and report.verdict != "rejects_right":
         yield f"  reported, not blocking: {len(report.rejects)} classes of right answers are refused"
     if report.pays_part:
         most = max(report.of(name).mean_share or 0.0 for name in report.pays_part)
         yield (
             f"  reported, not blocking: {len(report.pays_part)} classes of wrong answers earn a part of what a right "
-            "one "
-            f"does, {format_percent(most)} at most"
+            f"one does, {format_percent(most)} at most"
         )
 
 
@@ -101,7 +99,6 @@ def _behaviour(report: ProbeReport) -> Iterator[str]:
     if report.errors:
         counted = ", ".join(f"{kind} {n}" for kind, n in report.errors.items())
         yield f"errors: {counted}; {report.unscored} completions without a reward"
-        for message in report.error_examples:
-            yield f"  {message}"
+        yield from (f"  {message}" for message in report.error_examples)
     for name, used in report.cost.items():
         yield f"cost of {name}: {', '.join(f'{key} {value:,.0f}' for key, value in used.items())}"

@@ -48,13 +48,7 @@ def holds(rule: Rule, mistakes: int, n: int) -> bool:
     if rule == "told" or n == 0 or mistakes == 0:
         return False
     low = wilson(mistakes, n).low
-    match rule:
-        case "any":
-            return True
-        case "some":
-            return mistakes >= 2 or low > SLIGHT
-        case "many":
-            return low > LOOSE
+    return {"any": True, "some": mistakes >= 2 or low > SLIGHT, "many": low > LOOSE}[rule]
 
 
 def together(classes: Sequence[ClassResult]) -> Shares:
