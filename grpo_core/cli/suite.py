@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from grpo_core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from grpo_core.evaluate.item import SuiteItem
     from grpo_core.evaluate.suites.formats import Format
 
 
@@ -96,20 +95,16 @@ def _check(options: argparse.Namespace) -> int:
     print(f"{options.file}: {len(items):,} items, {len({item.cluster or item.id for item in items}):,} clusters")
     for name, count in sorted(Counter(item.slice for item in items if item.slice).items()):
         print(f"  slice {name}: {count:,}")
-    print(f"longest prompt: {_longest(items)}")
+    longest = max(items, key=lambda item: len(item.shown()))
+    print(f"longest prompt: {len(longest.shown()):,} characters, of item {longest.id}")
     print(f"targets: {'fit the scorer ' + judge.name if judge is not None else 'not checked: no scorer is known'}")
     print(f"file SHA-256:  {file_sha256(options.file)}")
     print(f"items SHA-256: {items_digest(items)}")
     return 0
 
 
-def _longest(items: "list[SuiteItem]") -> str:
-    longest = max(items, key=lambda item: len(item.shown()))
-    return f"{len(longest.shown()):,} characters, of item {longest.id}"
-
-
 def _list(options: argparse.Namespace) -> int:
-    from grpo_core.evaluate.suites.starters import starters
+    from grpo_core.evaluate.suites.load import starters
 
     suites = starters()
     if options.json:

@@ -5,7 +5,6 @@ YAML, locked, handed to workers.
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,7 @@ from cohort.runs.models import Run
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate.item import ATTACKS
-from grpo_core.evaluate.suites.load import load_suites
-from grpo_core.evaluate.suites.starters import starters
+from grpo_core.evaluate.suites.load import load_suites, starters
 from tests.factories.runs import Maker
 from tests.factories.suites import CHOICES, HARMFUL, ITEMS, add_suite, upload
 from tests.tables import cases
@@ -169,7 +167,7 @@ def test_a_newer_cohort_brings_a_new_version(
         operator.post(STARTERS, {"name": name})
     old = EvalSuiteVersion.objects.get(suite__name="format", builtin="format")
     now = {starter.name: starter for starter in starters()}["format"]
-    other = replace(now, content=now.content.partition(b"\n")[2])
+    other = now.model_copy(update={"content": now.content.partition(b"\n")[2]})
     monkeypatch.setattr(suites, "starters", lambda: (other,))
     (new,) = starters_add(project=ours, actor=oscar).added
     assert (new.suite_id, new.number, new.items) == (old.suite_id, 2, old.items - 1)

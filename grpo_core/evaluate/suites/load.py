@@ -4,6 +4,7 @@ is loaded. Loads no torch."""
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,28 @@ def settings_file(items: Path) -> Path:
 
 def _builtin() -> list[str]:
     return [builtin_suites.PREFIX + name for name in builtin_suites.names()]
+
+
+class Starter(SuiteConfig):
+    """A suite that comes with Cohort."""
+
+    items: int
+    limits: str
+    """What it cannot show, in a sentence or two."""
+    licence: str
+    source: str
+    content: bytes
+    """Its items as JSONL, of which `sha256` is the digest."""
+
+
+@cache
+def starters() -> tuple[Starter, ...]:
+    """All of them, by name."""
+    return tuple(_starter(name) for name in builtin_suites.names())
+
+
+def _starter(name: str) -> Starter:
+    content = builtin_suites.items_path(name).read_bytes()
+    items = sum(1 for line in content.splitlines() if line.strip())
+    fields = {**builtin_suites.about(name), **builtin_suites.definition(name), "items": items, "content": content}
+    return Starter.model_validate(fields)

@@ -27,8 +27,8 @@ from grpo_core.evaluate.item import SuiteItem
 from grpo_core.evaluate.scorer import SCORERS as SUITE_SCORERS
 from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites.formats import FORMATS, convert
+from grpo_core.evaluate.suites.load import starters
 from grpo_core.evaluate.suites.reader import scan_items
-from grpo_core.evaluate.suites.starters import starters
 from grpo_core.rewards import KINDS
 
 CATEGORIES: dict[str, str] = {name: name.replace("_", " ") for name in get_args(Category)}

@@ -14,8 +14,7 @@ from grpo_core.config.evaluation import Category, SuiteConfig
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.item import ATTACKS, SuiteItem
 from grpo_core.evaluate.scorer import SCORERS, scorer
-from grpo_core.evaluate.suites.load import load_suite
-from grpo_core.evaluate.suites.starters import starters
+from grpo_core.evaluate.suites.load import load_suite, starters
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.kinds import exact
 from grpo_core.rewards.kinds.calls import Call, calls_in

@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
 from cohort.runs.models import Attempt, Run
-from grpo_core.evaluate.suites.starters import Starter, starters
+from grpo_core.evaluate.suites.load import Starter, starters
 
 RUNS_SHOWN = 50
 Version = TypeVar("Version", VerifierVersion, EvalSuiteVersion)
