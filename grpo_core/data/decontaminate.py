@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grpo_core.data.minhash import BANDS, PERMUTATIONS, ROWS, SEED
-from grpo_core.data.ngram_postings import COMMON_ABOVE
-from grpo_core.data.ngram_view import LONG, SHINGLE, SHORT, Hits, View
+from grpo_core.data.ngram_view import COMMON_ABOVE, LONG, SHINGLE, SHORT, Hits, View
 from grpo_core.data.ngram_view import METHODS as OF_THE_TEXT
 from grpo_core.data.option_match import LEAST_OPTIONS, LEAST_PERCENT, LEAST_WORDS, OptionView
 from grpo_core.data.option_match import METHOD as OF_THE_OPTIONS

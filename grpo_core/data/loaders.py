@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
-from grpo_core.data.lines import MAX_ID_CHARS as MAX_ID_CHARS
-from grpo_core.data.lines import MAX_LINE_BYTES as MAX_LINE_BYTES
 from grpo_core.data.lines import Line, lines_of, shown
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError

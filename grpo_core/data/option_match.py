@@ -8,8 +8,7 @@ nothing: options such as "True" and "False" or four numbers are in too many text
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from grpo_core.data.ngram_postings import COMMON_ABOVE
-from grpo_core.data.ngram_view import HIT, LONG, Hits
+from grpo_core.data.ngram_view import COMMON_ABOVE, HIT, LONG, Hits
 from grpo_core.data.plain_words import CHARACTERS_PER_WORD, writing
 
 METHOD = "options"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpo_core.data import Problem, file_sha256, holdout, load_problems, problems_digest, scan_problems
 from grpo_core.data.arithmetic import addition_problems, demo_split, worked_completion, write_jsonl
-from grpo_core.data.loaders import MAX_LINE_BYTES
+from grpo_core.data.lines import MAX_LINE_BYTES
 from grpo_core.errors import DataError
 from tests.tables import cases
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.minhash import Bands, signature
-from grpo_core.data.ngram_postings import COMMON_ABOVE
+from grpo_core.data.ngram_view import COMMON_ABOVE
 from grpo_core.data.plain_words import masked, units, writing
 from grpo_core.errors import DataError
 from tests.tables import cases
