@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from grpo_core.config.reward import RewardConfig
 from grpo_core.data.loaders import load_problems
@@ -32,13 +32,6 @@ _TEXT_CHARS = 32_000
 """Of one prompt, answer or completion in the result; what is cut says so."""
 _ROWS_ON_CPU, _ROWS_ON_GPU = 64, 512
 """Completions sampled at the same time."""
-
-
-@dataclass(frozen=True)
-class RowAnswer:
-    problem: Problem
-    completion: str
-    origin: Literal["row", "reference"]
 
 
 def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: None) -> dict[str, Any]:
@@ -118,10 +111,8 @@ class _Run:
         problems = self._problems(limit=options.rows)
         runner.rubric.check_problems(problems)
         self.progress.begin("writing answers", len(problems))
-        answers, form = answered(problems, runner=runner, check=self.check)
-        unscored = [ScoreRequest(answer.problem, answer.completion) for answer in answers]
-        samples = self._scored(runner, unscored, [answer.origin for answer in answers])
-        return {"kind": "try", "samples": samples, "form": form}
+        unscored, origins, form = answered(problems, runner=runner, check=self.check)
+        return {"kind": "try", "samples": self._scored(runner, unscored, origins), "form": form}
 
     def _scored(self, runner: Runner, samples: Sequence[ScoreRequest], origins: Sequence[str]) -> list[LabSample]:
         """Each sample is its own group."""
@@ -220,9 +211,9 @@ class _Run:
 
 def answered(
     problems: Sequence[Problem], *, runner: Runner, check: Check = lambda: None
-) -> tuple[list[RowAnswer], str | None]:
+) -> tuple[list[ScoreRequest], list[str], str | None]:
     """One answer for each problem, in order: its own worked completion, or its reference answer in the form that the
-    reward pays most. And that form in words; None where every row has its own answer."""
+    reward pays most. Where each is from, and that form in words; None where every row has its own answer."""
     questions = read_questions(runner.rubric, problems)
     bare = [question for question in questions if _own(question.problem) is None]
     tried = bare[:TRIED]
@@ -237,18 +228,14 @@ def answered(
     for question in questions:
         problem, own = question.problem, _own(question.problem)
         text = best.write(problem, question.gold) if best is not None and own is None else own
-        answers.append(
-            RowAnswer(problem, question.gold if text is None else text, "reference" if own is None else "row")
-        )
-    return answers, best.title if best is not None else None
+        answers.append(ScoreRequest(problem, question.gold if text is None else text))
+    origins = ["row" if _own(problem) is not None else "reference" for problem in problems]
+    return answers, origins, best.title if best is not None else None
 
 
 def _own(problem: Problem) -> str | None:
-    for field in OWN:
-        text = problem.meta.get(field)
-        if isinstance(text, str) and text.strip():
-            return text
-    return None
+    texts = (problem.meta.get(field) for field in OWN)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 
 def _model(job_model: JobModel, base: Path, device: str) -> Any:
