@@ -164,18 +164,15 @@ def _changed(tree: ast.Module, index: int, change: Change) -> str | None:
     whole: ast.AST = copy.deepcopy(tree)
     nodes = list(ast.walk(whole))
     node = nodes[index]
-    if isinstance(node, ast.Constant) and _is_docstring(node, nodes):
-        return None
+    is_constant = isinstance(node, ast.Constant)
+    if is_constant and any(isinstance(parent, ast.Expr) and parent.value is node for parent in nodes):
+        return None  # a docstring
     other = change(node)
     if other is None:
         return None
     if other is not node:
         whole = _Put(node, other).visit(whole)
     return ast.unparse(ast.fix_missing_locations(whole))
-
-
-def _is_docstring(node: ast.Constant, nodes: list[ast.AST]) -> bool:
-    return any(isinstance(parent, ast.Expr) and parent.value is node for parent in nodes)
 
 
 class _Put(ast.NodeTransformer):

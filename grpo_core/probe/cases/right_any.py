@@ -7,18 +7,6 @@ from grpo_core.probe.cases.case import THOUGHT, Case, ProbeClass, Subject
 _LONG = " ".join(["I read the problem again, write down what is known, and check each step before I go on."] * 25)
 
 
-def _inside(
-    name: str, title: str, template: str, *, but: frozenset[Subject] = frozenset(), about: str = "any"
-) -> ProbeClass:
-    """A class that puts something around the answer itself; `@` stands for it."""
-
-    def make(case: Case) -> Iterator[str]:
-        if case.gold and case.subject not in but | {"code"}:
-            yield case.write(template.replace("@", case.gold))
-
-    return ProbeClass(name, title, about, "false_negative", "told", make)
-
-
 def _around(name: str, title: str, change: Callable[[Case], str | None]) -> ProbeClass:
     """A class that leaves the answer as it is, and changes what stands around it."""
 
@@ -27,6 +15,15 @@ def _around(name: str, title: str, change: Callable[[Case], str | None]) -> Prob
             yield text
 
     return ProbeClass(name, title, "any", "false_negative", "told", make)
+
+
+def _inside(name: str, title: str, template: str, *, but: frozenset[Subject] = frozenset()) -> ProbeClass:
+    """A class that puts something around the answer itself; `@` stands for it."""
+
+    def change(case: Case) -> str | None:
+        return None if case.subject in but | {"code"} else case.write(template.replace("@", case.gold))
+
+    return _around(name, title, change)
 
 
 _NOT_MATHS: frozenset[Subject] = frozenset({"json", "words"})
