@@ -26,17 +26,21 @@ from worker.processes.child import GroupSurvives, NotStarted
 StopCause = Literal["cancel", "pause", "drain", "shutdown", "deadline", "disk", "silence"]
 """Why the worker stops a trainer or a job. drain: the platform wants the run on another node. deadline: jobs alone."""
 
-ENDS: dict[StopCause, tuple[AttemptEnd, str]] = {
-    "cancel": ("cancelled", "cancelled"),
-    "pause": ("paused", "paused"),
-    "drain": ("preempted", "drained"),
-    "shutdown": ("preempted", "worker_shutdown"),
-    "silence": ("failed", "platform_unreachable"),
-    "disk": ("paused", DiskFullError.code),
+ENDS: dict[StopCause, tuple[AttemptEnd, str, str]] = {
+    "cancel": ("cancelled", "cancelled", "Stopped before training began"),
+    "pause": ("paused", "paused", "Paused before training began"),
+    "drain": ("preempted", "drained", "The node is drained, and the run moves to another"),
+    "shutdown": ("preempted", "worker_shutdown", "The worker was shut down"),
+    "silence": (
+        "failed",
+        "platform_unreachable",
+        "The worker could not reach the platform for too long and stopped the trainer",
+    ),
+    "disk": ("paused", DiskFullError.code, "Free some space there, then resume the run"),
 }
+"""End, code and message of an attempt that was stopped. No run is stopped by a deadline."""
 _STOP_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _POLITE_SIGNALS = {signal.SIGTERM, signal.SIGINT}
-_FREE_SPACE = "Free some space there, then resume the run"
 _CRASHED = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
@@ -70,16 +74,20 @@ def attempt_finish(
     if outcome is not None and outcome.status == "finished":
         end, code, message = "finished", outcome.code, outcome.message
     elif stopped_for != "cancel" and _disk_is_full(outcome, status, stopped_for):
-        end, code = ENDS["disk"]
+        end, code, message = ENDS["disk"]
         says_so = outcome is not None and outcome.code == DiskFullError.code
-        message = disk_message(folder, outcome.message if outcome is not None and says_so else _FREE_SPACE)
+        message = disk_message(folder, outcome.message if outcome is not None and says_so else message)
     elif outcome is not None and outcome.status == "failed":
         end, code, message = "failed", outcome.code, outcome.message
         if out_of_memory and code == ExchangeError.code:  # one of the run's processes was killed; another says this
             code, message = "out_of_memory", f"The system killed a process of the run because memory ran out. {message}"
     elif stopped_for is not None:
-        end, code = ENDS[stopped_for]
-        message = _stopped(stopped_for, outcome, status)
+        end, code, message = ENDS[stopped_for]
+        if stopped_for in ("cancel", "pause") and outcome is not None:
+            message = outcome.message
+        elif stopped_for in ("cancel", "pause") and status == -signal.SIGKILL:
+            rest = "; its last checkpoint is what there is" if stopped_for == "pause" else ""
+            message = f"The trainer did not stop in time and was killed{rest}"
     elif outcome is not None:
         end, code = "failed", "trainer_killed"
         message = f"Something outside the platform stopped the trainer: {outcome.message}"
@@ -122,7 +130,7 @@ def failure(error: Exception, child: str, runs: Path) -> tuple[str, str, bool]:
         case GroupSurvives():
             return "worker_error", f"The {child} ended, but not all of it: {error}", True
         case _ if is_full(error):
-            return DiskFullError.code, disk_message(runs, f"{error}. {_FREE_SPACE}"), True
+            return DiskFullError.code, disk_message(runs, f"{error}. {ENDS['disk'][2]}"), True
     return "worker_error", f"The worker failed: {type(error).__name__}: {error}", False
 
 
@@ -162,24 +170,3 @@ def disk_message(folder: Path, detail: str) -> str:
     left = format_bytes(free_bytes(folder))
     where = f"The disk of {folder} on {socket.gethostname()} is nearly full: {left} are left."
     return f"{where} {detail[:1].upper()}{detail[1:]}."
-
-
-def _stopped(cause: StopCause, outcome: records.Outcome | None, status: int | None) -> str:
-    match cause:
-        case "cancel" | "pause" if outcome is not None:
-            return outcome.message
-        case "cancel" | "pause" if status == -signal.SIGKILL:
-            rest = "; its last checkpoint is what there is" if cause == "pause" else ""
-            return f"The trainer did not stop in time and was killed{rest}"
-        case "cancel":
-            return "Stopped before training began"
-        case "pause":
-            return "Paused before training began"
-        case "drain":
-            return "The node is drained, and the run moves to another"
-        case "shutdown":
-            return "The worker was shut down"
-        case "silence":
-            return "The worker could not reach the platform for too long and stopped the trainer"
-        case "disk" | "deadline":
-            raise AssertionError(f"a run is not stopped so: {cause}")
