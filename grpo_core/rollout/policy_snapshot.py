@@ -3,67 +3,57 @@ with engine.one_step_off."""
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
-from typing import Any, Unpack
+from dataclasses import dataclass, replace
+from typing import Unpack
 
 import torch
+from pydantic import TypeAdapter
 
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Rollout, SamplingOptions
 
-
-def completions_payload(groups: list[list[Completion]]) -> list[Any]:
-    """As JSON, for the other ranks."""
-    return [[asdict(completion) for completion in group] for group in groups]
+COMPLETIONS = TypeAdapter(list[list[Completion]])
+"""Completions of some prompts as plain data, for the other ranks, and back."""
 
 
-def completions_from(payload: list[Any]) -> list[list[Completion]]:
-    """Inverse of `completions_payload`."""
-    return [
-        [Completion(tuple(c["tokens"]), tuple(c["logprobs"]), c["finish"], c["entropy"]) for c in group]
-        for group in payload
-    ]
-
-
+@dataclass(eq=False)
 class WrappedRollout:
     """Passes everything on to another rollout."""
 
-    def __init__(self, own: Rollout) -> None:
-        self._own = own
+    own: Rollout
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """See `base.Rollout`."""
-        return self._own.generate(prompts, **options)
+        return self.own.generate(prompts, **options)
 
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`."""
-        return self._own.follow(step)
+        return self.own.follow(step)
 
     def close(self) -> None:
-        self._own.close()
+        self.own.close()
 
 
+@dataclass(eq=False)
 class RankedRollout(WrappedRollout):
     """A rollout of all ranks together. The random numbers of a prompt do not depend on which rank samples it."""
 
-    def __init__(self, own: Rollout, ranks: Ranks) -> None:
-        super().__init__(own)
-        self._ranks = ranks
+    ranks: Ranks
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Unpack[SamplingOptions]) -> list[list[Completion]]:
         """See `base.Rollout`. Every rank must call it with the same arguments."""
-        if self._ranks.world == 1:
+        if self.ranks.world == 1:
             return super().generate(prompts, **options)
-        indices, mine = options.get("indices") or range(len(prompts)), self._ranks.share(len(prompts))
+        indices, mine = options.get("indices") or range(len(prompts)), self.ranks.share(len(prompts))
         part: SamplingOptions = {**options, "indices": [indices[i] for i in mine]}
-        groups = self._ranks.together(lambda: self._own.generate([prompts[i] for i in mine], **part) if mine else [])
-        return completions_from(self._ranks.spread(completions_payload(groups), len(prompts)))
+        groups = self.ranks.together(lambda: self.own.generate([prompts[i] for i in mine], **part) if mine else [])
+        return COMPLETIONS.validate_python(self.ranks.spread(COMPLETIONS.dump_python(groups), len(prompts)))
 
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`. What goes wrong on one rank, such as weights that did not arrive, ends it on all."""
-        return self._ranks.together(lambda: self._own.follow(step))
+        return self.ranks.together(lambda: self.own.follow(step))
 
 
 def snapshot_for(config: RunConfig, policy: LoadedModel) -> LoadedModel | None:
@@ -84,20 +74,19 @@ def snapshot_policy(policy: LoadedModel, *, share: bool) -> LoadedModel:
     return replace(policy, model=twin)
 
 
+@dataclass(eq=False)
 class SnapshotRollout(WrappedRollout):
     """A sampler of a snapshot, whose weights are renewed by `follow`."""
 
-    def __init__(self, own: Rollout, snapshot: LoadedModel, policy: LoadedModel) -> None:
-        """`own` samples from `snapshot`, a copy of `policy`."""
-        super().__init__(own)
-        self._snapshot = snapshot
-        self._policy = policy
+    snapshot: LoadedModel
+    """What `own` samples from: a copy of `policy`."""
+    policy: LoadedModel
 
     @torch.no_grad()
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`. Nothing may be sampling meanwhile."""
-        newest = dict(self._policy.model.named_parameters())
-        for name, weight in self._snapshot.model.named_parameters():
+        newest = dict(self.policy.model.named_parameters())
+        for name, weight in self.snapshot.model.named_parameters():
             if weight is not newest[name]:
                 weight.copy_(newest[name])
-        return self._own.follow(step)
+        return self.own.follow(step)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from grpo_core.config.run import RunConfig
 from grpo_core.data.prompts import Prompted, completion_text
@@ -32,6 +33,8 @@ from grpo_core.trainer.sampled import Position, SampledGroup, StepBatch
 
 OVERLONG = "overlong"
 """Component name of the soft overlong punishment."""
+_SCORES = TypeAdapter(list[list[Scored]])
+"""Scores of some groups as plain data, for the other ranks, and back."""
 _ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
 
 
@@ -162,8 +165,7 @@ class GroupSampler:
         )
         if self.ranks.world == 1:
             return mine
-        payloads = self.ranks.spread([[_serialize_score(score) for score in group] for group in mine], len(problems))
-        return [[_deserialize_score(score) for score in group] for group in payloads]
+        return _SCORES.validate_python(self.ranks.spread(_SCORES.dump_python(mine, mode="json"), len(problems)))
 
     def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
         """All groups together, so that a kind that scores in parallel has enough to do."""
@@ -223,15 +225,3 @@ def prompt_order(count: int, seed: int, *, start: int = 0) -> Iterator[int]:
     while True:
         yield from np.random.default_rng([seed, _ORDER, epoch]).permutation(count).tolist()[skip:]
         epoch, skip = epoch + 1, 0
-
-
-def _serialize_score(score: Scored) -> dict[str, object]:
-    components = {name: component.model_dump(mode="json") for name, component in score.components.items()}
-    return {"reward": score.reward, "components": components}
-
-
-def _deserialize_score(payload: dict[str, dict[str, object]]) -> Scored:
-    components = {name: ComponentScore.model_validate(component) for name, component in payload["components"].items()}
-    reward = payload["reward"]
-    assert reward is None or isinstance(reward, float)
-    return Scored(reward, components)

@@ -13,7 +13,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Rollout, SamplingOptions
-from grpo_core.rollout.policy_snapshot import RankedRollout, completions_from, completions_payload
+from grpo_core.rollout.policy_snapshot import COMPLETIONS, RankedRollout
 from grpo_core.rollout.vllm.client import LOG, Server
 from grpo_core.rollout.vllm.engine import Engine
 from grpo_core.rollout.vllm.probe import Probe
@@ -140,7 +140,7 @@ class Rank0Rollout:
         groups = self._ranks.together(lambda: own.generate(prompts, **options) if own is not None else [])
         if self._ranks.world == 1:
             return groups
-        return completions_from(self._ranks.gather(completions_payload(groups))[0])
+        return COMPLETIONS.validate_python(self._ranks.gather(COMPLETIONS.dump_python(groups))[0])
 
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`. The metrics are the first rank's."""
