@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -97,30 +98,24 @@ class RankStatus:
         return statuses
 
 
+@dataclass(eq=False)
 class Ranks:
     """This process's rank among those of its run. A run of one process exchanges nothing."""
 
-    def __init__(
-        self,
-        rank: int = 0,
-        world: int = 1,
-        device: torch.device | None = None,
-        *,
-        local: int = 0,
-        hosts: Sequence[str] = ("",),
-        store: Store | None = None,
-    ) -> None:
-        self.rank = rank
-        self.world = world
-        self.device = device
-        """The rank's own device among several; None where the config alone decides."""
-        self.first_here = local == 0
-        """Whether this is the first rank of its machine."""
-        self._device = device or torch.device("cpu")
-        self._hosts = hosts
-        """Name of each rank's machine."""
-        self._store = store
-        """torchrun's key-value store; None for a rank alone."""
+    rank: int = 0
+    world: int = 1
+    device: torch.device | None = None
+    """The rank's own device among several; None where the config alone decides."""
+    _: KW_ONLY
+    first_here: bool = True
+    """Whether this is the first rank of its machine."""
+    hosts: Sequence[str] = ("",)
+    """Name of each rank's machine."""
+    store: Store | None = None
+    """torchrun's key-value store; None for a rank alone."""
+
+    def __post_init__(self) -> None:
+        self._device = self.device or torch.device("cpu")
 
     @classmethod
     def join(cls, *, device: str, check: Callable[[], None] = lambda: None) -> Self:
@@ -142,7 +137,7 @@ class Ranks:
         dist.init_process_group("nccl" if own.type == "cuda" else "gloo", store=met, rank=rank, world_size=world)
         if waits:
             signal.signal(signal.SIGTERM, before)
-        return cls(rank, world, own, local=local, hosts=hosts, store=store)
+        return cls(rank, world, own, first_here=local == 0, hosts=hosts, store=store)
 
     @property
     def main(self) -> bool:
@@ -151,7 +146,7 @@ class Ranks:
 
     def name(self, rank: int) -> str:
         """What a person calls the rank: with its machine where there are several."""
-        return _name(rank, self._hosts)
+        return _name(rank, self.hosts)
 
     def share(self, count: int) -> list[int]:
         """Which of `count` pieces of work are this rank's."""
@@ -225,28 +220,28 @@ class Ranks:
     def report(self, error: GrpoError) -> None:
         """Before this rank leaves: the reason, for the others. The first report counts; that others were lost is no
         cause."""
-        if self._store is None or isinstance(error, ExchangeError):
+        if self.store is None or isinstance(error, ExchangeError):
             return
         with suppress(RuntimeError):  # the store went with the first machine: no rank can read it
-            self._store.compare_set(_CAUSE, "", json.dumps([self.rank, type(error).__name__, str(error)]))
+            self.store.compare_set(_CAUSE, "", json.dumps([self.rank, type(error).__name__, str(error)]))
 
     def reported(self) -> GrpoError | None:
         """After others were lost: the reason of the first that left, if it could still report it."""
-        if self._store is None:
+        if self.store is None:
             return None
         until = time.monotonic() + REPORT_SECONDS
         with suppress(RuntimeError):  # as above
-            while not self._store.check([_CAUSE]):
+            while not self.store.check([_CAUSE]):
                 if time.monotonic() > until:
                     return None
                 time.sleep(0.05)
-            rank, name, message = json.loads(self._store.get(_CAUSE))
+            rank, name, message = json.loads(self.store.get(_CAUSE))
             return _again(name, message, who=self.name(rank))
         return None
 
     def status(self) -> RankStatus | None:
         """What each rank is doing; None of a rank alone."""
-        return None if self._store is None else RankStatus(self._store, self.rank, self.world, self.name)
+        return None if self.store is None else RankStatus(self.store, self.rank, self.world, self.name)
 
     def leave(self) -> None:
         if dist.is_initialized():  # of a rank alone too, where its engine needs it

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 import torch
@@ -62,39 +63,34 @@ from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
 from grpo_core.training.single import make_training
 
 
+@dataclass(eq=False)
 class Trainer:
     """One run, from its config to its outcome."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        run_dir: RunDir | None,
-        *,
-        base: Path,
-        progress: Progress,
-        check: Callable[[], None] = lambda: None,
-        ranks: Ranks | None = None,
-        resume: Chosen | None = None,
-        estimate: Estimate | None = None,
-    ) -> None:
-        """`base`: folder that relative paths of the config start from. `check` is called often and may raise
-        Interrupted to end the run. `run_dir` is None on every rank but the first, which writes the records and alone
-        is given the checkpoint to resume from. `estimate`: what the run was expected to cost."""
-        self.config = config
-        self.run_dir = run_dir
-        self._base = base
-        self._progress = progress
-        self._check = check
-        self._ranks = ranks or Ranks()
-        self._resume = resume
+    config: RunConfig
+    run_dir: RunDir | None
+    """None on every rank but the first, which writes the records."""
+    _: KW_ONLY
+    base: Path
+    """Folder that relative paths of the config start from."""
+    progress: Progress
+    check: Callable[[], None] = lambda: None
+    """Called often; may raise Interrupted to end the run."""
+    ranks: Ranks = field(default_factory=Ranks)
+    resume: Chosen | None = None
+    """The checkpoint to resume from, which the first rank alone is given."""
+    estimate: Estimate | None = None
+    """What the run was expected to cost."""
+
+    def __post_init__(self) -> None:
         self._counts = Counts()
-        if resume is not None:
-            self._counts.steps = resume.manifest.step
-        self._counted = resume is None
+        if self.resume is not None:
+            self._counts.steps = self.resume.manifest.step
+        self._counted = self.resume is None
         """Whether the sums in `_counts` are the run's: of a resumed one, once it was restored."""
         self._final: str | None = None
-        self._recorder = RunRecorder(run_dir, progress, self._counts)
-        self._estimate = Estimated(estimate)
+        self._recorder = RunRecorder(self.run_dir, self.progress, self._counts)
+        self._estimated = Estimated(self.estimate)
 
     def run(self) -> Outcome:
         """Do everything. An error is recorded as the run's outcome and raised again."""
@@ -111,7 +107,7 @@ class Trainer:
                 if cause is error:
                     raise
                 raise cause from error
-            self._progress.line(traceback.format_exc())
+            self.progress.line(traceback.format_exc())
             where = "the log" if self.run_dir is not None else "what it printed"
             self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
             raise
@@ -119,11 +115,11 @@ class Trainer:
 
     def _watchdog(self) -> Watchdog:
         """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""
-        seconds, status = self.config.engine.watchdog_seconds, self._ranks.status()
-        if self._ranks.main:
-            return Watchdog(seconds, warn=self._recorder.stalled, log=self._progress.log_only, status=status)
+        seconds, status = self.config.engine.watchdog_seconds, self.ranks.status()
+        if self.ranks.main:
+            return Watchdog(seconds, warn=self._recorder.stalled, log=self.progress.log_only, status=status)
 
-        name = self._ranks.name(self._ranks.rank)
+        name = self.ranks.name(self.ranks.rank)
 
         def say(text: str, data: object = None) -> None:
             print(f"{name}: {text}", file=sys.stderr, flush=True)
@@ -136,10 +132,10 @@ class Trainer:
         if self.run_dir is not None and is_full(error):
             return disk_full(self.run_dir.path, "what the run writes")
         cause = error if isinstance(error, GrpoError) else known_cause(error)
-        return (self._ranks.reported() or cause) if isinstance(cause, ExchangeError) else cause
+        return (self.ranks.reported() or cause) if isinstance(cause, ExchangeError) else cause
 
     def _fail(self, error: GrpoError) -> None:
-        self._ranks.report(error)
+        self.ranks.report(error)
         self._end("failed", error.code, str(error))
 
     # ------------------------------------------------------------------ the loop
@@ -149,10 +145,8 @@ class Trainer:
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
         self._phase("loading")
-        cache = answer_cache(self._ranks, self.run_dir.path if self.run_dir is not None else None)
-        inputs = self._ranks.together(
-            lambda: load_inputs(config, base=self._base, device=self._ranks.device, cache=cache)
-        )
+        cache = answer_cache(self.ranks, self.run_dir.path if self.run_dir is not None else None)
+        inputs = self.ranks.together(lambda: load_inputs(config, base=self.base, device=self.ranks.device, cache=cache))
         with ExitStack() as opened:
             opened.enter_context(inputs.runner)
             self._run_on(inputs, opened)
@@ -165,15 +159,15 @@ class Trainer:
             train=inputs.train_facts,
             heldout=inputs.heldout_facts,
             suites=inputs.suite_facts,
-            overlap=self._ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
-            ranks=self._ranks.world,
+            overlap=self.ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
+            ranks=self.ranks.world,
             reward=inputs.runner.facts(),
             sandbox=inputs.runner.sandbox(),
         )
-        check_inputs_alike(self._ranks, manifest)
+        check_inputs_alike(self.ranks, manifest)
         if self.run_dir is not None:
-            self._recorder.meter = meter(inputs.policy.device, self._ranks.world)
-        if self._resume is None:
+            self._recorder.meter = meter(inputs.policy.device, self.ranks.world)
+        if self.resume is None:
             self._recorder.write(manifest)
         self._set_up(inputs, manifest, opened)
         state = self._resume_state(manifest)
@@ -185,7 +179,7 @@ class Trainer:
         done = self._counts.steps
         self._phase("training", config.optim.steps)
         self._clock = Clock(settle=settling(inputs.policy.device))
-        self._telemetry = Telemetry(inputs.policy.device, self._ranks, monitor_gpu(inputs.policy.device))
+        self._telemetry = Telemetry(inputs.policy.device, self.ranks, monitor_gpu(inputs.policy.device))
         try:
             with self._clock.running():
                 if state is None:
@@ -210,9 +204,9 @@ class Trainer:
                     saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
                     self._recorder.write(saved)
                     self._final = saved.path
-        for event in reward_used(self._ranks.gather(inputs.runner.facts())):
+        for event in reward_used(self.ranks.gather(inputs.runner.facts())):
             self._recorder.write(event)
-        if (worth := self._estimate.compared()) is not None:
+        if (worth := self._estimated.compared()) is not None:
             self._recorder.event(worth)
 
     def _step(self, step: int, inputs: Inputs) -> None:
@@ -222,7 +216,7 @@ class Trainer:
             with timed("sample"):
                 metrics = self._rollout.follow(step - 1)
             batch = self._group_sampler.draw(step)
-        if self._ranks.world > 1:
+        if self.ranks.world > 1:
             self._stop_if_asked()
         fault(f"sampled:{step}")
         if self.config.engine.one_step_off and step < self.config.optim.steps:
@@ -241,7 +235,7 @@ class Trainer:
 
     def _set_up(self, inputs: Inputs, manifest: Manifest, opened: ExitStack) -> None:
         """The parts of the loop, all with the policy as it was loaded. `opened` closes those that must be."""
-        config, ranks = self.config, self._ranks
+        config, ranks = self.config, self.ranks
         # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
         own_check = self._check_inside if ranks.world == 1 else lambda: None
         self._prefetcher = RolloutPrefetcher(own_check, inputs.policy.device)
@@ -258,7 +252,7 @@ class Trainer:
             snapshot=snapshot,
             positions=inputs.positions(config),
             folder=self.run_dir.path if self.run_dir is not None else None,
-            log=self._progress.line,
+            log=self.progress.line,
         )
         self._rollout = opened.enter_context(closing(rollout))
         opened.enter_context(closing(self._prefetcher))  # before what its work needs is closed
@@ -280,24 +274,24 @@ class Trainer:
             ranks=ranks,
             device=inputs.policy.device,
             manifest=manifest,
-            base=self._base,
-            progress=self._progress,
+            base=self.base,
+            progress=self.progress,
         )
 
     def _resume_state(self, manifest: Manifest) -> RunState | None:
         """Restore everything from the checkpoint and record that; None when the run starts from nothing. A refusal
         comes before the manifest is written, and before any change to a directory that is resumed."""
-        own = self._resume
-        (folder, *_) = self._ranks.gather(str(own.folder) if own is not None else None)
+        own = self.resume
+        (folder, *_) = self.ranks.gather(str(own.folder) if own is not None else None)
         if folder is None:
             return None
-        check_checkpoint_alike(self._ranks, Path(folder))
-        state, parts = self._ranks.together(lambda: read_checkpoint(Path(folder), manifest))
+        check_checkpoint_alike(self.ranks, Path(folder))
+        state, parts = self.ranks.together(lambda: read_checkpoint(Path(folder), manifest))
         self._training.restore(parts, kl_coef=state.kl_coef, step=state.step)  # where ranks may have to exchange
-        self._ranks.together(lambda: self._restore(state))
-        chosen = self._ranks.together(lambda: rewind_run_folder(own, self.run_dir, self._progress))
+        self.ranks.together(lambda: self._restore(state))
+        chosen = self.ranks.together(lambda: rewind_run_folder(own, self.run_dir, self.progress))
         if chosen is not None:
-            record_resume(chosen, manifest, self._recorder, self._progress)
+            record_resume(chosen, manifest, self._recorder, self.progress)
         for message in not_bit_by_bit(manifest, self.config, state):
             self._recorder.warn(message)
         return state
@@ -322,7 +316,7 @@ class Trainer:
         metrics["samples_per_second"] = len(batch.completions) / seconds["total"]
         metrics |= self._telemetry.take(seconds, sampled=batch.completion_tokens, learned=learned.tokens)
         self._recorder.write(StepMetrics(step=step, metrics=metrics, seconds=seconds))
-        self._estimate.step(seconds["total"], metrics["memory/peak_bytes"])
+        self._estimated.step(seconds["total"], metrics["memory/peak_bytes"])
         for warning in (batch.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.counted)):
             if warning is not None:
                 self._recorder.warn(warning)
@@ -333,7 +327,7 @@ class Trainer:
         self._counts.steps = step
         reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "nothing scored"
         dead = f"no signal in {format_percent(metrics['frac_reward_zero_std'])} of groups"
-        self._progress.advance(step, f"{reward} · {dead} · {format_duration(seconds['total'])}/step")
+        self.progress.advance(step, f"{reward} · {dead} · {format_duration(seconds['total'])}/step")
         return metrics.get("reward")
 
     # ------------------------------------------------------------------ records
@@ -342,10 +336,10 @@ class Trainer:
         """Raise Interrupted where a stop was requested; with several ranks all stop when one was."""
         interrupted: Interrupted | None = None
         try:
-            self._check()
+            self.check()
         except Interrupted as error:
             interrupted = error
-        if self._ranks.any(interrupted is not None):
+        if self.ranks.any(interrupted is not None):
             raise interrupted or Interrupted("another rank was asked to stop")
 
     def _check_inside(self) -> None:
@@ -353,7 +347,7 @@ class Trainer:
         is finished, for only its end can be kept."""
         if self._training.changed_in > self._counts.steps and self._checkpoints.behind:
             return
-        self._check()
+        self.check()
 
     def _evaluate(self, phase: Phase, inputs: Inputs) -> None:
         if not inputs.tasks:
@@ -368,8 +362,8 @@ class Trainer:
                 rollout=self._rollout,
                 policy=inputs.policy,
                 manner=manner_of(self.config),
-                ranks=self._ranks,
-                progress=self._progress.advance,
+                ranks=self.ranks,
+                progress=self.progress.advance,
                 check=self._inside,
             )
             for evaluation in evaluations:
@@ -377,7 +371,7 @@ class Trainer:
                     self._recorder.write(item)
                 self._recorder.write(evaluation.result)
                 self._recorder.commit()
-                self._progress.line(log_line(Measured(evaluation.result, evaluation.items)))
+                self.progress.line(log_line(Measured(evaluation.result, evaluation.items)))
                 if evaluation.result.suite != inputs.tasks[-1].name:
                     self._stop_if_asked()
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeVar
 
 from grpo_core.sandbox import Report
@@ -77,35 +77,30 @@ class Supervisor:
             raise Unreachable("the worker shuts down")
 
 
+@dataclass(eq=False)
 class Loop:
-    """`send_beat` makes one beat and returns the action that the platform desires.
+    """What one run or job has of it."""
 
-    `silence`: seconds without an answer after which the child is stopped. `grace`: seconds from SIGTERM to SIGKILL; 0
-    kills at once. `deadline`: seconds from now after which the child is stopped.
-    """
+    supervisor: Supervisor
+    name: str
+    send_beat: Callable[[], str]
+    """Makes one beat and returns the action that the platform desires."""
+    _: KW_ONLY
+    interval: float
+    """Between two beats, in seconds; at most the supervisor's."""
+    silence: float
+    """Seconds without an answer after which the child is stopped."""
+    grace: float
+    """Seconds from SIGTERM to SIGKILL; 0 kills at once."""
+    deadline: float = math.inf
+    """Seconds from now after which the child is stopped."""
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        name: str,
-        send_beat: Callable[[], str],
-        *,
-        interval: float,
-        silence: float,
-        grace: float,
-        deadline: float = math.inf,
-    ) -> None:
-        self._with = supervisor
-        self._name = name
-        self._send_beat = send_beat
-        self._interval = min(interval, supervisor.limits.beat)
-        self._silence = silence
-        self._grace = grace
+    def __post_init__(self) -> None:
         self._desired: StopCause | None = None
         self._unanswered = False
         self._disk_full = False
         self._next_beat = self._next_disk_check = 0.0
-        self._deadline = time.monotonic() + deadline
+        self._ends_at = time.monotonic() + self.deadline
         self.answered_at = time.monotonic()
         """When the platform last answered."""
         self.stopped_for: StopCause | None = None
@@ -116,12 +111,12 @@ class Loop:
         now = time.monotonic()
         if now < self._next_beat:
             return
-        self._next_beat = now + self._interval
+        self._next_beat = now + min(self.interval, self.supervisor.limits.beat)
         try:
-            desired = self._send_beat()
+            desired = self.send_beat()
         except Unreachable as error:
             if not self._unanswered:  # once for each outage
-                log.warning("%s: no beat: %s", self._name, error)
+                log.warning("%s: no beat: %s", self.name, error)
             self._unanswered = True
             return
         self._unanswered = False
@@ -137,19 +132,21 @@ class Loop:
         """Why the child is to be stopped now."""
         if self._desired in ("cancel", "pause"):
             return self._desired
-        if self._with.stop.is_set():
+        if self.supervisor.stop.is_set():
             return "shutdown"
         if self._desired is not None:
             return self._desired
         now = time.monotonic()
-        if now > self._deadline:
+        if now > self._ends_at:
             return "deadline"
         if not self._disk_full and now >= self._next_disk_check:
-            self._next_disk_check = now + self._with.limits.disk
-            self._disk_full = facts.is_short(self._with.settings.runs_folder, self._with.settings.min_free_bytes)
+            self._next_disk_check = now + self.supervisor.limits.disk
+            self._disk_full = facts.is_short(
+                self.supervisor.settings.runs_folder, self.supervisor.settings.min_free_bytes
+            )
         if self._disk_full:
             return "disk"
-        return "silence" if now - self.answered_at > self._silence else None
+        return "silence" if now - self.answered_at > self.silence else None
 
     def check(self) -> None:
         """Between the steps before the child's start. Raises Stopped, and Refused."""
@@ -163,18 +160,18 @@ class Loop:
         self.beat()
         cause = self.cause()
         if cause is not None and self.stopped_for is None:
-            log.info("%s: stopping (%s)", self._name, cause)
+            log.info("%s: stopping (%s)", self.name, cause)
             self.stop_for(cause)
-            if self._grace > 0:
+            if self.grace > 0:
                 child.terminate()
         elif cause == "cancel":
             self.stopped_for = cause  # whatever it was stopped for before
         if time.monotonic() >= self.kill_at and not child.ended():
-            log.info("%s: killed, for it did not stop in %.0f s", self._name, self._grace)
+            log.info("%s: killed, for it did not stop in %.0f s", self.name, self.grace)
             child.reap()
 
     def stop_for(self, cause: StopCause) -> None:
-        self.stopped_for, self.kill_at = cause, time.monotonic() + self._grace
+        self.stopped_for, self.kill_at = cause, time.monotonic() + self.grace
 
     def watch(self, child: Child, *, started: Callable[[Child], None], turn: Callable[[], bool]) -> int:
         """Call `started`, then mind the child until it has ended; returns its status. `turn` is called after each look
@@ -184,7 +181,7 @@ class Loop:
             while not child.ended():
                 self.mind(child)
                 if not turn():
-                    time.sleep(self._with.limits.tick)
+                    time.sleep(self.supervisor.limits.tick)
         finally:
             status = child.reap()
         return status
