@@ -34,8 +34,8 @@ class Critic:
     As with the policy, bf16 weights are trained through fp32 copies."""
 
     trained: LocalWeights
-    """Their gradients are what the micro-batches since `zero_gradients` added up to; with several ranks these are to be
-    summed before `step`."""
+    """All weights, the head's last. Their gradients are what the micro-batches since `zero_gradients` added up to; with
+    several ranks these are to be summed before `step`."""
 
     def __init__(self, base: LoadedModel, config: RunConfig) -> None:
         """`base` is taken over, and trained from here on; it must not be the policy."""
@@ -52,25 +52,13 @@ class Critic:
         named = {f"backbone.{name}": p for name, p in self._backbone.named_parameters()}
         named |= {f"head.{name}": p for name, p in self._head.named_parameters()}
         self.trained = LocalWeights(named, lr=config.algorithm.critic.lr, optim=config.optim)
-        self.zero_gradients()
-
-    def parameters(self) -> int:
-        """How many numbers the model has."""
-        return sum(p.numel() for p in self.weights)
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """What the optimiser changes, in fp32; last come the head's."""
-        return self.trained.weights
+        self.trained.zero_gradients()
 
     @torch.no_grad()
     def values(self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Tensor:
         """The value before each completion token, in units of reward; fp32, shape N. It is read from the hidden state
         that predicts the token, so it knows the tokens before it and not the token itself."""
         return self._values(prompts, completions)
-
-    def zero_gradients(self) -> None:
-        self.trained.zero_gradients()
 
     def learn(
         self,

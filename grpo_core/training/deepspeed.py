@@ -33,7 +33,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
-from grpo_core.errors import CheckpointError, ConfigError
+from grpo_core.errors import ConfigError
 from grpo_core.model.load import LoadedModel
 from grpo_core.training.logprob_pass import idle_terms
 from grpo_core.training.trainable import MOMENTS, fit
@@ -192,9 +192,7 @@ class DeepSpeedWeights:
     @torch.no_grad()
     def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
         """See `TrainableWeights`."""
-        fit(exact, self._shapes)
-        if moments and moments.keys() != {f"{name}.{part}" for name in self._named for part in MOMENTS}:
-            raise CheckpointError("the checkpoint's optimiser belongs to another model")
+        fit(exact, self._shapes, moments)
         for name, weight in self._named.items():
             self._put(weight, exact[name], None)
             for part in MOMENTS:

@@ -96,15 +96,11 @@ class SingleTraining:
         self._ranks = ranks or Ranks()
         self._logprob_pass = LogprobPass(policy, self._reference, critic, config, check)
         self._given: CachedLogprobs | None = None
-        self._kl_coef = algorithm.kl.coef
+        self.kl_coef = algorithm.kl.coef
+        """The current β; the adaptive controller moves it."""
         self.changed_in = 0
         named = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}  # tied weights come once
         self._trained = weights or LocalWeights(named, lr=config.optim.lr, optim=config.optim, ranks=ranks)
-
-    @property
-    def kl_coef(self) -> float:
-        """The current β; the adaptive controller moves it."""
-        return self._kl_coef
 
     def whole(self) -> AbstractContextManager[None]:
         """Within it the policy's model holds the newest weights whole, on every rank, so that anything may sample from
@@ -139,7 +135,7 @@ class SingleTraining:
             self._critic.trained.restore(parts["critic"], parts["critic-optimizer"])
         if self._reference is not None and self._reference.moves:
             self._reference.restore(parts["reference"])
-        self._kl_coef = kl_coef
+        self.kl_coef = kl_coef
         self.changed_in = step
 
     # ------------------------------------------------------------------ before advantages
@@ -212,7 +208,7 @@ class SingleTraining:
                 passes = self._passes(len(portions))
                 self._trained.zero_gradients(passes)
                 if self._critic is not None:
-                    self._critic.zero_gradients()
+                    self._critic.trained.zero_gradients()
                 for number, indices in enumerate(portions, start=1):
                     self._check()
                     doing("update", f"micro-batch {number} of {len(portions)}")
@@ -252,8 +248,8 @@ class SingleTraining:
         """Let the adaptive controller change β by this step's divergence."""
         kl = self._config.algorithm.kl
         if kl.controller == "adaptive":
-            self._kl_coef = adapted_coef(
-                self._kl_coef,
+            self.kl_coef = adapted_coef(
+                self.kl_coef,
                 nats_per_completion,
                 target_nats=kl.target_nats,
                 horizon=kl.horizon,
@@ -326,7 +322,7 @@ class SingleTraining:
             measured=measured,
             mismatch=mismatch,
             metric_sums=metric_sums,
-            kl_coef=self._kl_coef,
+            kl_coef=self.kl_coef,
             referred=referred,
             device=device,
         )

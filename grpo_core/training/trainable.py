@@ -4,7 +4,7 @@ bf16 weights are trained through fp32 copies: at small learning rates an update 
 rounded away. The copies and the optimiser's moments are what a checkpoint holds; the rest follows from them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -148,9 +148,7 @@ class LocalWeights:
     @torch.no_grad()
     def restore(self, exact: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
         """Take over what `exact` and `moments` gave. Raises CheckpointError when they are of another model."""
-        fit(exact, {name: weight.shape for name, weight in zip(self._names, self.weights, strict=True)})
-        if moments and moments.keys() != {f"{name}.{part}" for name in self._names for part in MOMENTS}:
-            raise CheckpointError("the checkpoint's optimiser belongs to another model")
+        fit(exact, {name: weight.shape for name, weight in zip(self._names, self.weights, strict=True)}, moments)
         for name, weight in zip(self._names, self.weights, strict=True):
             weight.copy_(exact[name])
             if moments:
@@ -166,9 +164,12 @@ class LocalWeights:
                 held.copy_(weight)
 
 
-def fit(tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
-    """Raise CheckpointError unless the tensors have exactly these names and shapes."""
+def fit(tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size], moments: Collection[str] = ()) -> None:
+    """Raise CheckpointError unless the tensors have exactly these names and shapes, and the moments, where there are
+    any, are theirs."""
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     if shapes != dict(expected):
         other = sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name))
         raise CheckpointError(f"the checkpoint's weights belong to another model: {other[0]} differs in name or shape")
+    if moments and set(moments) != {f"{name}.{part}" for name in expected for part in MOMENTS}:
+        raise CheckpointError("the checkpoint's optimiser belongs to another model")

@@ -275,7 +275,7 @@ def critic(folder, *, head=0.0, **chosen):
     """With `head`, its last layer is not 0 but drawn with that spread."""
     made = Critic(load(folder, dtype=chosen.get("dtype", "float32")), settings(**chosen))
     if head:
-        weight = made.weights[-2]
+        weight = made.trained.weights[-2]
         weight.data = torch.empty(weight.shape).normal_(0, head, generator=torch.Generator().manual_seed(2))
     return made
 
@@ -288,14 +288,14 @@ def test_values_start_at_zero(folder):
     assert values_N.dtype == torch.float32
     assert not values_N.requires_grad
     # the base model without its output layer (258 × 32), and a head of 32 weights and one more
-    assert made.parameters() == load(folder).parameters() - 258 * 32 + 33
+    assert sum(p.numel() for p in made.trained.weights) == load(folder).parameters() - 258 * 32 + 33
 
 
 @pytest.mark.parametrize("layout", ["right", "left", "packed"])
 def test_a_value_is_read_where_its_token_is_predicted(folder, layout):
     made = critic(folder, head=0.5, layout=layout)
     backbone = AutoModel.from_pretrained(folder)
-    weight_1D = made.weights[-2].detach().double()
+    weight_1D = made.trained.weights[-2].detach().double()
     expected = []
     for prompt, completion in zip(PROMPTS, COMPLETIONS, strict=True):
         hidden_TD = backbone(torch.tensor([[*prompt, *completion]])).last_hidden_state[0].detach().double()
@@ -309,7 +309,7 @@ def test_the_first_loss_and_gradient_by_hand(folder):
     made = critic(folder)
     loss = made.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N, EVEN_N)
     assert loss == pytest.approx((1 + 1 + 0.25 + 4 + 0 + 0.25 + 2.25) / 14)
-    assert made.weights[-1].grad.item() == pytest.approx(-3.5 / 7)
+    assert made.trained.weights[-1].grad.item() == pytest.approx(-3.5 / 7)
 
 
 def test_the_loss_is_held_by_the_clip(folder):
@@ -319,7 +319,7 @@ def test_the_loss_is_held_by_the_clip(folder):
     old_N, returns_N = torch.full((4,), -1.0), torch.tensor([1.0, 1.0, -1.0, -1.0])
     loss = made.learn(PROMPTS[:1], COMPLETIONS[:1], old_N, returns_N, torch.tensor([1.0, 0.0, 10.0, 0.0]))
     assert loss == pytest.approx(0.5 * 1.8**2 + 10 * 0.5)
-    assert made.weights[-1].grad.item() == pytest.approx(10.0)
+    assert made.trained.weights[-1].grad.item() == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -332,12 +332,12 @@ def test_micro_batches_add_up(folder, dtype):
         total += parts.learn([prompt], [completion], ZERO_N[here], RETURNS_N[here], EVEN_N[here])
     exact = dtype == "float32"
     assert total == pytest.approx(loss, rel=1e-5 if exact else 2e-2)
-    for weight, other in zip(whole.weights, parts.weights, strict=True):
+    for weight, other in zip(whole.trained.weights, parts.trained.weights, strict=True):
         assert weight.grad.dtype == torch.float32
         largest = weight.grad.abs().max().item()
         assert torch.allclose(weight.grad, other.grad, rtol=0, atol=(1e-5 if exact else 5e-2) * max(largest, 1e-3))
-    assert whole.weights[0].grad.abs().max() > 0  # the backbone learns too
-    whole.zero_gradients()
+    assert whole.trained.weights[0].grad.abs().max() > 0  # the backbone learns too
+    whole.trained.zero_gradients()
     assert all(grad.abs().max() == 0 for grad in whole.trained.gradients())
 
 
@@ -347,7 +347,7 @@ def test_it_learns_the_returns(folder, layout):
     losses = []
     for _ in range(60):
         old_N = made.values(PROMPTS, COMPLETIONS)
-        made.zero_gradients()
+        made.trained.zero_gradients()
         losses.append(made.learn(PROMPTS, COMPLETIONS, old_N, RETURNS_N, EVEN_N))
         made.step(1.0)
     assert losses[-1] < losses[0] / 1000
@@ -357,28 +357,30 @@ def test_it_learns_the_returns(folder, layout):
 def test_one_step_by_hand(folder):
     """Adam's first step is lr · g / (|g| + eps) for each weight, whatever the gradient's length."""
     made = critic(folder, lr=1e-3)
-    before = [weight.detach().clone() for weight in made.weights]
+    before = [weight.detach().clone() for weight in made.trained.weights]
     made.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N, EVEN_N)
-    gradients = [weight.grad.clone() for weight in made.weights]
+    gradients = [weight.grad.clone() for weight in made.trained.weights]
     norm = made.step(0.1)
     expected = torch.cat([g.flatten() for g in gradients]).norm().item()
     assert norm == pytest.approx(expected)  # before clipping
     assert norm > 0.2
-    assert torch.cat([weight.grad.flatten() for weight in made.weights]).norm().item() == pytest.approx(0.1, rel=1e-4)
-    moved = made.weights[-1] - before[-1]
+    assert torch.cat([weight.grad.flatten() for weight in made.trained.weights]).norm().item() == pytest.approx(
+        0.1, rel=1e-4
+    )
+    moved = made.trained.weights[-1] - before[-1]
     assert moved.item() == pytest.approx(1e-3)  # against the gradient −0.5
     # with the head at 0 nothing reaches the backbone yet, and it stands still
-    assert all(torch.equal(a, b) for a, b in zip(made.weights[:-2], before[:-2], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(made.trained.weights[:-2], before[:-2], strict=True))
 
 
 def test_small_steps_are_not_lost_in_bf16(folder):
     made = critic(folder, head=0.5, dtype="bfloat16", lr=1e-6)
     coarse = made.values(PROMPTS, COMPLETIONS)
-    weight, before = made.weights[0], made.weights[0].detach().clone()
+    weight, before = made.trained.weights[0], made.trained.weights[0].detach().clone()
     for _ in range(3):
-        made.zero_gradients()
+        made.trained.zero_gradients()
         made.learn(PROMPTS, COMPLETIONS, coarse, RETURNS_N, EVEN_N)
-        norm = torch.cat([weight.grad.flatten() for weight in made.weights]).norm().item()
+        norm = torch.cat([weight.grad.flatten() for weight in made.trained.weights]).norm().item()
         assert made.step(1.0) == pytest.approx(norm)
     moved = (weight - before).abs().max().item()
     assert moved == pytest.approx(3e-6, rel=0.1)
@@ -387,8 +389,8 @@ def test_small_steps_are_not_lost_in_bf16(folder):
 
 def test_a_gradient_that_is_no_number_stops_it(folder):
     made = critic(folder)
-    before = made.weights[-1].clone()
+    before = made.trained.weights[-1].clone()
     made.learn(PROMPTS, COMPLETIONS, ZERO_N, RETURNS_N * float("nan"), EVEN_N)
     with pytest.raises(TrainingError, match=r"critic's gradient is nan.*algorithm\.critic\.lr"):
         made.step(1.0)
-    assert torch.equal(made.weights[-1], before)
+    assert torch.equal(made.trained.weights[-1], before)
