@@ -12,7 +12,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import pynvml
 
@@ -22,20 +21,12 @@ _BETWEEN_READS = 60.0
 between two reads would lose all of that without a sign."""
 
 
-class Meter(Protocol):
-    words: str
-    """What is read, as the record names it."""
-
-    def take(self) -> int:
-        """Whole joules since the last time, or since the meter was opened; what is left over counts the next time.
-        Raises OSError when a counter can no longer be read."""
-
-
-class _Counters(ABC):
+class Meter(ABC):
     """Counters that only rise, in units of a part of a joule, and begin anew at `wraps` (0: never)."""
 
     def __init__(self, words: str, first: Sequence[int], wraps: Sequence[int], a_joule: int) -> None:
         self.words = words
+        """What is read, as the record names it."""
         self._last, self._wraps, self._a_joule, self._rest = list(first), wraps, a_joule, 0
         self._lock = threading.Lock()
         if any(wraps):
@@ -54,13 +45,15 @@ class _Counters(ABC):
             self._last = now
 
     def take(self) -> int:
+        """Whole joules since the last time, or since the meter was opened; what is left over counts the next time.
+        Raises OSError when a counter can no longer be read."""
         self.keep_up()
         with self._lock:
             joules, self._rest = divmod(self._rest, self._a_joule)
         return joules
 
 
-def _keep_up(meter: "weakref.ref[_Counters]") -> None:
+def _keep_up(meter: "weakref.ref[Meter]") -> None:
     """Until the meter is gone or cannot be read, which the next `take` raises."""
     while True:
         time.sleep(_BETWEEN_READS)
@@ -73,7 +66,7 @@ def _keep_up(meter: "weakref.ref[_Counters]") -> None:
         del counters
 
 
-class _Rapl(_Counters):
+class _Rapl(Meter):
     def __init__(self, packages: Sequence[Path]) -> None:
         self._files = [package / "energy_uj" for package in packages]
         wraps = [int((package / "max_energy_range_uj").read_text()) for package in packages]
@@ -88,7 +81,7 @@ class _Rapl(_Counters):
         return [int(text) for text in values]
 
 
-class _Nvml(_Counters):
+class _Nvml(Meter):
     def __init__(self, uuids: Sequence[str]) -> None:
         pynvml.nvmlInit()
         self._handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, Self
 
 from grpo_core.text import format_duration
@@ -45,23 +45,20 @@ class _Doing:
         return f"{where}: {self.detail}" if self.detail else where
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Watches the threads of this process that mark what they are doing."""
 
-    def __init__(
-        self,
-        seconds: float,
-        *,
-        warn: Callable[[str, dict[str, Any]], None],
-        log: Callable[[str], None],
-        status: RankStatus | None = None,
-    ) -> None:
-        """Warns after `seconds` without movement, then each time twice as long has passed; 0 never. `warn` is given a
-        sentence and its data, `log` the stacks. Both are called in the watchdog's own thread."""
-        self._seconds = seconds
-        self._warn = warn
-        self._log = log
-        self._status = status
+    seconds: float
+    """Without movement, after which it warns, then each time twice as long has passed; 0 never."""
+    _: KW_ONLY
+    warn: Callable[[str, dict[str, Any]], None]
+    """Given a sentence and its data, in the watchdog's own thread."""
+    log: Callable[[str], None]
+    """Given the stacks, in the same thread."""
+    status: RankStatus | None = None
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, _Doing] = {}
         self._moves = 0
@@ -74,10 +71,10 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         global _on
-        if self._seconds > 0:
+        if self.seconds > 0:
             _on = self
-            if self._status is not None:  # at once: this rank may hang before the watch first looks
-                self._beat(self._status, quiet=0.0)
+            if self.status is not None:  # at once: this rank may hang before the watch first looks
+                self._beat(self.status, quiet=0.0)
             self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
             self._thread.start()
         return self
@@ -115,25 +112,25 @@ class Watchdog:
     # ------------------------------------------------------------------ the watch
 
     def _watch(self) -> None:
-        pause = min(1.0, self._seconds / 4)
-        due, warned, words, beat_at, since = self._seconds, -1, "", time.monotonic(), 0.0
+        pause = min(1.0, self.seconds / 4)
+        due, warned, words, beat_at, since = self.seconds, -1, "", time.monotonic(), 0.0
         while not self._over.wait(pause):
             with self._lock:
                 moves, moved_at = self._moves, self._moved_at
             now = time.monotonic()
-            if self._status is not None and now - beat_at >= min(_BEAT, self._seconds / 4):
+            if self.status is not None and now - beat_at >= min(_BEAT, self.seconds / 4):
                 beat_at = now
-                self._beat(self._status, now - moved_at)
+                self._beat(self.status, now - moved_at)
             if warned >= 0 and moves != warned:
                 data = {"doing": words, "over": True}
-                self._warn(f"resumed after {format_duration(moved_at - since)}: {words}", data)
-                due, warned = self._seconds, -1
+                self.warn(f"resumed after {format_duration(moved_at - since)}: {words}", data)
+                due, warned = self.seconds, -1
             quiet = now - moved_at
             if quiet >= due:
                 words, since = self._words(), moved_at
                 data = {"doing": words, "seconds": round(quiet, 1), "over": False}
-                self._log(self._stacks())
-                self._warn(f"nothing has moved for {format_duration(quiet)}: {words}{self._of_others()}", data)
+                self.log(self._stacks())
+                self.warn(f"nothing has moved for {format_duration(quiet)}: {words}{self._of_others()}", data)
                 due, warned = 2 * due, moves
 
     def _words(self) -> str:
@@ -162,15 +159,15 @@ class Watchdog:
                 self._others[name] = (beat["beat"], now)
 
     def _of_others(self) -> str:
-        if self._status is None:
+        if self.status is None:
             return ""
         now, parts = time.monotonic(), []
-        for name, beat in sorted(self._status.read().items()):
+        for name, beat in sorted(self.status.read().items()):
             if beat is None:
                 parts.append(f"{name} has published no status yet")
                 continue
             silent = now - self._others.get(name, (0, now))[1]
-            if silent > 3 * min(_BEAT, self._seconds / 4) + 1:
+            if silent > 3 * min(_BEAT, self.seconds / 4) + 1:
                 parts.append(f"{name} has published no status for {format_duration(silent)}, its last: {beat['doing']}")
             else:
                 parts.append(f"{name}, still for {format_duration(beat['quiet'])}: {beat['doing']}")
