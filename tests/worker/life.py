@@ -53,7 +53,7 @@ env = {**os.environ, orphans.MARK: held.record.mark}
 group = Cgroup.make("cohort-" + held.record.mark) if "group" in sys.argv else None
 child = Child([sys.executable, "-c", sys.argv[3]], cwd=folder, env=env, log=folder / "log.txt", group=group)
 held.started(child)
-print(child.reaper_pid, flush=True)
+print(child._reaper.pid, flush=True)
 for word in sys.stdin:
     print(json.dumps(child.reap() if word == "reap\\n" else child.ended()), flush=True)
 """

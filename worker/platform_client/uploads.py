@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import IO
 
@@ -80,14 +81,17 @@ _RESTARTS = 2
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Uploader:
     """Sends the newest checkpoint at most every `every` seconds; 0 means never, not at the end either."""
 
-    def __init__(self, link: AttemptLink, folder: Path, *, every: float, run_id: int) -> None:
-        self._link = link
-        self._folder = folder
-        self._every = every
-        self._run_id = run_id
+    link: AttemptLink
+    folder: Path
+    _: KW_ONLY
+    every: float
+    run_id: int
+
+    def __post_init__(self) -> None:
         self._wake = threading.Condition()
         self._newest: CheckpointManifest | None = None
         self._settled: CheckpointManifest | None = None
@@ -98,7 +102,7 @@ class Uploader:
 
     def offer(self, checkpoint: CheckpointManifest) -> None:
         """A checkpoint whose record the platform holds."""
-        if checkpoint.final or self._every <= 0:
+        if checkpoint.final or self.every <= 0:
             return
         with self._wake:
             self._newest = checkpoint
@@ -131,7 +135,7 @@ class Uploader:
             self._over = True
             self._wake.notify_all()
         if self._thread is None:
-            self._link.close()
+            self.link.close()
 
     # ------------------------------------------------------------------ in the thread
 
@@ -143,10 +147,10 @@ class Uploader:
                 try:
                     sent = self._send(checkpoint)
                 except Refused as refused:
-                    log.warning("run %s: no checkpoints are sent any more: %s", self._run_id, refused)
+                    log.warning("run %s: no checkpoints are sent any more: %s", self.run_id, refused)
                     return
                 except Exception:  # a defect of ours, which must not keep this checkpoint and all later ones here
-                    log.exception("run %s: checkpoint of step %s not sent, tried again", self._run_id, checkpoint.step)
+                    log.exception("run %s: checkpoint of step %s not sent, tried again", self.run_id, checkpoint.step)
                     with self._wake:
                         self._wake.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
@@ -158,11 +162,11 @@ class Uploader:
         finally:
             with self._wake:
                 self._over = True
-            self._link.close()
+            self.link.close()
 
     def _next(self) -> CheckpointManifest | None:
         """The newest checkpoint, when its time has come; None when there will be none."""
-        earliest = time.monotonic() + self._every
+        earliest = time.monotonic() + self.every
         with self._wake:
             while not self._over:
                 wait = None if self._newest is self._settled else earliest - time.monotonic()
@@ -176,17 +180,17 @@ class Uploader:
         began = time.monotonic()
         try:
             for name, entry in sorted(checkpoint.files.items()):
-                if not self._send_file(self._folder / checkpoint.path / name, entry.sha256, checkpoint):
+                if not self._send_file(self.folder / checkpoint.path / name, entry.sha256, checkpoint):
                     return False
         except FileNotFoundError:
-            log.info("run %s: checkpoint of step %s made room before it was sent", self._run_id, checkpoint.step)
+            log.info("run %s: checkpoint of step %s made room before it was sent", self.run_id, checkpoint.step)
         except (OSError, Refused) as error:
             if isinstance(error, Refused) and error.disowned:
                 raise
-            log.warning("run %s: checkpoint of step %s is not sent: %s", self._run_id, checkpoint.step, error)
+            log.warning("run %s: checkpoint of step %s is not sent: %s", self.run_id, checkpoint.step, error)
         else:
             spent = time.monotonic() - began
-            log.info("run %s: checkpoint of step %s is on the platform (%.1f s)", self._run_id, checkpoint.step, spent)
+            log.info("run %s: checkpoint of step %s is on the platform (%.1f s)", self.run_id, checkpoint.step, spent)
         return True
 
     def _send_file(self, file: Path, sha256: str, checkpoint: CheckpointManifest) -> bool:
@@ -195,9 +199,9 @@ class Uploader:
         with file.open("rb") as handle:
             while not self._given_up(checkpoint):
                 try:
-                    reply = self._link.upload(sha256, offset=offset or 0, part=_part(handle, offset))
+                    reply = self.link.upload(sha256, offset=offset or 0, part=_part(handle, offset))
                 except Unreachable as error:
-                    log.warning("run %s: checkpoint not sent, tried again: %s", self._run_id, error)
+                    log.warning("run %s: checkpoint not sent, tried again: %s", self.run_id, error)
                 except Refused as refused:
                     restarts += refused.code == "bad_file"
                     if refused.code not in ("wrong_offset", "bad_file") or restarts > _RESTARTS:

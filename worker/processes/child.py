@@ -97,10 +97,6 @@ class Child:
         self._seen = {self.pid}
         """Every process that was found to be the trainer's: some of them may hold a GPU for longer than they live."""
 
-    @property
-    def reaper_pid(self) -> int:
-        return self._reaper.pid
-
     def ended(self) -> bool:
         """Whether the trainer has ended. To be called often."""
         if self._status is None:
