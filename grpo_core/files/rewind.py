@@ -6,7 +6,6 @@ May be killed anywhere and begun again: a file's end is copied and made durable 
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_core.files.checkpoint import step_folders
@@ -39,14 +38,9 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
 def kept_bytes(folder: Path, seq: int) -> dict[Path, int]:
     """How many bytes of each file of records are those up to `seq`. Unreadable lines after them are what a kill or a
     power loss left, and belong to the rest. Raises RunDirError for an unreadable line before one of them."""
-    return {path: _kept(path, seq) for path in _lines_of(folder)}
-
-
-def _lines_of(folder: Path) -> Iterator[Path]:
     named = [folder / f"{name}.jsonl" for name in ("events", "metrics", "commitments")]
-    for path in (*named, *sorted((folder / "evals").glob("*.jsonl"))):
-        if path.exists():
-            yield path
+    paths = (*named, *sorted((folder / "evals").glob("*.jsonl")))
+    return {path: _kept(path, seq) for path in paths if path.exists()}
 
 
 def _kept(path: Path, seq: int) -> int:

@@ -10,7 +10,7 @@ vocabulary; small letters for a portion.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -87,26 +87,23 @@ def completion_loss(
     return token_loss(head, hidden_ND, targets_N, of_portion, entropy=entropy, logits_at_once=logits_at_once)
 
 
+class TermsOptions(TypedDict, total=False):
+    """As `completion_terms` has them."""
+
+    temperature: float
+    layout: Layout
+    pad_id: int
+    logits_at_once: int | None
+
+
 def completion_logprobs(
     model: Any,
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
-    *,
-    temperature: float = 1.0,
-    layout: Layout = "right",
-    pad_id: int = 0,
-    logits_at_once: int | None = None,
+    **options: Unpack[TermsOptions],
 ) -> Tensor:
     """`completion_terms` without the entropy: log-probabilities, fp32, shape N."""
-    return completion_terms(
-        model,
-        prompts,
-        completions,
-        temperature=temperature,
-        layout=layout,
-        pad_id=pad_id,
-        logits_at_once=logits_at_once,
-    ).logprobs_N
+    return completion_terms(model, prompts, completions, **options).logprobs_N
 
 
 def _terms(

@@ -5,6 +5,7 @@ Shapes: P distinct prompts · B rows · T positions of prompts · D hidden size.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -36,18 +37,18 @@ class DecoderStepper(Protocol):
         """Row b is from now on what row `keep_B[b]` was (`cache.compact_rows`; on the CPU)."""
 
 
+@dataclass(eq=False)
 class SharedStepper:
     """For models whose cache can hold a prompt once for all its rows (`shared_cache.shareable`)."""
 
-    def __init__(self, policy: LoadedModel, by: StepBy | None = None) -> None:
-        """Tokens go through the model's modules, or `by`, which is equivalent."""
-        self._policy = policy
-        self._by = by
+    policy: LoadedModel
+    by: StepBy | None
+    """What tokens go through in place of the model's modules, which is equivalent."""
 
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
         """See `DecoderStepper`. `prompts` are best sorted by length: neighbours are run together, padded on the right,
         where causal attention needs no mask."""
-        policy = self._policy
+        policy = self.policy
         lengths = [len(prompt) for prompt in prompts]
         layers = len(make_cache(policy.model.config).layers)
         self.cache = SharedCache(layers, lengths, most=most, kind=policy.model.dtype, device=policy.device)
@@ -66,24 +67,24 @@ class SharedStepper:
         return torch.cat(parts)
 
     def step(self, tokens_B: Tensor, positions_B: Tensor) -> Tensor:
-        if self._by is not None:
-            return self._by(tokens_B, positions_B, self.cache)
+        if self.by is not None:
+            return self.by(tokens_B, positions_B, self.cache)
         with attending(self.cache.attend):
-            return hidden_states(self._policy.model, tokens_B[:, None], positions_B[:, None], self.cache)[:, -1]
+            return hidden_states(self.policy.model, tokens_B[:, None], positions_B[:, None], self.cache)[:, -1]
 
     def keep(self, keep_B: Tensor) -> None:
         self.cache.keep(keep_B)
 
 
+@dataclass(eq=False)
 class RepeatedStepper:
     """For all others that transformers' cache can hold: every row has the prompt's keys and values for itself."""
 
-    def __init__(self, policy: LoadedModel) -> None:
-        self._policy = policy
+    policy: LoadedModel
 
     def begin(self, prompts: Sequence[Sequence[int]], share_B: Tensor, *, most: int) -> Tensor:
         """See `DecoderStepper`. Padded on the left: some layers remember positions by how many there were."""
-        policy = self._policy
+        policy = self.policy
         width = max(map(len, prompts))
         ids_PT = torch.full((len(prompts), width), policy.pad_id)
         seen_PT = torch.zeros((len(prompts), width), dtype=torch.long)
@@ -106,10 +107,10 @@ class RepeatedStepper:
         if self._seen_BT is not None:
             self._seen_BT = torch.cat([self._seen_BT, self._seen_BT.new_ones((len(tokens_B), 1))], dim=1)
         tokens_B1, positions_B1 = tokens_B[:, None], positions_B[:, None]
-        return hidden_states(self._policy.model, tokens_B1, positions_B1, self._cache, self._seen_BT)[:, -1]
+        return hidden_states(self.policy.model, tokens_B1, positions_B1, self._cache, self._seen_BT)[:, -1]
 
     def keep(self, keep_B: Tensor) -> None:
-        keep_B = keep_B.to(self._policy.device)
+        keep_B = keep_B.to(self.policy.device)
         keep_rows(self._cache, keep_B)
         self._seen_BT = self._seen_BT[keep_B] if self._seen_BT is not None else None
 

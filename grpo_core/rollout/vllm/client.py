@@ -152,17 +152,15 @@ class Server:
                 self._wait_for(self.process.stdout.fileno())
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
-                raise self._failed_to_start(self._ended(LEAVES_WITHIN))
+                how = f"{_how(self._ended(LEAVES_WITHIN))}{self._where()}"
+                own = f". Where vLLM has an environment of its own, {PYTHON} names its interpreter"
+                hint = "" if os.environ.get(PYTHON) else own
+                raise RolloutError(f"the vLLM server did not start: {how}{hint}{self._last_lines()}")
             line += piece
         reply = json.loads(line)
         if "failed" in reply:
             raise self._failure(reply)
         return int(reply["port"])
-
-    def _failed_to_start(self, status: int | None) -> RolloutError:
-        python = os.environ.get(PYTHON)
-        hint = "" if python else f". Where vLLM has an environment of its own, {PYTHON} names its interpreter"
-        return RolloutError(f"the vLLM server did not start: {_how(status)}{self._where()}{hint}{self._last_lines()}")
 
     def _connect(self, port: int, key: bytes) -> socket.socket:
         line = socket.create_connection((HOST, port))

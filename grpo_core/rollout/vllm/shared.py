@@ -5,6 +5,7 @@ user. A chunk is free to be written again once the reader has acknowledged it.
 """
 
 import ctypes
+import math
 import mmap
 import os
 from collections.abc import Iterator, Mapping
@@ -97,10 +98,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _view(memory: mmap.mmap, first: int, dtype: torch.dtype, shape: list[int]) -> Tensor:
-    count = 1
-    for length in shape:
-        count *= length
-    return torch.frombuffer(memory, dtype=dtype, count=count, offset=first).view(shape)
+    return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=first).view(shape)
 
 
 def _copied(memory: mmap.mmap, first: int, dtype: torch.dtype, shape: list[int]) -> Tensor:
