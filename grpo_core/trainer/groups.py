@@ -12,7 +12,6 @@ from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample
 from grpo_core.rewards.steps import completion_step_rewards
-from grpo_core.trainer.metrics import ScoredGroup
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.trainer.sampling import OVERLONG
 from grpo_core.training.base import TrainRow
@@ -119,12 +118,8 @@ class StepGroups:
     left: list[Group]
     """Left over for the next step."""
     fresh: list[Group]
-    """All that were sampled in this step, trained on or not, in the order in which they were."""
-
-    @property
-    def counted(self) -> list[ScoredGroup]:
-        """What the step's metrics and the run's sums are taken of."""
-        return [ScoredGroup(group.signal, group.reward_std, group.samples) for group in self.fresh]
+    """All that were sampled in this step, trained on or not, in the order in which they were: what the step's metrics
+    and the run's sums are taken of."""
 
 
 def step_groups(

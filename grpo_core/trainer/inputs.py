@@ -41,9 +41,8 @@ class Inputs:
     """Loaded only where the penalty needs a separate model: KL to the reference, without adapters."""
     critic: Critic | None
     """Loaded only with advantage: gae."""
-    rubric: Rubric
     runner: Runner
-    """Scores with the rubric; closed by the caller that loaded the inputs."""
+    """Scores with the reward's rubric; closed by the caller that loaded the inputs."""
     train: Encoded
     heldout: Encoded | None
     train_facts: dict[str, Any]
@@ -125,7 +124,6 @@ def load_inputs(
             policy,
             reference,
             critic,
-            rubric,
             runner,
             train,
             heldout,

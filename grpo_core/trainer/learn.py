@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -74,7 +75,8 @@ def before_advantages(
     """KL penalties to subtract from rewards, and the critic's values, from measurements by row; `coef` is β now."""
     penalties = values = None
     metrics: dict[str, float] = {}
-    rows = _row_indices(batch)
+    number = count()  # of a row in the step, group by group
+    rows = [[next(number) for _ in group.completions] for group in batch]
     if algorithm.kl.coef > 0 and algorithm.kl.place == "reward":
         kl = {
             row: kl_estimate(old.double(), measured.reference[row].double(), algorithm.kl.estimator)
@@ -101,36 +103,26 @@ def value_metrics(values: Sequence[Tensor], returns: Sequence[Sequence[float]]) 
     return {"explained_variance": 1 - (true_N - predicted_N).var(correction=0).item() / spread}
 
 
-def _row_indices(batch: Sequence[SampledGroup]) -> list[list[int]]:
-    """Row in the step of every completion, group by group."""
-    rows, start = [], 0
-    for group in batch:
-        rows.append(list(range(start, start + len(group.completions))))
-        start += len(group.completions)
-    return rows
-
-
 def count_step(
     counts: Counts, step: int, groups: StepGroups, batch: StepBatch, learned: Learned, config: RunConfig
 ) -> dict[str, float]:
     """All metrics of the step but those of time."""
     algorithm, flat = config.algorithm, batch.completions
     lengths = [len(completion.tokens) for completion in flat]
-    totals = counts.totals
-    totals.add(groups.counted, tokens=sum(lengths) + batch.prompt_tokens)
+    counts.add(groups.fresh, tokens=sum(lengths) + batch.prompt_tokens)
     if learned.advantages is not None:
         counts.informative += int(learned.advantages.informative_P.sum())
-    totals.add_masked("importance", len(learned.masked))
-    metrics = group_metrics(groups.counted, success=config.success_component, ddof=algorithm.std_ddof)
+    counts.add_masked("importance", len(learned.masked))
+    metrics = group_metrics(groups.fresh, success=config.success_component, ddof=algorithm.std_ddof)
     metrics |= learned.metrics
     if algorithm.correction.mode == "sequence_mask":
         metrics["masked/importance"] = float(len(learned.masked))
     if algorithm.dynamic_sampling.enabled:
-        totals.add_discarded([reason for _, reason in batch.discarded])
+        counts.add_discarded([reason for _, reason in batch.discarded])
         metrics |= batch.metrics()
     age = batch.staleness(step)
     if age is not None and (algorithm.dynamic_sampling.enabled or config.engine.one_step_off):
         metrics["sampling/staleness"] = age
     if (entropy := mean_entropy([completion.entropy for completion in flat], lengths)) is not None:
         metrics["entropy"] = entropy
-    return metrics | {"num_tokens": totals.as_dict()["tokens"]}
+    return metrics | {"num_tokens": counts.totals()["tokens"]}

@@ -10,29 +10,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from grpo_core.records.types import Discard, ErrorClass, MaskCause, Sample, Signal
+from grpo_core.records.types import Discard, ErrorClass, Group, MaskCause, Sample
 
 ENERGY = "energy_joules"
 ALARM = 0.005
 """Share of a step's completions that may fail to be scored for failures of the machine before a warning is given."""
 
 
-@dataclass(frozen=True)
-class ScoredGroup:
-    """One group after rewards and advantages, for counting."""
-
-    signal: Signal
-    reward_std: float | None
-    samples: tuple[Sample, ...]
-
-
 @dataclass
-class Totals:
-    """Sums over a run, for its outcome."""
+class Counts:
+    """What a run has added up so far; a checkpoint carries it on."""
 
     sums: Counter[str] = field(default_factory=Counter)
+    """For the run's outcome."""
+    informative: int = 0
+    """Groups that gave some advantage other than 0, which equal rewards may (REINFORCE, process rewards)."""
+    steps: int = 0
+    """Whole and recorded."""
+    seconds_before: float = 0.0
+    """Wall time of earlier processes, up to the checkpoint that this one resumed from."""
+    began: float = field(default_factory=time.perf_counter)
 
-    def add(self, groups: Sequence[ScoredGroup], *, tokens: int) -> None:
+    def add(self, groups: Sequence[Group], *, tokens: int) -> None:
         self.sums["groups"] += len(groups)
         for group in groups:
             self.sums[f"groups_{group.signal}"] += 1
@@ -59,7 +58,8 @@ class Totals:
         for reason in reasons:
             self.sums[f"discarded_{reason}"] += 1
 
-    def as_dict(self) -> dict[str, float]:
+    def totals(self) -> dict[str, float]:
+        """The sums, as the outcome has them."""
         names = ("samples", "tokens", "completion_tokens", "groups", "groups_mixed", "groups_all_equal")
         more = ("groups_unscored", "groups_discarded", "masked", "truncated", "reward_errors")
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
@@ -68,27 +68,13 @@ class Totals:
         errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
         return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *energy)}
 
-
-@dataclass
-class Counts:
-    """What a run has added up so far; a checkpoint carries it on."""
-
-    totals: Totals = field(default_factory=Totals)
-    informative: int = 0
-    """Groups that gave some advantage other than 0, which equal rewards may (REINFORCE, process rewards)."""
-    steps: int = 0
-    """Whole and recorded."""
-    seconds_before: float = 0.0
-    """Wall time of earlier processes, up to the checkpoint that this one resumed from."""
-    began: float = field(default_factory=time.perf_counter)
-
     def seconds(self) -> float:
         """Wall time that went into the run."""
         return self.seconds_before + time.perf_counter() - self.began
 
     def summary(self) -> str:
         """The outcome of a finished run, in words."""
-        groups, mixed = self.totals.sums["groups"], self.totals.sums["groups_mixed"]
+        groups, mixed = self.sums["groups"], self.sums["groups_mixed"]
         if mixed == 0 and self.informative == 0:
             return (
                 f"No group carried a signal: the rewards of a group were equal in every one of {groups} groups; "
@@ -98,7 +84,7 @@ class Counts:
         return f"Finished {self.steps} steps; {mixed} of {groups} groups carried a signal."
 
 
-def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> dict[str, float]:
+def group_metrics(groups: Sequence[Group], *, success: str, ddof: int) -> dict[str, float]:
     """Rewards, group shares and lengths of one step's groups; `success` is the component that decides right or wrong,
     `ddof` the one that the advantage uses."""
     samples = [sample for group in groups for sample in group.samples]
@@ -136,7 +122,7 @@ def group_metrics(groups: Sequence[ScoredGroup], *, success: str, ddof: int) -> 
     return metrics
 
 
-def trouble(step: int, groups: Sequence[ScoredGroup]) -> str | None:
+def trouble(step: int, groups: Sequence[Group]) -> str | None:
     """A warning when more of a step's completions than ALARM could not be scored for errors that are not theirs."""
     samples = [sample for group in groups for sample in group.samples]
     errors = [
@@ -162,7 +148,7 @@ def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> f
     return math.fsum(entropy * length for entropy, length in known) / sum(lengths)
 
 
-def _verdict(group: ScoredGroup, success: str) -> str | None:
+def _verdict(group: Group, success: str) -> str | None:
     """all_right, all_wrong or mixed by the success component; None when no sample of the group was judged."""
     passed = [p for sample in group.samples if (p := sample.components[success].passed) is not None]
     if not passed:

@@ -69,10 +69,10 @@ class RunRecorder:
         if self.meter is None:
             return
         try:
-            self.counts.totals.sums[ENERGY] += self.meter.take()
+            self.counts.sums[ENERGY] += self.meter.take()
         except OSError as error:  # a run does not end for want of a meter, and a part is not the sum
             self.meter = None
-            self.counts.totals.sums.pop(ENERGY, None)
+            self.counts.sums.pop(ENERGY, None)
             self.write(Event(type="warning", message=f"energy is no longer measured: {error}"))
 
     def end(self, outcome: Outcome) -> None:

@@ -297,11 +297,11 @@ class Trainer:
         return state
 
     def _restore(self, state: RunState) -> None:
-        self._counts.totals.sums.update(state.totals)
+        self._counts.sums.update(state.totals)
         if ENERGY not in state.totals and state.step > 0:
             self._recorder.meter = None  # what was done before was not measured, so a sum would not be the run's
         if self._recorder.meter is None:
-            self._counts.totals.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
+            self._counts.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
         self._counts.informative = state.informative
         self._counts.steps = state.step
         self._counts.seconds_before = state.seconds
@@ -317,7 +317,7 @@ class Trainer:
         metrics |= self._telemetry.take(seconds, sampled=batch.completion_tokens, learned=learned.tokens)
         self._recorder.write(StepMetrics(step=step, metrics=metrics, seconds=seconds))
         self._estimated.step(seconds["total"], metrics["memory/peak_bytes"])
-        for warning in (batch.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.counted)):
+        for warning in (batch.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.fresh)):
             if warning is not None:
                 self._recorder.warn(warning)
         if self.run_dir is not None:
@@ -381,7 +381,7 @@ class Trainer:
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
         self._recorder.count_energy()
-        totals = {**self._counts.totals.as_dict(), "seconds": self._counts.seconds()} if self._counted else {}
+        totals = {**self._counts.totals(), "seconds": self._counts.seconds()} if self._counted else {}
         outcome = Outcome.model_validate(
             {
                 "status": status,

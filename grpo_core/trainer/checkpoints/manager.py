@@ -161,7 +161,7 @@ class CheckpointManager:
             base=str(self.base),
             kl_coef=self.training.kl_coef,
             draw=self.group_sampler.serialize(mark.position),
-            totals=dict(self.counts.totals.sums),
+            totals=dict(self.counts.sums),
             informative=self.counts.informative,
             seconds=self.counts.seconds(),
             recent=self._recent,

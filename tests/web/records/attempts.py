@@ -10,13 +10,13 @@ from cohort.records.services import record_seal
 from cohort.runs.models import Run
 from cohort.runs.services import run_cancel, run_extend, run_retry
 from grpo_core.records import types as records
-from grpo_core.trainer.metrics import Totals
+from grpo_core.trainer.metrics import Counts
 from tests.factories import sealed_run
 from tests.factories.sealed_run import attempted, checkpoint, ended, evaluation, step
 from tests.web.records.conftest import World
 from tests.web.records.scenarios import changed, scenario
 
-NOTHING = {**Totals().as_dict(), "seconds": 2.0}
+NOTHING = {**Counts().totals(), "seconds": 2.0}
 """Totals of an older trainer that ended before it had taken up what was done before it; today's sends none."""
 
 
