@@ -72,18 +72,31 @@ def _advantage(path: str, value: Lookup) -> str | None:
     return None
 
 
+_NEEDED = (
+    ("algorithm.aggregation_constant", "algorithm.aggregation", "constant", "averaging by constant"),
+    ("algorithm.local_batch", "algorithm.aggregation", "local_token_mean", "averaging by local_token_mean"),
+    ("algorithm.correction.cap", "algorithm.correction.mode", "token_truncate", "sampler correction token_truncate"),
+    ("algorithm.correction.low", "algorithm.correction.mode", "sequence_mask", "sampler correction sequence_mask"),
+    ("algorithm.correction.high", "algorithm.correction.mode", "sequence_mask", "sampler correction sequence_mask"),
+    ("engine.vllm.", "engine.rollout", "vllm", "sampler vllm"),
+    ("engine.vllm.devices", "engine.vllm.place", "server", "vLLM as server"),
+    ("engine.deepspeed.", "engine.training", "deepspeed", "trainer deepspeed"),
+)
+"""Settings, or how their paths begin, with the one choice under which they have an effect, its value and its words."""
+
+
+def _needed(path: str, value: Lookup) -> str | None:
+    for setting, choice, needed, words in _NEEDED:
+        if path.startswith(setting) and value(choice) != needed:
+            return words
+    return None
+
+
 def _averaging(path: str, value: Lookup) -> str | None:
     aggregation = value("algorithm.aggregation")
-    match path:
-        case "algorithm.aggregation" if aggregation == "sequence_total" and (
-            value("algorithm.loss")
-            not in (users := [name for name, spec in LOSSES.items() if aggregation in spec.aggregations])
-        ):
-            return f"policy loss {' or '.join(users)}"
-        case "algorithm.aggregation_constant" if aggregation != "constant":
-            return "averaging by constant"
-        case "algorithm.local_batch" if aggregation != "local_token_mean":
-            return "averaging by local_token_mean"
+    users = [name for name, spec in LOSSES.items() if aggregation in spec.aggregations]
+    if path == "algorithm.aggregation" and aggregation == "sequence_total" and value("algorithm.loss") not in users:
+        return f"policy loss {' or '.join(users)}"
     return None
 
 
@@ -112,38 +125,21 @@ def _kl(path: str, value: Lookup) -> str | None:
 
 def _switched(path: str, value: Lookup) -> str | None:
     match path:
-        case "algorithm.correction.cap" if value("algorithm.correction.mode") != "token_truncate":
-            return "sampler correction token_truncate"
         case "algorithm.correction.stale" if not (
             value("engine.one_step_off") or value("algorithm.dynamic_sampling.enabled")
         ):
             return "sampling one step ahead or dynamic sampling"
-        case "algorithm.correction.low" | "algorithm.correction.high" if (
-            value("algorithm.correction.mode") != "sequence_mask"
-        ):
-            return "sampler correction sequence_mask"
         case "algorithm.dynamic_sampling.max_batches" if value("algorithm.dynamic_sampling.enabled") is False:
             return "dynamic sampling"
         case "algorithm.overlong.penalty" if value("algorithm.overlong.buffer_tokens") is None:
             return "a soft overlong punishment"
         case "model.lora.alpha" | "model.lora.targets" if value("model.lora.rank") == 0:
             return "a LoRA rank above 0"
-    return None
-
-
-def _engine(path: str, value: Lookup) -> str | None:
-    match path.removeprefix("engine."):
-        case name if name.startswith("vllm.") and value("engine.rollout") != "vllm":
-            return "sampler vllm"
-        case "vllm.devices" if value("engine.vllm.place") != "server":
-            return "vLLM as server"
-        case name if name.startswith("deepspeed.") and value("engine.training") != "deepspeed":
-            return "trainer deepspeed"
-        case "rollout_tokens" if path.startswith("engine.") and value("engine.rollout") == "vllm":
+        case "engine.rollout_tokens" if value("engine.rollout") == "vllm":
             return "sampler local"
-        case "vllm.eager" | "vllm.memory_share" if value("engine.device") == "cpu":
+        case "engine.vllm.eager" | "engine.vllm.memory_share" if value("engine.device") == "cpu":
             return "device cuda or auto"
     return None
 
 
-_RULES = (_loss, _advantage, _averaging, _kl, _switched, _engine)
+_RULES = (_loss, _advantage, _needed, _averaging, _kl, _switched)

@@ -11,20 +11,11 @@ from typing import Any
 
 from grpo_core.config.presets.baselines import BASELINE_FAMILY
 from grpo_core.config.presets.grpo import GRPO_FAMILY
-from grpo_core.config.presets.preset import FAMILIES, Family, Preset
+from grpo_core.config.presets.preset import FAMILIES as FAMILIES
+from grpo_core.config.presets.preset import Preset as Preset
 from grpo_core.config.presets.ratios import RATIO_FAMILY
 from grpo_core.config.relevance import CHOICES, idle
 from grpo_core.errors import ConfigError, FieldProblem
-
-__all__ = [
-    "FAMILIES",
-    "PRESETS",
-    "Family",
-    "Preset",
-    "apply",
-    "preset_named",
-    "unknown_preset",
-]
 
 _DEMO = Preset(
     name="demo",
