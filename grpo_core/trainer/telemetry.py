@@ -4,6 +4,7 @@ measured is absent."""
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -98,15 +99,17 @@ def peak_bytes(device: torch.device) -> int:
     return peak
 
 
+@dataclass(eq=False)
 class Telemetry:
     """Of one run; every rank has one and calls it alike."""
 
-    def __init__(self, device: torch.device, ranks: Ranks, monitor: GpuMonitor | None = None) -> None:
-        """`monitor`: of the rank's GPU, where NVML is there."""
-        self._device = device
-        self._ranks = ranks
-        self._monitor = monitor
-        peak_bytes(device)
+    device: torch.device
+    ranks: Ranks
+    monitor: GpuMonitor | None = None
+    """Of the rank's GPU, where NVML is there."""
+
+    def __post_init__(self) -> None:
+        peak_bytes(self.device)
 
     def take(self, seconds: Mapping[str, float], *, sampled: int, learned: int) -> dict[str, float]:
         """Metrics of the step that ends now. `seconds` by phase; `sampled`, `learned`: completion tokens;
@@ -117,7 +120,7 @@ class Telemetry:
         learning = seconds.get("logprobs", 0.0) + seconds.get("update", 0.0)
         if learning > 0 and learned > 0:
             metrics["tokens_per_second/update"] = learned / learning
-        costs = self._ranks.gather(self._own())
+        costs = self.ranks.gather(self._own())
         metrics["memory/peak_bytes"] = max(cost["peak"] for cost in costs)
         if used := [cost["used"] for cost in costs if cost["used"] is not None]:
             metrics["memory/device_bytes"] = max(used)
@@ -126,11 +129,11 @@ class Telemetry:
         return metrics
 
     def close(self) -> None:
-        if self._monitor is not None:
-            self._monitor.close()
+        if self.monitor is not None:
+            self.monitor.close()
 
     def _own(self) -> dict[str, float | None]:
         share = used = None
-        if self._monitor is not None:
-            share, used = self._monitor.take()
-        return {"peak": float(peak_bytes(self._device)), "share": share, "used": used}
+        if self.monitor is not None:
+            share, used = self.monitor.take()
+        return {"peak": float(peak_bytes(self.device)), "share": share, "used": used}

@@ -36,7 +36,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import ConfigError
 from grpo_core.model.load import LoadedModel
 from grpo_core.training.logprob_pass import idle_terms
-from grpo_core.training.trainable import MOMENTS, fit
+from grpo_core.training.trainable import MOMENTS, adamw, fit
 
 _STEP = "step"
 
@@ -59,14 +59,7 @@ class DeepSpeedWeights:
         self._named = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
         self._shapes = {name: p.shape for name, p in self._named.items()}
         """As ZeRO 3 leaves none."""
-        optim = config.optim
-        self._optimizer = torch.optim.AdamW(
-            list(self._named.values()),
-            lr=0.0,
-            betas=(optim.beta1, optim.beta2),
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-        )
+        self._optimizer = adamw(list(self._named.values()), config.optim, lr=0.0)
         self._pass = _Pass(policy.model)
         if ranks.world == 1:
             _alone(policy.device)

@@ -30,16 +30,16 @@ from grpo_core.training.logprob_pass import CachedLogprobs, keep
 # each row's weights from the first time it is seen, so that later passes (μ > 1) use the same.
 
 
+@dataclass(eq=False)
 class Mismatch:
     """One step's comparison of sampler and trainer, over this rank's rows."""
 
-    def __init__(self, config: CorrectionConfig, *, stale: bool = False) -> None:
-        """`stale`: whether rows of an earlier step are compared too: no ratio of the loss is to their sampler."""
-        self.config = config
-        self._stale = stale
-        self.known: dict[int, Tensor] = {}
-        """What each token's policy loss is multiplied by, of the rows seen so far, on the CPU."""
-        self._facts: list[SamplerFacts] = []
+    config: CorrectionConfig
+    stale: bool
+    """Whether rows of an earlier step are compared too: no ratio of the loss is to their sampler."""
+    known: dict[int, Tensor] = field(default_factory=dict)
+    """What each token's policy loss is multiplied by, of the rows seen so far, on the CPU."""
+    facts: list[SamplerFacts] = field(default_factory=list)
 
     def admits(self, index: int, row: TrainRow, old_T: Tensor) -> bool:
         """Compare one row; False when it is to be left out. A row without the sampler's numbers is let in, and one from
@@ -52,12 +52,12 @@ class Mismatch:
             old_T, sampler_T, torch.zeros(len(sampler_T), dtype=torch.long), rows=1, config=self.config
         )
         self.known[index] = correction.weights_N
-        self._facts.append(correction.facts)
+        self.facts.append(correction.facts)
         return bool(correction.keep_R[0])
 
     def compares(self, row: TrainRow) -> bool:
         """Whether the row's sampler is another than the policy before the update."""
-        return row.sampler_logprobs is not None and (self._stale or not row.stale)
+        return row.sampler_logprobs is not None and (self.stale or not row.stale)
 
     def look(self, rows: Sequence[TrainRow], indices: Sequence[int], old: Mapping[int, Tensor]) -> None:
         """Compare the rows that have not been seen."""
@@ -67,7 +67,7 @@ class Mismatch:
 
     def metrics(self, ranks: Ranks) -> dict[str, float]:
         """The raw ratios over all ranks' rows that went through the model; empty when there was none."""
-        facts = merged(SamplerFacts(**part) for part in ranks.gather(asdict(merged(self._facts))))
+        facts = merged(SamplerFacts(**part) for part in ranks.gather(asdict(merged(self.facts))))
         if facts.tokens == 0:
             return {}
         metrics = {

@@ -74,14 +74,7 @@ class LocalWeights:
         self._names = list(named)
         self._held = list(named.values())
         self.weights = [p if p.dtype == torch.float32 else p.detach().float() for p in self._held]
-        self._optimizer = torch.optim.AdamW(
-            self.weights,
-            lr=lr,
-            betas=(optim.beta1, optim.beta2),
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            fused=True,
-        )
+        self._optimizer = adamw(self.weights, optim, lr=lr, fused=True)
 
     def zero_gradients(self, passes: int = 1) -> None:
         """See `TrainableWeights`."""
@@ -162,6 +155,12 @@ class LocalWeights:
         for held, weight in zip(self._held, self.weights, strict=True):
             if held is not weight:
                 held.copy_(weight)
+
+
+def adamw(weights: list[Tensor], optim: OptimConfig, *, lr: float, fused: bool | None = None) -> torch.optim.AdamW:
+    """AdamW as a config has it, but for its rate."""
+    betas = (optim.beta1, optim.beta2)
+    return torch.optim.AdamW(weights, lr=lr, betas=betas, eps=optim.eps, weight_decay=optim.weight_decay, fused=fused)
 
 
 def fit(tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size], moments: Collection[str] = ()) -> None:
