@@ -6,6 +6,7 @@ Each class carries a stable `code` that outcome records and the worker's retry r
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 
@@ -33,22 +34,17 @@ class ConfigError(GrpoError):
         return cls("\n".join([f"{what}:", *(f"  {problem}" for problem in problems)]), problems)
 
 
+@dataclass(frozen=True, slots=True)
 class FieldProblem:
     """One fault of one field: the dotted path, what is wrong with it, and a stable `code` where there is one: that of a
     Conflict, unknown_field, missing, not_a_choice, or pydantic's own name of the fault."""
 
-    __slots__ = ("code", "message", "path")
-
-    def __init__(self, path: str, message: str, code: str = "") -> None:
-        self.path = path
-        self.message = message
-        self.code = code
+    path: str
+    message: str
+    code: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
-
-    def __repr__(self) -> str:
-        return f"FieldProblem({self.path!r}, {self.message!r})"
 
 
 class Conflict(ValueError):

@@ -45,7 +45,8 @@ def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path
     plan = {
         "folder": os.getcwd(),
         "environment": passed_on(os.environ) | environment(engine),
-        "inputs": _fingerprint(inputs),
+        # Absolute path, size in bytes; null for a folder.
+        "inputs": [[str(path.resolve()), None if path.is_dir() else path.stat().st_size] for path in inputs],
     }
     shell = shlex.split(os.environ.get(REMOTE_SHELL, "ssh -o BatchMode=yes"))
     try:
@@ -81,11 +82,6 @@ def _hosts(count: int) -> list[str]:
 def _free_port() -> int:
     with socket.create_server(("", 0)) as probe:
         return int(probe.getsockname()[1])
-
-
-def _fingerprint(paths: Sequence[Path]) -> list[list[Any]]:
-    """[absolute path, size in bytes; null for a folder] of each."""
-    return [[str(path.resolve()), None if path.is_dir() else path.stat().st_size] for path in paths]
 
 
 class _Part:

@@ -71,7 +71,7 @@ def _obey(child: "subprocess.Popen[bytes]") -> None:
 
 
 def missing_here(inputs: Sequence[Sequence[Any]]) -> list[str]:
-    """What differs on this machine from another's `_fingerprint`, in words."""
+    """What differs on this machine from another's inputs, as the plan has them, in words."""
     faults = []
     for name, size in inputs:
         path = Path(name)

@@ -178,18 +178,14 @@ class Ranks:
         if self.world == 1:
             return
         with waiting(_WAITS, "the sum of gradients"):
-            self._sum(tensors)
-
-    @staticmethod
-    def _sum(tensors: Sequence[Tensor]) -> None:
-        for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
-            bucket: list[Tensor] = []
-            for tensor in [t for t in tensors if t.dtype == dtype]:
-                if bucket and sum(t.numel() for t in bucket) + tensor.numel() > BUCKET:
-                    _reduce(bucket)
-                    bucket = []
-                bucket.append(tensor)
-            _reduce(bucket)
+            for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+                bucket: list[Tensor] = []
+                for tensor in [t for t in tensors if t.dtype == dtype]:
+                    if bucket and sum(t.numel() for t in bucket) + tensor.numel() > BUCKET:
+                        _reduce(bucket)
+                        bucket = []
+                    bucket.append(tensor)
+                _reduce(bucket)
 
     def sums(self, values: dict[str, float]) -> dict[str, float]:
         """Each number summed over ranks; every rank gives the same names."""

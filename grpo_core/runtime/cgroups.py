@@ -165,13 +165,11 @@ def _may_make(parent: Path) -> bool:
 
 def _make(folder: Path) -> bool:
     """Whether the group could be made, and processes can be put into it."""
-    try:
+    with suppress(OSError):
         folder.mkdir()
         if os.access(folder / "cgroup.procs", os.W_OK):
             return True
         folder.rmdir()
-    except OSError:
-        return False
     return False
 
 
