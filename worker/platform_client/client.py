@@ -321,15 +321,12 @@ def _raise_for(reply: Reply) -> None:
         refusal = Refusal.model_validate_json(reply.body)
     except ValidationError:
         # Not the platform's own answer: a proxy, a redirect to https, another server at this address.
+        hint = "; is COHORT_URL the platform's address?"
         if reply.status == 413:
-            raise Unreachable(
-                f"{reply.url} answered 413, which is not the platform's own answer: a proxy before the platform takes "
-                "no body of this size. Let it take 40 MiB (nginx: client_max_body_size 40m)"
-            ) from None
-        raise Unreachable(
-            f"{reply.url} answered {reply.status}, which is not the platform's own answer; "
-            "is COHORT_URL the platform's address?"
-        ) from None
+            hint = ": a proxy before the platform takes no body of this size. Let it take 40 MiB"
+            hint += " (nginx: client_max_body_size 40m)"
+        answered = f"{reply.url} answered {reply.status}, which is not the platform's own answer"
+        raise Unreachable(answered + hint) from None
     raise Refused(reply.status, refusal)
 
 
