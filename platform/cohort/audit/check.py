@@ -11,12 +11,12 @@ from typing import Any
 from django.db import connection, transaction
 
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogKey, TreeHead
-from cohort.audit.tree import READ_ROWS, LogFault, Peaks
+from cohort.audit.tree import READ_ROWS, LogFault
 from cohort.audit.witness import WitnessKey
 from cohort.evidence.canonical import CanonicalError, parse
 from cohort.evidence.checkpoint import Checkpoint, CheckpointError, RotationError, follow, open_checkpoint
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
-from cohort.evidence.merkle import leaf_hash
+from cohort.evidence.merkle import Peaks, leaf_hash
 from cohort.evidence.note import NoteError
 
 _FIELDS = {"at", "actor", "kind", "subject", "project", "before", "after", "reason", "data", "nonce"}

@@ -108,11 +108,11 @@ def reason_checked(reason: str) -> str:
     return reason
 
 
-def fitted(text: str) -> str:
-    """A machine's text, cut to the length of a reason; a cut text ends with a note of it."""
+def fitted(text: str, rest: str) -> str:
+    """The text, cut to the length of a reason; a cut text ends with a note of it and says where the `rest` is."""
     if len(text) <= MAX_REASON_CHARS:
         return text
-    suffix = f" … ({len(text):,} characters; the rest is in the run's events)"
+    suffix = f" … ({len(text):,} characters; {rest})"
     return text[: MAX_REASON_CHARS - len(suffix)] + suffix
 
 

@@ -42,11 +42,11 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
             git("fetch", "--quiet", "--depth=1", "origin", BRANCH)
             git("checkout", "--quiet", "-B", BRANCH, "FETCH_HEAD")
         file = folder / "checkpoint"
-        before = _lying(file)
-        if before == newest.note:
-            return f"the checkpoint of {newest.size:,} entries lies there"
-        if before is not None:
-            _follows(before, newest)
+        if file.is_file() and not file.is_symlink():
+            before = file.read_bytes().decode("utf-8", errors="replace")  # bytes that are no text do not follow
+            if before == newest.note:
+                return f"the checkpoint of {newest.size:,} entries lies there"
+            _require_follows(before, newest)
         vkeys, rotations = public_keys()
         listed = {"origin": parse_vkey(vkeys[0]).name, "keys": vkeys, "rotations": rotations}
         _put(file, newest.note)
@@ -57,13 +57,6 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
     return f"pushed the checkpoint of {newest.size:,} entries"
 
 
-def _lying(file: Path) -> str | None:
-    """The checkpoint stored in the repository; bytes that are no text are refused by `_follows`."""
-    if file.is_symlink() or not file.is_file():
-        return None
-    return file.read_bytes().decode("utf-8", errors="replace")
-
-
 def _put(file: Path, text: str) -> None:
     """Write the file, replacing a file or link of that name. Raises GitFault where a folder has it."""
     if file.is_dir() and not file.is_symlink():
@@ -72,7 +65,7 @@ def _put(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def _follows(before: str, newest: LogCheckpoint) -> None:
+def _require_follows(before: str, newest: LogCheckpoint) -> None:
     """Raises LogFault."""
     try:
         head = open_checkpoint(before, [parse_vkey(vkey) for vkey in public_keys()[0]])

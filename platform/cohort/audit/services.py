@@ -18,7 +18,7 @@ from cohort.audit import keys
 from cohort.audit.entries import NotLoggable, fitted, log, reason_checked, who
 from cohort.audit.keys import public_keys, signing_key
 from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, LogKey, TreeHead
-from cohort.audit.tree import READ_ROWS, LogFault, Peaks, nodes, roots
+from cohort.audit.tree import READ_ROWS, LogFault, nodes, peaks_of, roots
 from cohort.base.environment import environment
 from cohort.evidence.checkpoint import Checkpoint, open_checkpoint, rotation
 from cohort.evidence.keys import SigningKey, generate, load, parse_vkey
@@ -74,7 +74,7 @@ def integrate() -> int:
 @transaction.atomic(durable=True)
 def _number_some() -> int:
     head = _locked_head()
-    peaks = Peaks(head.size, bytes(head.peaks))
+    peaks = peaks_of(head)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT entry.id, entry.body FROM audit_auditpending AS pending "
@@ -157,7 +157,7 @@ def _root_that_follows(head: TreeHead, newest: LogCheckpoint | None) -> bytes:
     for size, root in signed.items():
         if by_size[size] != root:
             raise LogFault(f"the first {size:,} leaves are not those of the checkpoint that was signed over them")
-    if Peaks(head.size, bytes(head.peaks)).root() != by_size[head.size]:
+    if peaks_of(head).root() != by_size[head.size]:
         raise LogFault("the tree's head does not fit its leaves")
     return by_size[head.size]
 

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from django.db import connection
 
-from cohort.evidence.merkle import EMPTY_ROOT, HASH_BYTES, Nodes, node_hash
+from cohort.audit.models import TreeHead
+from cohort.evidence.merkle import Nodes, Peaks
 from grpo_core.errors import GrpoError
 
 READ_ROWS = 5_000
@@ -17,35 +18,12 @@ class LogFault(GrpoError):
     code: ClassVar[str] = "log_fault"
 
 
-class Peaks:
-    """A tree that only grows at its end: the hashes of its complete subtrees, the largest first, and nothing else."""
-
-    def __init__(self, size: int = 0, packed: bytes = b"") -> None:
-        """Raises LogFault when `packed` cannot be those of `size` leaves."""
-        if len(packed) != HASH_BYTES * size.bit_count():
-            raise LogFault(f"the tree's head is spoilt: {len(packed)} bytes cannot be of {size:,} leaves")
-        self.size = size
-        self._peaks = [packed[start : start + HASH_BYTES] for start in range(0, len(packed), HASH_BYTES)]
-
-    def append(self, leaf: bytes) -> None:
-        size = self.size
-        while size & 1:
-            leaf = node_hash(self._peaks.pop(), leaf)
-            size >>= 1
-        self._peaks.append(leaf)
-        self.size += 1
-
-    def packed(self) -> bytes:
-        return b"".join(self._peaks)
-
-    def root(self) -> bytes:
-        """32 bytes."""
-        if not self._peaks:
-            return EMPTY_ROOT
-        digest = self._peaks[-1]
-        for peak in reversed(self._peaks[:-1]):
-            digest = node_hash(peak, digest)
-        return digest
+def peaks_of(head: TreeHead) -> Peaks:
+    """Raises LogFault for a head that cannot be."""
+    try:
+        return Peaks(head.size, bytes(head.peaks))
+    except ValueError as error:
+        raise LogFault(f"the tree's head is spoilt: {error}") from None
 
 
 def stored_leaves(size: int) -> Iterator[bytes]:

@@ -24,21 +24,43 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
+class Peaks:
+    """A tree that only grows at its end: the hashes of its complete subtrees, the largest first, and nothing else."""
+
+    def __init__(self, size: int = 0, packed: bytes = b"") -> None:
+        """Raises ValueError when `packed` cannot be those of `size` leaves."""
+        if len(packed) != HASH_BYTES * size.bit_count():
+            raise ValueError(f"{len(packed)} bytes cannot be of {size:,} leaves")
+        self.size = size
+        self._peaks = [packed[start : start + HASH_BYTES] for start in range(0, len(packed), HASH_BYTES)]
+
+    def append(self, leaf: bytes) -> None:
+        size = self.size
+        while size & 1:
+            leaf = node_hash(self._peaks.pop(), leaf)
+            size >>= 1
+        self._peaks.append(leaf)
+        self.size += 1
+
+    def packed(self) -> bytes:
+        return b"".join(self._peaks)
+
+    def root(self) -> bytes:
+        """32 bytes."""
+        if not self._peaks:
+            return EMPTY_ROOT
+        digest = self._peaks[-1]
+        for peak in reversed(self._peaks[:-1]):
+            digest = node_hash(peak, digest)
+        return digest
+
+
 def root(leaf_hashes: Iterable[bytes]) -> bytes:
     """Root of the tree over leaf hashes, reading them once; needs memory for log2(n) hashes."""
-    peaks: list[tuple[int, bytes]] = []  # (height, hash) of complete subtrees, the highest first
+    peaks = Peaks()
     for leaf in leaf_hashes:
-        height, top = 0, leaf
-        while peaks and peaks[-1][0] == height:
-            top = node_hash(peaks.pop()[1], top)
-            height += 1
-        peaks.append((height, top))
-    if not peaks:
-        return EMPTY_ROOT
-    digest = peaks.pop()[1]
-    while peaks:
-        digest = node_hash(peaks.pop()[1], digest)
-    return digest
+        peaks.append(leaf)
+    return peaks.root()
 
 
 class Nodes:
@@ -204,12 +226,9 @@ class Proof:
     """Opaque, under no signature: never to be trusted."""
 
 
-def write(index: int, path: Sequence[bytes], checkpoint_note: str, extra: bytes | None = None) -> str:
-    lines = [FIRST_LINE]
-    if extra is not None:
-        lines.append(f"extra {keys.encode(extra)}")
-    lines += [f"index {index}", *(keys.encode(digest) for digest in path), "", checkpoint_note]
-    return "\n".join(lines)
+def write(index: int, path: Sequence[bytes], checkpoint_note: str) -> str:
+    hashes = (keys.encode(digest) for digest in path)
+    return "\n".join([FIRST_LINE, f"index {index}", *hashes, "", checkpoint_note])
 
 
 def parse(text: str) -> Proof:

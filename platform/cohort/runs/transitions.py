@@ -166,7 +166,7 @@ def run_move(
         kind="run_moved",
         before={"state": state.value},
         after={"state": to.value},
-        reason=audit.fitted(reason),
+        reason=audit.fitted(reason, "the rest is in the run's events"),
         data={"error_code": error_code} if error_code else None,
     )
     return event

@@ -15,7 +15,7 @@ from cohort.audit import keys
 from cohort.audit import services as audit
 from cohort.audit.check import Kept, check
 from cohort.audit.models import AuditEntry, AuditLeaf, LogCheckpoint, LogKey
-from cohort.audit.tree import LogFault, Peaks
+from cohort.audit.tree import LogFault
 from cohort.base.environment import environment
 from cohort.cli import audit as command
 from cohort.evidence import merkle
@@ -23,7 +23,7 @@ from cohort.evidence.canonical import canonical, parse
 from cohort.evidence.checkpoint import follow
 from cohort.evidence.checkpoint import parse as parse_checkpoint
 from cohort.evidence.keys import KeyFault, generate, load, parse_vkey
-from cohort.evidence.merkle import leaf_hash, root
+from cohort.evidence.merkle import Peaks, leaf_hash, root
 from cohort.evidence.note import open_note
 from tests.tables import cases
 

@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from cohort.accounts.models import Membership, User
 from cohort.audit import services as audit
-from cohort.audit.entries import MAX_REASON_CHARS
 from cohort.evidence.canonical import canonical, sha256
 from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
 from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
@@ -216,14 +215,6 @@ def _lock(record: Record) -> None:
     Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
 
 
-def _require_correctable(record: Record, kind: EntryKind, corrects: int) -> None:
-    _lock(record)
-    if not record.entries.filter(pk=corrects, kind=kind).exists():
-        raise ValidationError({"corrects": "There is no such entry of this kind on this record."})
-    if record.entries.filter(data__corrects=corrects).exists():
-        raise ValidationError({"corrects": "That entry was corrected already. Correct the one that did so."})
-
-
 _LOGGED = {
     EntryKind.SIGN_OFF: "record_signed_off",
     EntryKind.REVOKED: "record_revoked",
@@ -233,6 +224,7 @@ _LOGGED = {
     EntryKind.OVERRIDE: "flag_overridden",
 }
 """Kinds of the audit log's entries."""
+_WHOLE = "all of it is at the record, and its digest in content_sha256"
 _TEXT_LOGGED = (EntryKind.SIGN_OFF, EntryKind.REVOKED, EntryKind.OVERRIDE)
 """Their text is a reason and is written to the log itself. Of texts that may concern people outside (incidents,
 feedback, monitoring) the log has only the digest."""
@@ -251,11 +243,15 @@ def _append(
 ) -> RecordEntry:
     """Log first: the entry keeps the log entry's number, and neither can be changed afterwards."""
     if corrects is not None:
-        _require_correctable(record, kind, corrects)
+        _lock(record)
+        if not record.entries.filter(pk=corrects, kind=kind).exists():
+            raise ValidationError({"corrects": "There is no such entry of this kind on this record."})
+        if record.entries.filter(data__corrects=corrects).exists():
+            raise ValidationError({"corrects": "That entry was corrected already. Correct the one that did so."})
         data = {**data, "corrects": corrects}
     signed = {"role": role, "decision": decision} if role else {}
     after = {"entry": kind.value, "content_sha256": sha256(canonical({"text": text, **data})), **signed}
-    logged = {"after": after | data, "reason": _for_the_log(text)} if kind in _TEXT_LOGGED else {"after": after}
+    logged = {"after": after | data, "reason": audit.fitted(text, _WHOLE)} if kind in _TEXT_LOGGED else {"after": after}
     row = audit.log(
         actor=audit.who(actor),
         kind=_LOGGED[kind],
@@ -268,10 +264,3 @@ def _append(
     return RecordEntry.objects.create(
         record=record, kind=kind, role=role, decision=decision, text=text, data=data, by=actor
     )
-
-
-def _for_the_log(text: str) -> str:
-    if len(text) <= MAX_REASON_CHARS:
-        return text
-    suffix = f" … ({len(text):,} characters; all of it is at the record, and its digest in content_sha256)"
-    return text[: MAX_REASON_CHARS - len(suffix)] + suffix
