@@ -1,12 +1,21 @@
 """What was found of evaluation items in training problems, and what was known of it when a run was launched."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import models
 
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.runs.models import Run
+
+METHODS = {
+    "exact": "word for word",
+    "ngram13": "by 13 words in a row",
+    "ngram8": "by 70 % of their 8-word sequences",
+    "minhash": "nearly the same",
+    "options": "by their options",
+}
+"""What a method of the report found, as pages call it."""
 
 
 class DataOverlap(models.Model):
@@ -44,6 +53,75 @@ class DataOverlap(models.Model):
 
     def __str__(self) -> str:
         return f"{self.dataset} and {self.suite_version or self.heldout}"
+
+    @property
+    def name(self) -> str:
+        """What the dataset was compared with."""
+        return str(self.suite_version or self.heldout)
+
+    @property
+    def kind(self) -> str:
+        return "suite" if self.suite_version_id else "held-out dataset"
+
+    @property
+    def state(self) -> str:
+        if self.at is None:
+            return "being checked"
+        if self.report is None:
+            return "not checked"
+        return "found" if self.touched else "none"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(self.report["counts"]) if self.report else {}
+
+    @property
+    def items(self) -> int:
+        return int(self.report["items"]["texts"]) if self.report else 0
+
+    @property
+    def touched(self) -> int:
+        return self.counts.get("touched", 0)
+
+    @property
+    def same_but_numbers(self) -> int:
+        return self.counts.get("same_but_numbers", 0)
+
+    @property
+    def methods(self) -> list[tuple[str, int | None]]:
+        """(method in words, items that it found), of every method; None: the report is older than this field."""
+        return [(words, self.counts.get(method)) for method, words in METHODS.items()]
+
+    @property
+    def sensitive(self) -> bool:
+        return self.suite_version is not None and self.suite_version.sensitive
+
+    @property
+    def text(self) -> str:
+        """One line for lists and the run form."""
+        match self.state:
+            case "being checked":
+                return f"{self.name}: overlap with the training data is being checked"
+            case "not checked":
+                return f"{self.name}: overlap not checked: {self.fault}"
+            case "none":
+                more = f"; {self.same_but_numbers:,} the same but for numbers" if self.same_but_numbers else ""
+                return f"{self.name}: none of {self.items:,} items is in the training data{more}"
+            case _:
+                methods = ", ".join(f"{count:,} {words}" for words, count in self.methods if count)
+                stand = "is" if self.touched == 1 else "are"
+                return f"{self.name}: {self.touched:,} of {self.items:,} items {stand} in the training data ({methods})"
+
+    def figures(self) -> dict[str, Any]:
+        """For the audit log and the record."""
+        same = ("kind", "state", "items", "touched", "same_but_numbers")
+        return {
+            **{name: getattr(self, name) for name in same},
+            "with": self.name,
+            "id": self.suite_version_id or self.heldout_id,
+            "by_method": {method: self.counts[method] for method in METHODS if method in self.counts},
+            "fault": self.fault,
+        }
 
 
 class LaunchOverlap(models.Model):

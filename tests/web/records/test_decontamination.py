@@ -64,8 +64,8 @@ def check_all() -> None:
         check(row.pk)
 
 
-def pair_of(dataset: PromptDataset, version: EvalSuiteVersion) -> selectors.Pair:
-    return selectors.Pair(DataOverlap.objects.get(dataset=dataset, suite_version=version))
+def pair_of(dataset: PromptDataset, version: EvalSuiteVersion) -> DataOverlap:
+    return DataOverlap.objects.get(dataset=dataset, suite_version=version)
 
 
 def page_of(client: Client, dataset: PromptDataset) -> str:
@@ -85,14 +85,14 @@ def test_what_is_uploaded_is_compared_in_the_background_and_once(
     check_all()
     pair = pair_of(leaky, capitals)
     assert (pair.state, pair.touched, pair.items) == ("found", 1, 3)
-    (hit,) = pair.row.report["touched"]
+    (hit,) = pair.report["touched"]
     assert (hit["id"], hit["by"]["exact"]) == ("italy", {"train": "line-1", "share": 1.0, "texts": 1})
     page = page_of(client, leaky)
     assert ("what is  the CAPITAL of Italy" in page, "capitals v1" in page) == (True, True)
     with NEVER:
-        check(pair.row.pk)
+        check(pair.pk)
         check(10**9)  # of a dataset that is gone
-    assert pair_of(leaky, capitals).row.at == pair.row.at
+    assert pair_of(leaky, capitals).at == pair.at
     assert pair_of(world.dataset, capitals).state == "none"
     assert '<span class="badge is-right">none</span>' in page_of(client, world.dataset)
 
@@ -110,7 +110,7 @@ def test_the_check_is_a_message_and_asked_for_again_when_it_is_lost(
     asked()
     with NEVER, django_capture_on_commit_callbacks(execute=True):  # type: ignore[attr-defined]
         dataset = world.upload("what is the capital of italy?", "b")
-    row = pair_of(dataset, capitals).row
+    row = pair_of(dataset, capitals)
     assert asked() == [[row.pk]]
     assert reminded() == []  # asked for just now
     DataOverlap.objects.filter(pk=row.pk).update(asked_at=timezone.now() - timedelta(minutes=3))
@@ -129,8 +129,8 @@ def test_a_file_that_is_gone_is_said(world: World, leaky: PromptDataset, capital
     check_all()
     pair = pair_of(leaky, capitals)
     assert pair.state == "not checked"
-    assert pair.row.fault in pair.text
-    assert pair.row.fault in page_of(world.client("oscar"), leaky)
+    assert pair.fault in pair.text
+    assert pair.fault in page_of(world.client("oscar"), leaky)
 
 
 def test_texts_are_kept_and_shown_unless_the_suite_is_sensitive(world: World) -> None:
@@ -142,10 +142,10 @@ def test_texts_are_kept_and_shown_unless_the_suite_is_sensitive(world: World) ->
     dataset = world.upload("other", copied, "SECRET question 2?")
     check_all()
     pair, page = pair_of(dataset, secret), page_of(world.client("alice"), dataset)
-    assert (pair.touched, pair.row.examples, "sensitive suite" in page) == (1, [], True)
+    assert (pair.touched, pair.examples, "sensitive suite" in page) == (1, [], True)
     pair = pair_of(dataset, doors)
     assert (pair.touched, pair.figures()["by_method"]["options"]) == (1, 1)
-    (example,) = pair.row.examples
+    (example,) = pair.examples
     assert example["item_text"] == "\n".join(["Which of them opens it?", *OPTIONS])
     assert example["train_text"] == copied
     assert OPTIONS[1] in page

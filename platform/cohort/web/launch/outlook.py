@@ -6,7 +6,8 @@ Estimates come from runs that happened; without one there is none.
 from dataclasses import dataclass
 from statistics import median
 
-from cohort.contamination.selectors import Pair, of_choice, token
+from cohort.contamination.models import DataOverlap
+from cohort.contamination.selectors import of_choice, token
 from cohort.lab.estimates import digest_of
 from cohort.lab.gate import MIN_REASON_CHARS
 from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
@@ -74,7 +75,7 @@ class Outlook:
         self.checks = (*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *pairs)
 
 
-def overlaps_of(form: RunForm) -> tuple[Pair, ...]:
+def overlaps_of(form: RunForm) -> tuple[DataOverlap, ...]:
     if form.dataset is None:
         return ()
     return tuple(of_choice(form.dataset, form.eval_dataset, [suite.version for suite in form.suites]))
