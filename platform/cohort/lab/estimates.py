@@ -6,7 +6,7 @@ given another keeps its estimate. Any other changed setting needs another estima
 
 from typing import Any
 
-from cohort.accounts.models import Project, User
+from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate
 from cohort.runs.models import Run
@@ -28,11 +28,6 @@ def digest_of(config: RunConfig) -> str:
     return measured_as(config).digest()
 
 
-def newest_done(project: Project, digest: str) -> LabJob | None:
-    jobs = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, config_digest=digest, state=JobState.DONE)
-    return jobs.select_related("node", "created_by").order_by("-pk").first()
-
-
 def why_unschedulable(job: LabJob, node: NodeCapacity) -> str:
     """Why this node cannot measure it now, as a clause without a subject; empty when it can."""
     if not node.fits(Run(needs_sandbox=job.needs_sandbox, **job.needs)):
@@ -42,7 +37,8 @@ def why_unschedulable(job: LabJob, node: NodeCapacity) -> str:
 
 def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
     """Store the estimate of exactly this config, in the transaction of its launch; None when there is none."""
-    job = newest_done(run.project, digest_of(run.parsed_config))
+    done = LabJob.objects.filter(project=run.project, kind=JobKind.ESTIMATE, state=JobState.DONE)
+    job = done.filter(config_digest=digest_of(run.parsed_config)).order_by("-pk").first()
     if job is None:
         return None
     launch = LaunchEstimate.objects.create(run=run, job=job, estimate=job.result, by=actor)

@@ -27,7 +27,7 @@ from cohort.runs import dispatch, schedule
 from cohort.runs.models import Attempt, AttemptState
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
-from grpo_core.protocol.messages import InputFile, JobBeat, JobFinish, NodeInfo
+from grpo_core.protocol.messages import JobBeat, JobFinish, NodeInfo
 from grpo_core.protocol.queues import LAB_JOB_TASK, LAB_QUEUE
 from grpo_core.records.estimate import Estimate
 
@@ -110,11 +110,6 @@ def job_config(job: LabJob) -> dict[str, Any]:
     if job.base_model is not None:
         config["model"] = {"path": job.base_model.path, "revision": job.base_model.revision or None}
     return config
-
-
-def job_files(job: LabJob) -> list[InputFile]:
-    """What the job's worker may fetch."""
-    return [InputFile(path=file["path"], sha256=file["sha256"], size=file["size"]) for file in job.inputs]
 
 
 # ---------------------------------------------------------------------- beat and finish

@@ -4,7 +4,7 @@ A node reports packages with versions: `deepspeed` and `vllm` of the environment
 of the one that servers of vLLM are started from: the one that COHORT_VLLM_PYTHON names, without it the trainers'.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cohort.nodes.models import Node
@@ -100,10 +100,6 @@ def packages_of(versions: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name for name in WORDS if versions.get(name))
 
 
-def missing(needed: Iterable[str], having: Collection[str]) -> list[str]:
-    return [name for name in needed if name not in having]
-
-
 def fix(names: Iterable[str]) -> str:
     """What to do on a node that lacks these: "has no DeepSpeed: install …"."""
     return "; ".join(f"has no {WORDS.get(name, name)}: {_FIXES.get(name, 'install it')}" for name in names)
@@ -116,13 +112,8 @@ def no_node_has(name: str) -> str:
         return ""
     if not nodes:
         return "no node is registered; start a worker on a machine that has it (docs/operations.md)"
-    return "; ".join(f"{node.name}: {_fix_on(node, name)}" for node in nodes)
-
-
-def _fix_on(node: Node, name: str) -> str:
-    if not node.info:
-        return "its worker has not said what it has: start a worker there"
-    return _FIXES.get(name, "install it")
+    unknown, lacking = "its worker has not said what it has: start a worker there", _FIXES.get(name, "install it")
+    return "; ".join(f"{node.name}: {lacking if node.info else unknown}" for node in nodes)
 
 
 def _versions(node: Node) -> Mapping[str, str]:

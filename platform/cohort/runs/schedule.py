@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from cohort import __version__
-from cohort.nodes.engines import missing, packages_of, sandbox_of
+from cohort.nodes.engines import packages_of, sandbox_of
 from cohort.nodes.models import Node
 from cohort.nodes.services import nodes_here
 from cohort.runs.checkpoints import resumable
@@ -57,7 +57,7 @@ class NodeCapacity:
 
     def lacks(self, run: Run) -> list[str]:
         """Packages of its engine that are not there."""
-        return missing(run.needs_packages, self.packages)
+        return [name for name in run.needs_packages if name not in self.packages]
 
     def fits(self, run: Run) -> bool:
         return self.placed(run) and not self.lacks(run) and not (run.needs_sandbox and self.no_sandbox)

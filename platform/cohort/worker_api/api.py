@@ -165,7 +165,7 @@ def job_claimed(request: HttpRequest, body: wire.JobClaim) -> Any:
         fence=job.fence,
         token=token,
         job=jobs.job_config(job),
-        files=jobs.job_files(job),
+        files=[wire.InputFile(path=file["path"], sha256=file["sha256"], size=file["size"]) for file in job.inputs],
         heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
         lease_seconds=settings.COHORT_LEASE_SECONDS,
         deadline_seconds=jobs.DEADLINE.total_seconds(),

@@ -17,9 +17,9 @@ from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
-from cohort.lab.estimate_request import estimate_request
 from cohort.lab.gate import FIELD
 from cohort.lab.models import JobKind, LabJob
+from cohort.lab.services import estimate_request
 from cohort.launch.creation import run_create, run_launch
 from cohort.runs.models import Run
 from cohort.web.access import form_page, project_for
