@@ -21,8 +21,8 @@ from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.evaluations.imports import BadImport, ToolResult, Upload, read_uploads
-from cohort.evaluations.imports.bounds import MAX_DOCUMENT_BYTES
+from cohort.evaluations.imports.bounds import MAX_DOCUMENT_BYTES, BadImport, ToolResult
+from cohort.evaluations.services import Upload, read_uploads
 from cohort.runs.models import ImportedResult, Run
 from tests.factories.runs import Maker
 from tests.tables import cases

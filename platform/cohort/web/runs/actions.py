@@ -15,8 +15,7 @@ from django.views.decorators.http import require_POST
 from cohort.accounts.models import Role
 from cohort.base.storable import storable
 from cohort.contamination.selectors import of_run, token
-from cohort.evaluations.imports import Upload
-from cohort.evaluations.services import results_import
+from cohort.evaluations.services import Upload, results_import
 from cohort.lab.gate import FIELD, gate
 from cohort.launch import creation
 from cohort.runs import services
