@@ -93,6 +93,7 @@ class Facts:
     last: StepMetric | None
     comparisons: list[Comparison]
     checkpoint: Checkpoint | None
+    """The newest current final weights."""
     snapshots: list[Checkpoint]
     """Stored policies that a later step sampled with: checkpoints before the last step, whether still kept or not."""
     groups_kept: int
@@ -157,6 +158,9 @@ def collect(run: Run, *, state: State) -> Facts:
     newest_attempt = _newest_current(run, attempts)
     compared = comparisons(suites(run, config))
     step_seconds, step_memory = step_figures(run)
+    saved, kept = (current_rows(Checkpoint.objects.filter(run=run, final=final)) for final in (True, False))
+    last = steps.last()
+    before = kept.filter(step__lt=last.step if last else 0)
     launch = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.QUEUED).earliest("pk")
     return Facts(
         run=run,
@@ -168,10 +172,10 @@ def collect(run: Run, *, state: State) -> Facts:
         newest_attempt=newest_attempt,
         last_message=_last_message(run, attempts),
         first=steps.first(),
-        last=steps.last(),
+        last=last,
         comparisons=compared,
-        checkpoint=_final(run),
-        snapshots=_snapshots(run, steps.last()),
+        checkpoint=saved.select_related("attempt__node").order_by("-attempt__fence", "-seq").first(),
+        snapshots=list(before.order_by("step", "-attempt__fence").distinct("step")),
         groups_kept=groups.count(),
         samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),
         events=len(events),
@@ -209,17 +213,6 @@ def _last_message(run: Run, attempts: list[Attempt]) -> str:
         return ""
     queued_since = run.queued_at is not None and run.queued_at > newest.ended_at
     return "" if queued_since else str(newest.outcome["message"])
-
-
-def _final(run: Run) -> Checkpoint | None:
-    """The newest current final weights."""
-    saved = current_rows(Checkpoint.objects.filter(run=run, final=True)).select_related("attempt__node")
-    return saved.order_by("-attempt__fence", "-seq").first()
-
-
-def _snapshots(run: Run, last: StepMetric | None) -> list[Checkpoint]:
-    before = current_rows(Checkpoint.objects.filter(run=run, final=False, step__lt=last.step if last else 0))
-    return list(before.order_by("step", "-attempt__fence").distinct("step"))
 
 
 def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 
 import pytest
@@ -24,8 +25,7 @@ COPIES: dict[str, Callable[[Reading], bytes]] = {
     "card.html": html.card_html,
     "card.pdf": pdf.card_pdf,
     "bom.cdx.json": bom.bom,
-    "eu": data_files.eu_sheet,
-    "nist": data_files.nist_sheet,
+    **{path: partial(data_files.sheet, path=path) for path in data_files.SHEETS},
     "README.txt": lambda read: readme.readme(read, ["record.json", "evals/before.jsonl"]),
 }
 HARMLESS = HOSTILE.replace("\ud800", "")

@@ -30,8 +30,19 @@ from cohort.runs.transitions import current_steps
 # sheets/*.md: topics of external documentation forms and the record fields that cover them. Rows show the field's text
 # or "not stated" and do not judge whether it is enough.
 
-EU_FILE = "sheets/eu-documentation-form.md"
-NIST_FILE = "sheets/nist-ai-rmf.md"
+SHEETS: dict[str, tuple[str, str, Sequence[Topic]]] = {
+    "sheets/eu-documentation-form.md": (
+        "What the EU's model documentation form asks, and what is found here",
+        "the documentation form for providers of general-purpose AI models in the EU",
+        EU_FORM,
+    ),
+    "sheets/nist-ai-rmf.md": (
+        "What NIST's AI Risk Management Framework asks, and what is found here",
+        "NIST's AI Risk Management Framework",
+        NIST_RMF,
+    ),
+}
+"""Path in the card → (title, whose form it is, its topics)."""
 _TEXT = 600
 """Characters of a field; record.json has all of it."""
 
@@ -42,25 +53,8 @@ _CAUTION = (
 )
 
 
-def eu_sheet(reading: Reading) -> bytes:
-    return _sheet(
-        reading,
-        "What the EU's model documentation form asks, and what is found here",
-        "the documentation form for providers of general-purpose AI models in the EU",
-        EU_FORM,
-    )
-
-
-def nist_sheet(reading: Reading) -> bytes:
-    return _sheet(
-        reading,
-        "What NIST's AI Risk Management Framework asks, and what is found here",
-        "NIST's AI Risk Management Framework",
-        NIST_RMF,
-    )
-
-
-def _sheet(reading: Reading, title: str, who: str, rows: Sequence[Topic]) -> bytes:
+def sheet(reading: Reading, path: str) -> bytes:
+    title, who, rows = SHEETS[path]
     answered = sum(any(reading.text(path) for path in topic.fields) for topic in rows)
     lines = [
         f"# {title}",

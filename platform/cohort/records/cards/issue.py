@@ -27,7 +27,7 @@ from cohort.evidence.verify.signed import WEIGHTS
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
 from cohort.records.cards import bom, html, markdown, pdf, readme
-from cohort.records.cards.data_files import EU_FILE, NIST_FILE, data_files, eu_sheet, nist_sheet
+from cohort.records.cards.data_files import SHEETS, data_files, sheet
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.cards.traces import Traces, trace_lines
@@ -157,11 +157,10 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
         html.FILE: html.card_html,
         pdf.FILE: pdf.card_pdf,
         bom.FILE: bom.bom,
-        EU_FILE: eu_sheet,
-        NIST_FILE: nist_sheet,
     }
     files = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common]
     files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]
+    files += [pack.whole(path, sheet(reading, path)) for path in SHEETS]
     names = [file.name for file in files]
     return [*files, pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE]))]
 

@@ -120,25 +120,10 @@ def read(document: Mapping[str, Any]) -> Read:
     raise NotARecord(f"{schema!a} is no schema of a record that can be compared here")
 
 
-def section_order(*documents: Read) -> list[str]:
-    """Sections of any of them: current sections in their order, the others after."""
-    present = {name for document in documents for name in document.sections}
-    return [name for name in FIELDS if name in present] + sorted(present - FIELDS.keys())
-
-
-def field_order(section: str, *documents: Read) -> list[str]:
-    present = {name for document in documents for name in document.sections.get(section, {})}
-    known = FIELDS.get(section, {})
-    return [name for name in known if name in present] + sorted(present - known.keys())
-
-
-def title_of(section: str) -> str:
-    return TITLES.get(section) or _plain(section)
-
-
-def label_of(section: str, field: str) -> str:
-    known = FIELDS.get(section, {}).get(field)
-    return known.label if known is not None else _plain(field)
+def _ordered(known: Mapping[str, Any], *present: Mapping[str, Any]) -> list[str]:
+    """Names of any of `present`: those that are known in their order, the others after."""
+    names = {name for named in present for name in named}
+    return [name for name in known if name in names] + sorted(names - known.keys())
 
 
 def _plain(name: str) -> str:
@@ -239,32 +224,34 @@ def diff(
     """
     a, b = read(before), read(after)
     config_changes = tuple(changes(*configs)) if configs is not None else ()
-    sections = tuple(_section(name, a, b, config_changes) for name in section_order(a, b))
+    sections = tuple(_section(name, a, b, config_changes) for name in _ordered(FIELDS, a.sections, b.sections))
     return Diff(a, b, tuple(changes(a.head, b.head)), sections, _files(a.files, b.files))
 
 
 def _section(section: str, a: Read, b: Read, config: tuple[Change, ...]) -> SectionDiff:
-    fields = tuple(_field(section, name, a, b) for name in field_order(section, a, b))
-    if config and section == CONFIG.partition(".")[0]:
-        fields = tuple(
-            replace(field_diff, values=config) if field_diff.path == CONFIG else field_diff for field_diff in fields
-        )
-    of, _, field = COMPARISONS.partition(".")
+    known, old, new = FIELDS.get(section, {}), a.sections.get(section, {}), b.sections.get(section, {})
+    fields = []
+    for name in _ordered(known, old, new):
+        label = known[name].label if name in known else _plain(name)
+        field = _field(section, name, label, old.get(name), new.get(name))
+        fields.append(replace(field, values=config) if config and field.path == CONFIG else field)
+    of, _, performance = COMPARISONS.partition(".")
     suites: tuple[SuiteDiff, ...] = ()
     if section == of:
-        suites = suite_diffs(_comparisons(a, of, field), _comparisons(b, of, field))
-    return SectionDiff(section, title_of(section), fields, suites)
+        before, after = (entries.get(performance, {}).get("value") or () for entries in (old, new))
+        suites = suite_diffs(before, after)
+    return SectionDiff(section, TITLES.get(section) or _plain(section), tuple(fields), suites)
 
 
-def _field(section: str, name: str, a: Read, b: Read) -> FieldDiff:
-    before, after = a.sections.get(section, {}).get(name), b.sections.get(section, {}).get(name)
-    label, withheld = label_of(section, name), _side(before, after)
-    if before is None or after is None:
+def _field(
+    section: str, name: str, label: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> FieldDiff:
+    withheld = _side(before, after)
+    if before is None or after is None or withheld:
         kind = Kind.ADDED if before is None else Kind.REMOVED
-        return FieldDiff(section, name, label, kind, _words(before), _words(after), withheld=withheld)
-    if withheld:
-        kind = Kind.EQUAL if before == after else Kind.WITHHELD  # the same leaf: the same words, whatever they are
-        return FieldDiff(section, name, label, kind, _words(before), _words(after), withheld=withheld)
+        if before is not None and after is not None:
+            kind = Kind.EQUAL if before == after else Kind.WITHHELD  # the same leaf: the same words, whatever they are
+        return FieldDiff(section, name, label, kind, dig(before, "text"), dig(after, "text"), withheld=withheld)
     marks = tuple(
         Change(mark, Kind.CHANGED, before[mark], after[mark]) for mark in _MARKS if before[mark] != after[mark]
     )
@@ -274,18 +261,10 @@ def _field(section: str, name: str, a: Read, b: Read) -> FieldDiff:
     return FieldDiff(section, name, label, kind, before["text"], after["text"], values, marks)
 
 
-def _words(entry: Mapping[str, Any] | None) -> str | None:
-    return entry.get("text") if entry is not None else None
-
-
 def _side(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     """On which side the field is withheld: before, after, both, or empty for neither."""
     hidden = [name for name, entry in (("before", before), ("after", after)) if "withheld" in (entry or {})]
     return "both" if len(hidden) == 2 else "".join(hidden)
-
-
-def _comparisons(document: Read, section: str, field: str) -> Sequence[Mapping[str, Any]]:
-    return document.sections.get(section, {}).get(field, {}).get("value") or ()
 
 
 def _files(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> tuple[FileDiff, ...]:

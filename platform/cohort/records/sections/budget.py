@@ -5,9 +5,8 @@ from typing import Any
 
 from cohort.base.formatting import seconds_in_words, signed_percent
 from cohort.evidence.canonical import dig
-from cohort.evidence.plain_text import counted, percent
+from cohort.evidence.plain_text import MINUS, counted, percent
 from cohort.lab.estimates import estimate_of
-from cohort.lab.models import LaunchEstimate
 from cohort.records.answers import count, measured, moment, not_measured, not_stated, number, scaled, span
 from cohort.records.facts import Facts
 from cohort.records.fields import Budget
@@ -15,18 +14,10 @@ from cohort.records.schema_types import Answer
 from cohort.records.sections import history
 from cohort.records.sections.from_statements import ASKED, given, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
-from grpo_core.records.estimate import MEMORY, SECONDS, Estimate, compared
+from grpo_core.records.estimate import MEMORY, SECONDS, compared
 
 NO_ESTIMATE = "Nothing was measured of this config before the launch."
 _NO_STEPS = "No step of the run reported it, so there is nothing to compare with."
-
-
-def step_time(facts: Facts) -> Answer:
-    return _answer(facts, SECONDS, seconds_in_words, "median of the current steps")
-
-
-def peak_memory(facts: Facts) -> Answer:
-    return _answer(facts, MEMORY, lambda size: scaled(size, "B"), "largest of the current steps")
 
 
 def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
@@ -38,11 +29,11 @@ def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
     actual = event.data["actual"].get(name) if event else None
     error = event.data["error"].get(name) if event else None
     estimate = float(getattr(estimated, name))
-    low_high = estimated.spread.get(name)
+    low, high = estimated.spread.get(name) or (None, None)
     value = {
         "estimate": estimate,
-        "low": low_high[0] if low_high else None,
-        "high": low_high[1] if low_high else None,
+        "low": low,
+        "high": high,
         "estimate_source": f"calibration on {estimated.device_name}, job {noted.job_id}",
         "actual": actual,
         "actual_source": how if actual is not None else None,
@@ -56,18 +47,11 @@ def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
         text += f", took {words(actual)}" + (
             "" if error is None else f": the estimate is off by {signed_percent(error)}"
         )
-    note = f"{_calibration(noted, estimated)} {_how(how) if actual is not None else _NO_STEPS}"
-    return measured(value, text, note=note)
-
-
-def _calibration(noted: LaunchEstimate, estimated: Estimate) -> str:
     where = f" of {noted.job.node.name}" if noted.job.node is not None else ""
     when = moment(noted.job.finished_at)
-    return f"The estimate: a calibration of {estimated.prompts} prompts on {estimated.device_name}{where}, {when}."
-
-
-def _how(how: str) -> str:
-    return f"The actual: {how}. The error is (estimate \N{MINUS SIGN} actual) / actual."
+    note = f"The estimate: a calibration of {estimated.prompts} prompts on {estimated.device_name}{where}, {when}."
+    basis = f"The actual: {how}. The error is (estimate {MINUS} actual) / actual." if actual is not None else _NO_STEPS
+    return measured(value, text, note=f"{note} {basis}")
 
 
 def budget(facts: Facts) -> Budget:
@@ -82,8 +66,8 @@ def budget(facts: Facts) -> Budget:
     return Budget(
         steps=steps,
         time=_time(facts),
-        step_time=step_time(facts),
-        peak_memory=peak_memory(facts),
+        step_time=_answer(facts, SECONDS, seconds_in_words, "median of the current steps"),
+        peak_memory=_answer(facts, MEMORY, lambda size: scaled(size, "B"), "largest of the current steps"),
         tokens=missing if facts.tokens is None else _tokens(facts, facts.tokens),
         superseded=history.superseded(facts),
         compute=compute,

@@ -113,16 +113,16 @@ def earlier_records(facts: Facts) -> Answer:
             "version": record.version,
             "attempt": record.fence,
             "sealed_at": record.sealed_at.isoformat(),
-            "state": record.state,
+            "state": state,
             "seal": record.seal,
         }
-        for record in past
+        for record, state in past
     ]
     text = "; ".join(
         f"after attempt {record.fence}"
         + (f", version {record.version}" if record.version > 1 or record.end == facts.run.ends else "")
-        + f", sealed {moment(record.sealed_at)}, the run {record.state}, seal {short(record.seal)}"
-        for record in past
+        + f", sealed {moment(record.sealed_at)}, the run {state}, seal {short(record.seal)}"
+        for record, state in past
     )
     return measured(value, text or "none", note="This record takes their place; they stay as they are." if past else "")
 

@@ -146,18 +146,6 @@ class Steered:
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """A record of the same run, sealed at an end before this one, or an earlier version of it."""
-
-    end: int
-    version: int
-    fence: int
-    sealed_at: datetime
-    state: str
-    seal: str
-
-
-@dataclass(frozen=True)
 class History:
     tries: list[Tried]
     superseded_groups: int
@@ -165,7 +153,8 @@ class History:
     superseded_samples: int
     superseded_evaluations: int
     steered: list[Steered]
-    earlier: list[Earlier]
+    earlier: list[tuple[Record, str]]
+    """Records of the same run, sealed at ends before this one, or earlier versions of it; and how the run had ended."""
 
     @property
     def steps(self) -> int:
@@ -195,13 +184,14 @@ def history(run: Run) -> History:
     attempts = list(run.attempts.select_related("node").order_by("fence"))
     groups = superseded(Group.objects.filter(run=run))
     evaluations = EvalResult.objects.filter(run=run)
+    earlier = Record.objects.filter(run=run).order_by("end", "version")  # the one being made is not stored yet
     return History(
         tries=_tries(run, attempts),
         superseded_groups=groups.count(),
         superseded_samples=Sample.objects.filter(group__in=groups.values("pk")).count(),
         superseded_evaluations=evaluations.count() - current_evaluations(evaluations).count(),
         steered=_steered(run),
-        earlier=_earlier(run),
+        earlier=[(record, _state(record)) for record in earlier],
     )
 
 
@@ -248,14 +238,6 @@ def _steered(run: Run) -> list[Steered]:
                 continue  # to extend a paused run is to resume it
         steered.append(Steered(event.at, event.actor.removeprefix("user:"), kind, event.message, event.data))
     return steered
-
-
-def _earlier(run: Run) -> list[Earlier]:
-    """All existing ones; the record being made is not stored yet."""
-    return [
-        Earlier(record.end, record.version, record.fence, record.sealed_at, _state(record), record.seal)
-        for record in Record.objects.filter(run=run).order_by("end", "version")
-    ]
 
 
 def _state(record: Record) -> str:
