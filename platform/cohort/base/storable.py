@@ -11,6 +11,9 @@ class Refused(Exception):
 
     code = "refused"
 
+    def __init_subclass__(cls, *, code: str) -> None:
+        cls.code = code
+
     def __init__(self, message: str = "", *, code: str = "") -> None:
         super().__init__(message)
         if code:

@@ -29,10 +29,8 @@ EXAMPLES = 5
 EXAMPLE_CHARS = 2000
 
 
-class NotComparable(Refused):
+class NotComparable(Refused, code="not_comparable"):
     """A file is not stored any more, or cannot be read. The message says which."""
-
-    code = "not_comparable"
 
 
 def compared(row: DataOverlap) -> tuple[dict[str, Any], list[dict[str, str]]]:

@@ -46,16 +46,12 @@ _LOCK = """
 """
 
 
-class BadRecord(Refused):
+class BadRecord(Refused, code="bad_record"):
     """A batch that cannot be stored. The message names the record."""
 
-    code = "bad_record"
 
-
-class UnknownToken(Refused):
+class UnknownToken(Refused, code="unknown_token"):
     """The token is not the attempt's, or its node's tokens were revoked."""
-
-    code = "unknown_token"
 
 
 def batch_ingest(*, attempt_id: int, digest: str, fence: int, body: bytes) -> int:

@@ -13,10 +13,8 @@ from django.db import connection, models
 from cohort.base.storable import Refused
 
 
-class RowFault(Refused):
+class RowFault(Refused, code="bad_record"):
     """A record whose values no column can hold, or that contradicts what is stored. The message names its seq."""
-
-    code = "bad_record"
 
 
 class Table:

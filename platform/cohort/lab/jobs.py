@@ -38,10 +38,8 @@ LOST = "worker_lost"
 log = logging.getLogger(__name__)
 
 
-class BadResult(Refused):
+class BadResult(Refused, code="bad_result"):
     """What the worker sent is not the result of such a job. Nothing of it is stored."""
-
-    code = "bad_result"
 
 
 def job_on_commit(*, job: LabJob) -> None:

@@ -28,10 +28,8 @@ MAX_OPEN = 20
 """Jobs of one project that wait or run."""
 
 
-class JobOver(Refused):
+class JobOver(Refused, code="job_over"):
     """The job has ended already."""
-
-    code = "job_over"
 
 
 def require_room(project: Project) -> None:

@@ -24,22 +24,16 @@ RUNNING = Q(state="running")
 Row = TypeVar("Row", bound=Leased)
 
 
-class NotWaiting(Refused):
+class NotWaiting(Refused, code="not_waiting"):
     """There is no work for this node now. The message says why."""
 
-    code = "not_waiting"
 
-
-class OtherVersion(Refused):
+class OtherVersion(Refused, code="other_version"):
     """The worker is not of the platform's version."""
 
-    code = "other_version"
 
-
-class StaleFence(Refused):
+class StaleFence(Refused, code="stale_fence"):
     """The lease has ended, or a newer one has replaced it; its worker may write nothing."""
-
-    code = "stale_fence"
 
 
 def _length() -> timedelta:

@@ -41,22 +41,16 @@ log = logging.getLogger(__name__)
 _WITH = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by", "cloned_from")
 
 
-class NotEnded(Refused):
+class NotEnded(Refused, code="not_ended"):
     """The run has not ended; there is nothing to seal yet."""
 
-    code = "not_ended"
 
-
-class BeingSealed(Refused):
+class BeingSealed(Refused, code="being_sealed"):
     """Another process seals this record at this moment."""
 
-    code = "being_sealed"
 
-
-class NothingNew(Refused):
+class NothingNew(Refused, code="nothing_new"):
     """Nothing was stated since the newest version was sealed."""
-
-    code = "nothing_new"
 
 
 def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Record:

@@ -28,10 +28,8 @@ from grpo_core.protocol.messages import Beat, Finish, InputFile, LostAttempts, N
 _ALL_STORED = "Everything it had sent is stored."
 
 
-class RecordsMissing(Refused):
+class RecordsMissing(Refused, code="records_missing"):
     """The platform holds fewer records than the attempt wrote."""
-
-    code = "records_missing"
 
 
 def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = "") -> tuple[Attempt, str]:

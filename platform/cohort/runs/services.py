@@ -37,10 +37,8 @@ _UNANSWERED = (
 _REQUESTS = {Desired.CANCEL: ("cancel_asked", "Stopped"), Desired.PAUSE: ("pause_asked", "Paused")}
 
 
-class NotPossible(Refused):
+class NotPossible(Refused, code="not_possible"):
     """What was requested cannot be done to this run as it is. The message says why, for a person."""
-
-    code = "not_possible"
 
 
 @transaction.atomic

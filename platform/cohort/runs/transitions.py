@@ -86,10 +86,8 @@ OWN_KINDS = frozenset(
 on runs untrusted code, and people and records read these as what the platform saw."""
 
 
-class IllegalTransition(Refused):
+class IllegalTransition(Refused, code="illegal_transition"):
     """A state change that the table does not know. `state` is the one the run is in."""
-
-    code = "illegal_transition"
 
     def __init__(self, run_id: int, state: RunState, to: RunState) -> None:
         self.state, self.to = state, to

@@ -31,28 +31,20 @@ MAX_FILE_BYTES = 1 << 50
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class UnknownFile(Refused):
+class UnknownFile(Refused, code="unknown_file"):
     """No checkpoint that the attempt registered has this file."""
 
-    code = "unknown_file"
 
-
-class WrongOffset(Refused):
+class WrongOffset(Refused, code="wrong_offset"):
     """A part that does not begin where the former ended. An empty part asks where that is."""
 
-    code = "wrong_offset"
 
-
-class BadFile(Refused):
+class BadFile(Refused, code="bad_file"):
     """The file does not match the checkpoint's manifest. Nothing of it is held any more."""
 
-    code = "bad_file"
 
-
-class FileMissing(Refused):
+class FileMissing(Refused, code="file_missing"):
     """The file counts as held, and cannot be read from the artifacts any more."""
-
-    code = "file_missing"
 
 
 def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | None, body: bytes) -> UploadReply:

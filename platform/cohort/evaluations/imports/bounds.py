@@ -33,10 +33,8 @@ _DAMAGED = (
 )
 
 
-class BadImport(Refused):
+class BadImport(Refused, code="bad_import"):
     """A file that cannot be imported. The message says what is wrong with it, for a person."""
-
-    code = "bad_import"
 
 
 def document(content: bytes, source: str) -> dict[str, Any]:

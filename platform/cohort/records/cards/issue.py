@@ -42,10 +42,8 @@ _MOST_EARLIER = 2048
 """Proofs from earlier sizes of the log that a card carries of the oldest and of the newest cards each."""
 
 
-class KeysChanged(Refused):
+class KeysChanged(Refused, code="keys_changed"):
     """The log's key was replaced while cards were being made; another try makes them with the new one."""
-
-    code = "keys_changed"
 
 
 @dataclass(frozen=True)

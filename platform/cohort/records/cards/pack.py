@@ -18,10 +18,8 @@ LEVEL = 6
 _COPY = 1 << 20
 
 
-class CardTooLarge(Refused):
+class CardTooLarge(Refused, code="card_too_large"):
     """A file of the card, or all together, would be larger than `cohort verify` accepts."""
-
-    code = "card_too_large"
 
 
 @dataclass(frozen=True, slots=True)

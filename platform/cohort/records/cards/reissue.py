@@ -53,10 +53,8 @@ def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
     return Contents(document, sealed, shown, series, weights, record.run_root)
 
 
-class NotToBeIssued(Refused):
+class NotToBeIssued(Refused, code="not_to_be_issued"):
     """The record's cards cannot be issued again: it is of the first schema, or its card is not stored as it was."""
-
-    code = "not_to_be_issued"
 
 
 def _redacted(record: Record) -> set[SampleKey]:

@@ -16,10 +16,8 @@ from cohort.review.models import Sample
 from cohort.runs.transitions import run_logged
 
 
-class NoProof(Refused):
+class NoProof(Refused, code="no_proof"):
     """Why this sample cannot be shown with a proof."""
-
-    code = "no_proof"
 
 
 def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
