@@ -17,6 +17,7 @@ from django.db.models import QuerySet
 import grpo_core.stats
 from cohort.catalog.suites import CATEGORIES
 from cohort.evidence import compare, items
+from cohort.evidence.canonical import dig
 from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
 from cohort.runs.transitions import current_evaluations
@@ -206,12 +207,11 @@ def _scores(result: EvalResult) -> list[Item]:
 def _touched(result: EvalResult) -> frozenset[str] | None:
     """Ids of items that the trainer found in its training file; None where it did not look. A worker wrote the
     manifest, so any part of it may be of another type; such a one is ignored."""
-    here: Any = Attempt.objects.values_list("manifest", flat=True).get(pk=result.attempt_id)
-    for key in ("data", "overlap", result.suite, "touched"):
-        here = here.get(key) if isinstance(here, dict) else None
-    if not isinstance(here, list):
+    manifest = Attempt.objects.values_list("manifest", flat=True).get(pk=result.attempt_id)
+    touched = dig(manifest, "data", "overlap", result.suite, "touched")
+    if not isinstance(touched, list):
         return None
-    ids = (entry.get("id") if isinstance(entry, dict) else entry for entry in here)
+    ids = (entry.get("id") if isinstance(entry, dict) else entry for entry in touched)
     return frozenset(entry for entry in ids if isinstance(entry, str))
 
 

@@ -13,6 +13,7 @@ from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.evidence.plain_text import named
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.runs.models import Run
 from cohort.runs.transitions import run_logged
@@ -58,7 +59,7 @@ class Gate:
             case "undecided":
                 return "the last probe of the reward decided nothing: errors kept it from scoring"
             case _:
-                return f"blocked: the reward pays {listed(self.titles)}"
+                return f"blocked: the reward pays {named(self.titles, 3)}"
 
 
 def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
@@ -77,12 +78,6 @@ def titles_of(probe: VerifierProbe, names: tuple[str, ...]) -> list[str]:
     return [by_name.get(name, name) for name in names]
 
 
-def listed(titles: list[str], shown: int = 3) -> str:
-    """ "a, b, c and 2 more"."""
-    more = len(titles) - shown
-    return ", ".join(titles[:shown]) + (f" and {more} more" if more > 0 else "")
-
-
 def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     """Store what is known of the run's reward, in the transaction of its launch.
 
@@ -92,7 +87,7 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     reason = storable(override.strip())
     if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
-        why = f"blocked: the verifier pays {listed(known.titles)}. Mend it, or say why it is launched all the same."
+        why = f"blocked: the verifier pays {named(known.titles, 3)}. Mend it, or say why it is launched all the same."
         raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"

@@ -25,13 +25,6 @@ def new_salt() -> str:
     return secrets.token_hex(SALT_BYTES)
 
 
-def build_sections(facts: Facts, *, traces: TracesInCard) -> dict[str, Section]:
-    """By name, in the page's order."""
-    early: tuple[Section, ...] = (subject(facts), environment(facts), reward(facts), data(facts), method(facts))
-    late = (rejected(facts, traces=traces), budget(facts), oversight(facts), behaviour(facts), handling(facts))
-    return dict(zip(FIELDS, (*early, *late), strict=True))
-
-
 def build_record(
     facts: Facts,
     *,
@@ -43,14 +36,15 @@ def build_record(
     """record.json for the project itself, as a value: every field with its audience and salt, the root over them and
     the seal. `files` are the sealed data files in any order; `traces`, the kept groups in the card;
     `version` counts within the run's end."""
-    parts = build_sections(facts, traces=traces)
+    early: tuple[Section, ...] = (subject(facts), environment(facts), reward(facts), data(facts), method(facts))
+    late = (rejected(facts, traces=traces), budget(facts), oversight(facts), behaviour(facts), handling(facts))
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "audience": "internal",
         "head": _head(facts, version).model_dump(mode="json"),
         "sections": {
             section: {name: _entry(section, name, answer, salt()) for name, answer in part.answers()}
-            for section, part in parts.items()
+            for section, part in zip(FIELDS, (*early, *late), strict=True)
         },
         "files": [file.model_dump(mode="json") for file in sorted(files, key=lambda file: file.path)],
     }

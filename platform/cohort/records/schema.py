@@ -60,11 +60,10 @@ class Document(Part):
         entry = self.entry("behaviour.performance")
         return entry.value if isinstance(entry, Entry) else None
 
-    def counts(self, section: str | None = None) -> tuple[int, int]:
-        """(fields that are stated, measured or do not apply; all fields), of one section or of all. What is withheld
-        counts as neither stated nor missing: it is in no number."""
-        parts = [self.sections[section]] if section else self.sections.values()
-        entries = [entry for part in parts for entry in part.values() if isinstance(entry, Entry)]
+    def counts(self) -> tuple[int, int]:
+        """(fields that are stated, measured or do not apply; all fields). What is withheld counts as neither stated nor
+        missing: it is in no number."""
+        entries = [entry for part in self.sections.values() for entry in part.values() if isinstance(entry, Entry)]
         return sum(not entry.missing for entry in entries), len(entries)
 
 

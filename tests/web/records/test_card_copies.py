@@ -13,7 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from huggingface_hub import ModelCard
 from pypdf import PdfReader
 
-from cohort.records.cards import bom, data_files, html, markdown, pdf, readme, svg
+from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme, svg
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.fields import FIELDS
 from cohort.records.schema_types import AUDIENCES
@@ -22,7 +22,7 @@ from tests.web.pages import compact
 
 COPIES: dict[str, Callable[[Reading], bytes]] = {
     "CARD.md": markdown.card_markdown,
-    "card.html": html.card_html,
+    "card.html": issue.card_html,
     "card.pdf": pdf.card_pdf,
     "bom.cdx.json": bom.bom,
     **{path: partial(data_files.sheet, path=path) for path in data_files.SHEETS},
@@ -74,7 +74,7 @@ def test_model_card_loads_in_the_hub_library(audience: str) -> None:
 def test_the_margin_stands_beside_the_verdict_in_every_copy(changed: dict[str, object], cell: str) -> None:
     made = reading(behaviour__performance=entry("x", [comparison() | changed]))
     assert f"| {markdown.escape(cell)} |\n" in markdown.card_markdown(made).decode()
-    assert f"<td>{cell}</td></tr>" in compact(html.card_html(made).decode())
+    assert f"<td>{cell}</td></tr>" in compact(issue.card_html(made).decode())
     assert cell in pdf_text(pdf.card_pdf(made)).replace("\u00a0", " ")
 
 
@@ -125,7 +125,7 @@ def test_bom_says_what_the_record_says() -> None:
 
 
 def test_page_refers_to_nothing_outside_and_runs_nothing() -> None:
-    page = html.card_html(reading(text=HARMLESS)).decode()
+    page = issue.card_html(reading(text=HARMLESS)).decode()
     assert "<script" not in page
     assert "\u202e" not in page
     assert page.count("<style>") == 1
@@ -133,7 +133,7 @@ def test_page_refers_to_nothing_outside_and_runs_nothing() -> None:
     assert not re.search(r"url\(|@import|<(link|iframe|object|embed|form|base|img)\b", page)
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}  # the name of SVG
     assert page.count("<svg") == 3
-    assert html.card_html(reading("public")).count(b"<svg") == 1, "the public has no chart of steps"
+    assert issue.card_html(reading("public")).count(b"<svg") == 1, "the public has no chart of steps"
 
 
 def test_chart_is_drawn_from_the_numbers() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import transaction
+from django.template.loader import render_to_string
+from django.utils.safestring import mark_safe
 
 from cohort.accounts.models import Project
 from cohort.audit import services as audit
@@ -26,15 +28,17 @@ from cohort.evidence.verify.opened import ATTESTATION, OUTSIDE
 from cohort.evidence.verify.signed import WEIGHTS
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
-from cohort.records.cards import bom, html, markdown, pdf, readme
+from cohort.records.cards import bom, markdown, pdf, readme
 from cohort.records.cards.data_files import SHEETS, data_files, sheet
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
+from cohort.records.cards.svg import charts
 from cohort.records.cards.traces import Traces, trace_lines
+from cohort.records.document_view import LEGEND
 from cohort.records.facts import Facts
 from cohort.records.models import Card
 from cohort.records.schema import json_schema
-from cohort.records.schema_types import AUDIENCES, Audience, FileEntry
+from cohort.records.schema_types import AUDIENCE_WORDS, AUDIENCES, Audience, FileEntry
 from cohort.records.traces.tree import StepLeaves, step_leaves
 
 _TRACES: Audience = "authority"
@@ -152,7 +156,7 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
     reading = Reading(document, contents.series if "metrics.jsonl" in given else None, contents.weights)
     copies = {
         markdown.FILE: markdown.card_markdown,
-        html.FILE: html.card_html,
+        "card.html": card_html,
         pdf.FILE: pdf.card_pdf,
         bom.FILE: bom.bom,
     }
@@ -161,6 +165,22 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
     files += [pack.whole(path, sheet(reading, path)) for path in SHEETS]
     names = [file.name for file in files]
     return [*files, pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE]))]
+
+
+def card_html(reading: Reading) -> bytes:
+    """card.html: the record as one self-contained page without script, so that it opens the same from a disk, a mail or
+    a web server, in light, in dark and on paper."""
+    context = {
+        "reading": reading,
+        "head": reading.head,
+        "for_whom": AUDIENCE_WORDS[reading.document["audience"]],
+        "view": reading.view,
+        # svg.py makes them from numbers and escapes the few names in them.
+        "charts": [(chart, mark_safe(chart.svg)) for chart in charts(reading)],
+        "steps_withheld": reading.series is None,
+        "legend": (*LEGEND, ("withheld", "for another audience; its hash is in this card's record.json")),
+    }
+    return render_to_string("cards/card.html", context).encode()
 
 
 def _statement(files: Sequence[Packed], contents: Contents, audience: Audience, issue: Issue) -> bytes:

@@ -11,7 +11,7 @@ import typst
 from cohort.evidence.plain_text import printable
 from cohort.records.cards import svg
 from cohort.records.cards.reading import Reading
-from cohort.records.cards.svg import Chart, charts
+from cohort.records.cards.svg import charts
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
 
@@ -64,13 +64,9 @@ def _card(reading: Reading) -> dict[str, Any]:
         "seal": reading.seal,
         "short": reading.short_digest,
         "check": _CHECK,
-        "charts": [_chart(chart) for chart in charts(reading)],
+        "charts": [{"svg": svg.standalone(chart.svg), "alt": _plain(chart.title)} for chart in charts(reading)],
         "sections": [_section(block) for block in reading.view.blocks],
     }
-
-
-def _chart(chart: Chart) -> dict[str, Any]:
-    return {"svg": svg.standalone(chart.svg), "alt": _plain(chart.title)}
 
 
 def _section(block: Block) -> dict[str, Any]:

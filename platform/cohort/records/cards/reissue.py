@@ -15,7 +15,7 @@ from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.cards.issue import Contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reading import Series
-from cohort.records.cards.traces import SampleKey, Traces, redacted_lines
+from cohort.records.cards.traces import Traces, redacted_lines
 from cohort.records.models import Card, Record
 from cohort.records.schema import SCHEMA
 from cohort.review.models import Sample
@@ -42,8 +42,9 @@ def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
                     code="other_file",
                 )
         names = sorted((name for name in card.entries if name.startswith("traces/")), key=_steps)
-        redacted = _redacted(record)
-        lines = redacted_lines((line for name in names for line in card.lines(name)), redacted)
+        samples = Sample.objects.filter(group__run=record.run_id).exclude(redacted_at=None)
+        deleted = set(samples.values_list("group__attempt__fence", "group__step", "group__index", "index"))
+        lines = redacted_lines((line for name in names for line in card.lines(name)), deleted)
         traces = Traces(lines, most=MAX_CARD_BYTES, most_a_file=MAX_TRACE_FILE_BYTES)
         shown = [pack.add(name, content) for name, content in traces.files()]
         series = Series()
@@ -55,12 +56,6 @@ def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
 
 class NotToBeIssued(Refused, code="not_to_be_issued"):
     """The record's cards cannot be issued again: it is of the first schema, or its card is not stored as it was."""
-
-
-def _redacted(record: Record) -> set[SampleKey]:
-    """Samples of the run whose text was deleted."""
-    rows = Sample.objects.filter(group__run=record.run_id).exclude(redacted_at=None)
-    return set(rows.values_list("group__attempt__fence", "group__step", "group__index", "index"))
 
 
 def _steps(name: str) -> list[int]:

@@ -60,21 +60,15 @@ _SCORED_CANNOT: dict[ScorerKind, str] = {
 """By what the suites are scored with, and not by their category: a suite of any category may have any scorer."""
 
 
-def _cannot(facts: Facts, category: Category, comparisons: list[Comparison]) -> str:
-    names = {comparison.suite for comparison in comparisons}
-    kinds = dict.fromkeys(suite.scorer.kind for suite in facts.config.eval.suites if suite.name in names)
-    words = [_CANNOT.get(category, ""), *(_SCORED_CANNOT.get(kind, "") for kind in kinds)]
-    return " ".join(filter(None, words))
-
-
 def _category(facts: Facts, category: Category) -> Answer:
     comparisons = _of(facts, category)
     if not comparisons:
         return not_evaluated(NO_SUITE)
     verdicts = {comparison.suite: comparison.verdict for comparison in comparisons}
     value = {"suites": [*verdicts], "verdicts": verdicts, "stands_in": "behaviour.performance"}
-    text, note = "; ".join(map(in_words, comparisons)), _cannot(facts, category, comparisons)
-    return measured(value, text, evidence="recomputable", note=note)
+    kinds = dict.fromkeys(suite.scorer.kind for suite in facts.config.eval.suites if suite.name in verdicts)
+    cannot = filter(None, [_CANNOT.get(category), *map(_SCORED_CANNOT.get, kinds)])
+    return measured(value, "; ".join(map(in_words, comparisons)), evidence="recomputable", note=" ".join(cannot))
 
 
 def _tool_use(facts: Facts) -> Answer:

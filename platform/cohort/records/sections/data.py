@@ -33,10 +33,12 @@ def data(facts: Facts) -> Data:
             note=NO_MANIFEST,
         )
     else:
+        lengths = train["prompt_tokens"]
         prompts = measured(
             {"dataset": run.dataset.name, **train},
             f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
-            + _lengths(train["prompt_tokens"]),
+            f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
+            f"mean {number(round(lengths['mean'], 1))}",
         )
     return Data(
         prompts=prompts,
@@ -56,12 +58,6 @@ def _provenance(facts: Facts) -> Answer:
         return statement_answer(statement, note=f"The uploader wrote: {source}" if source else "")
     by = dataset.created_by.username if dataset.created_by else "the uploader"
     return stated(source, source, by=by) if source else not_stated("The uploader named no source.")
-
-
-def _lengths(tokens: dict[str, float]) -> str:
-    return (
-        f"prompts of {number(tokens['min'])} to {number(tokens['max'])} tokens, mean {number(round(tokens['mean'], 1))}"
-    )
 
 
 def _selection(facts: Facts) -> Answer:

@@ -60,7 +60,9 @@ def _method(provenance: dict[str, Any]) -> str:
 def pipeline(facts: Facts) -> Answer:
     """Every known stage with its source; the GRPO stages are this run and earlier ones."""
     statement = facts.statements.get("subject.pipeline")
-    here = _this_run(facts)
+    name, _ = method_text.training_method(facts.config.algorithm)
+    what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
+    here = {"kind": "grpo", "what": what, "known_by": "measured"}
     if statement is None:
         stages = [*_known_before(facts), here]
         text = _in_words(stages)
@@ -89,12 +91,6 @@ def _known_before(facts: Facts) -> list[dict[str, Any]]:
     for ancestor in reversed(facts.lineage.ancestors):
         stages.append({"kind": "grpo", "what": f"run {ancestor.run.pk}, {ancestor.run.name}", "known_by": "measured"})
     return stages
-
-
-def _this_run(facts: Facts) -> dict[str, Any]:
-    name, _ = method_text.training_method(facts.config.algorithm)
-    what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
-    return {"kind": "grpo", "what": what, "known_by": "measured"}
 
 
 def _in_words(stages: list[dict[str, Any]]) -> str:

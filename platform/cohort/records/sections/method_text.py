@@ -171,9 +171,11 @@ def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:
     """How groups with equal rewards or fewer than two are handled; `remaining`: whether any were trained on."""
     if not remaining:
         return ""
-    parts = [_their_advantages(algorithm)]
     if algorithm.estimator.critic:
-        return parts[0]
+        return algorithm.estimator.equal_rewards
+    parts = [algorithm.estimator.equal_rewards]
+    if algorithm.kl.coef and algorithm.kl.place == "reward":
+        parts = ["Their rewards are equal before the KL penalty; with it their advantages need not be 0."]
     counted = []
     if algorithm.denominator == "all" and algorithm.aggregation in _MEANS:
         counted.append("in the loss's mean")
@@ -186,12 +188,6 @@ def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:
     elif algorithm.denominator == "informative":
         parts.append("They are in no denominator of the loss.")
     return " ".join(parts)
-
-
-def _their_advantages(algorithm: AlgorithmConfig) -> str:
-    if not algorithm.estimator.critic and algorithm.kl.coef and algorithm.kl.place == "reward":
-        return "Their rewards are equal before the KL penalty; with it their advantages need not be 0."
-    return algorithm.estimator.equal_rewards
 
 
 def _joined(words: list[str]) -> str:

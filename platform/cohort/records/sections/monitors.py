@@ -27,12 +27,9 @@ FLAG_WORDS: dict[Name, str] = {
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:
     """Every monitor's flag over the current work of the run."""
     rows = current_steps(run).values_list("step", "metrics")
-    return monitor(list(rows.iterator(chunk_size=5000)), _kept(run), _held_out(compared))
-
-
-def _held_out(compared: Sequence[Comparison]) -> HeldOut | None:
     change = next((comparison.change for comparison in compared if comparison.suite == HELDOUT), None)
-    return HeldOut(change.difference, change.interval.low) if change else None
+    held_out = HeldOut(change.difference, change.interval.low) if change else None
+    return monitor(list(rows.iterator(chunk_size=5000)), _kept(run), held_out)
 
 
 def _kept(run: Run) -> Iterator[KeptGroup]:

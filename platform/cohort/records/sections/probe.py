@@ -6,8 +6,8 @@ Only figures and class names: a probe's examples contain problems of the dataset
 from dataclasses import dataclass
 from typing import Any
 
-from cohort.evidence.plain_text import percent
-from cohort.lab.gate import gate, launch_of, listed
+from cohort.evidence.plain_text import named, percent
+from cohort.lab.gate import gate, launch_of
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.records.answers import count, measured, moment, not_stated, of
 from cohort.records.models import Statement
@@ -65,10 +65,10 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
 def _text(report: ProbeReport) -> str:
     parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} paid"]
     if held := [answer_class.title for answer_class in report.classes if answer_class.name in report.pays_wrong]:
-        parts.append(f"it pays {listed(held, shown=5)}")
+        parts.append(f"it pays {named(held, 5)}")
     parts.append(f"{of_family(report.false_negative, 'right')} not paid")
     if rejected := [answer_class.title for answer_class in report.classes if answer_class.name in report.rejects]:
-        parts.append(f"it rejects {listed(rejected, shown=5)}")
+        parts.append(f"it rejects {named(rejected, 5)}")
     return "; ".join(parts)
 
 

@@ -35,6 +35,7 @@ def reward(facts: Facts) -> Reward:
         )
     punishment = method_text.overlong(facts.config.algorithm)
     disclosed = facts.statements.get("reward.disclosure")
+    open_to_all = not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
     return Reward(
         source=declared(
             {
@@ -45,7 +46,7 @@ def reward(facts: Facts) -> Reward:
             f"{name}: {terms}" + (f"; {punishment}" if punishment else ""),
         ),
         verifier=_verifier(facts, disclosed),
-        disclosure=_disclosure(disclosed),
+        disclosure=open_to_all if disclosed is None else statement_answer(disclosed),
         rule_or_model=_rule_or_model(facts),
         domain=stated_or_asked(facts.statements, "reward.domain"),
         verifiable_or_social=stated_or_asked(facts.statements, "reward.verifiable_or_social"),
@@ -82,12 +83,6 @@ def _verifier(facts: Facts, disclosed: Statement | None) -> Answer:
     )
     withheld = disclosed is not None and given(disclosed)["choice"] == "withheld"
     return answer.model_copy(update={"audience": "downstream"}) if withheld else answer
-
-
-def _disclosure(disclosed: Statement | None) -> Answer:
-    if disclosed is not None:
-        return statement_answer(disclosed)
-    return not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
 
 
 def _course(facts: Facts) -> Answer:

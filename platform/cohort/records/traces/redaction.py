@@ -94,11 +94,8 @@ def _renewable(run_id: int) -> QuerySet[Record]:
 
 def _earlier_zips(record: Record) -> list[Card]:
     """Cards superseded by another issue, whose zip is still stored."""
-    cards = list(record.cards.all())
-    newest: dict[str, int] = {}
-    for card in cards:
-        newest[card.audience] = max(card.issue, newest.get(card.audience, 0))
-    return [card for card in cards if card.issue < newest[card.audience] and artifacts.exists(card.artifact)]
+    newer = Card.objects.filter(record=record, audience=OuterRef("audience"), issue__gt=OuterRef("issue"))
+    return [card for card in record.cards.filter(Exists(newer)) if artifacts.exists(card.artifact)]
 
 
 def cards_renew(*, run: Run) -> int:

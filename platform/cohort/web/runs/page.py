@@ -15,7 +15,8 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.evaluations.selectors import CHANGES, by_category, changed_items, evaluations_known, suites_cached
-from cohort.lab.gate import launch_of, listed, titles_of
+from cohort.evidence.plain_text import named
+from cohort.lab.gate import launch_of, titles_of
 from cohort.runs.models import RunEvent
 from cohort.web.access import may, run_for
 from cohort.web.lab.estimate_shown import estimate_compared
@@ -78,7 +79,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         **_overview(header),
         "charts": charts_of(header.config, run.latest_metrics),
         "launch": launch,
-        "launch_words": listed(titles, shown=6),
+        "launch_words": named(titles),
         "estimated": estimate_compared(run),
     }
     return render(request, "runs/overview.html", context)
