@@ -10,7 +10,8 @@ import zstandard
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
-from cohort.ingest.batch import MAX_BATCH_BYTES, BadRecord
+from cohort.ingest.batch import MAX_BATCH_BYTES
+from cohort.ingest.copy import BadRecord
 from cohort.nodes.leases import StaleFence
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import attempt_finish

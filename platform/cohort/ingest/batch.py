@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from pydantic import ValidationError
 
 from cohort.base.storable import Refused, storable_json
-from cohort.ingest.copy import RowFault, server_cursor
+from cohort.ingest.copy import BadRecord, server_cursor
 from cohort.ingest.rows import store
 from cohort.ingest.run_state import LockedAttempt
 from cohort.nodes.leases import StaleFence
@@ -46,10 +46,6 @@ _LOCK = """
 """
 
 
-class BadRecord(Refused, code="bad_record"):
-    """A batch that cannot be stored. The message names the record."""
-
-
 class UnknownToken(Refused, code="unknown_token"):
     """The token is not the attempt's, or its node's tokens were revoked."""
 
@@ -61,23 +57,20 @@ def batch_ingest(*, attempt_id: int, digest: str, fence: int, body: bytes) -> in
     Raises BadRecord when a line that is not held yet is not a valid record, StaleFence when the attempt is no longer
     the run's own, UnknownToken. Then nothing of the batch is stored.
     """
-    try:
-        with transaction.atomic(), connection.wrap_database_errors:
-            cursor = server_cursor()
-            locked = cursor.execute(_LOCK, (attempt_id, digest), prepare=True).fetchone()
-            if locked is None:
-                raise UnknownToken
-            run_id, newest, step, unbegun, stalled, own, state, held = locked
-            if state != AttemptState.RUNNING:
-                raise StaleFence(f"attempt {own} of run {run_id} has ended: {state}")
-            if not fence == own == newest:
-                raise StaleFence(f"run {run_id} is at fence {newest}; this call came with {fence}")
-            fresh = batch_read(body, held=held)
-            if fresh:
-                store(cursor, LockedAttempt(attempt_id, run_id, own, step, unbegun, stalled), fresh)
-            return int(held) + len(fresh)
-    except RowFault as fault:
-        raise BadRecord(str(fault), code=fault.code) from None
+    with transaction.atomic(), connection.wrap_database_errors:
+        cursor = server_cursor()
+        locked = cursor.execute(_LOCK, (attempt_id, digest), prepare=True).fetchone()
+        if locked is None:
+            raise UnknownToken
+        run_id, newest, step, unbegun, stalled, own, state, held = locked
+        if state != AttemptState.RUNNING:
+            raise StaleFence(f"attempt {own} of run {run_id} has ended: {state}")
+        if not fence == own == newest:
+            raise StaleFence(f"run {run_id} is at fence {newest}; this call came with {fence}")
+        fresh = batch_read(body, held=held)
+        if fresh:
+            store(cursor, LockedAttempt(attempt_id, run_id, own, step, unbegun, stalled), fresh)
+        return int(held) + len(fresh)
 
 
 def batch_read(body: bytes, *, held: int = 0) -> list[Envelope]:

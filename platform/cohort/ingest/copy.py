@@ -13,8 +13,9 @@ from django.db import connection, models
 from cohort.base.storable import Refused
 
 
-class RowFault(Refused, code="bad_record"):
-    """A record whose values no column can hold, or that contradicts what is stored. The message names its seq."""
+class BadRecord(Refused, code="bad_record"):
+    """A batch that cannot be stored: a line of it is no record, or one whose values no column can hold, or that
+    contradicts what is stored. The message names the record."""
 
 
 class Table:
@@ -36,16 +37,16 @@ class Table:
         ]
 
     def fit(self, seq: int, row: Sequence[Any]) -> None:
-        """Raise RowFault for a text longer, or a number larger, than its column."""
+        """Raise BadRecord for a text longer, or a number larger, than its column."""
         for at, name, longest in self._texts:
             if len(row[at]) > longest:
-                raise RowFault(
+                raise BadRecord(
                     f"record {seq} is not valid: {name}: has {len(row[at])} characters, at most {longest}",
                     code="text_too_long",
                 )
         for at, name, least, most in self._numbers:
             if row[at] is not None and not least <= row[at] <= most:
-                raise RowFault(
+                raise BadRecord(
                     f"record {seq} is not valid: {name}: {row[at]} is not from {least} to {most}",
                     code="number_out_of_range",
                 )

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from cohort.ingest.buckets import buckets_store
-from cohort.ingest.copy import RowFault, Table
-from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, move_run
+from cohort.ingest.copy import BadRecord, Table
+from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, resume_attempt, start_phase
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
@@ -97,7 +97,7 @@ class _Rows:
 def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> None:
     """Write the records, which follow without a gap on what the attempt holds, and advance its `acked_seq`.
 
-    Raises RowFault for a record that no table can hold or that contradicts what is stored.
+    Raises BadRecord for a record that no table can hold or that contradicts what is stored.
     """
     rows, few = _sorted(attempt, envelopes)
     if rows.steps:
@@ -132,7 +132,7 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
         match record:
             case records.StepMetrics():
                 if record.step <= step:
-                    raise RowFault(
+                    raise BadRecord(
                         f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_newer"
                     )
                 step, parts = record.step, (to_json(record.metrics).decode(), to_json(record.seconds).decode())
@@ -143,7 +143,7 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 rows.groups.append((seq, record))
             case records.Commitments():
                 if record.step != step:
-                    raise RowFault(
+                    raise BadRecord(
                         f"record {seq} is not valid: step: {record.step} is committed to after step {step}",
                         code="other_step_committed",
                     )
@@ -155,7 +155,7 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 rows.items.append(_item(attempt, seq, record))
             case records.Event():
                 if record.type in OWN_KINDS:
-                    raise RowFault(
+                    raise BadRecord(
                         f"record {seq} is not valid: type: {record.type!r} is of the platform's own events; a trainer "
                         "names its events otherwise",
                         code="own_kind",
@@ -167,7 +167,7 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 few.append(envelope)
             case records.Resumed():
                 if step > attempt.step:
-                    raise RowFault(
+                    raise BadRecord(
                         f"record {seq} is not valid: the attempt has trained a step before it was resumed",
                         code="resumed_late",
                     )
@@ -226,7 +226,7 @@ def _store_groups(
             _SAMPLES.fit(seq, sample)
             samples.append(sample)
         if len(indexes) < len(group.samples):
-            raise RowFault(f"record {seq} is not valid: samples: two of them have the same index", code="same_index")
+            raise BadRecord(f"record {seq} is not valid: samples: two of them have the same index", code="same_index")
     _GROUPS.write(cursor, made)
     _SAMPLES.write(cursor, samples)
 
@@ -236,7 +236,7 @@ def _store_commitments(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]
         _COMMITMENTS.write(cursor, rows)
     except psycopg.errors.UniqueViolation:
         _, _, seq, step, *_ = rows[-1]
-        raise RowFault(
+        raise BadRecord(
             f"record {seq} is not valid: step: the attempt has committed to step {step} before", code="committed_before"
         ) from None
 
@@ -246,7 +246,7 @@ def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> 
         _ITEMS.write(cursor, rows)
     except psycopg.errors.UniqueViolation:
         _, _, seq, phase, suite, *_ = rows[0]
-        raise RowFault(
+        raise BadRecord(
             f"record {seq} is not valid, or one after it: problem_id: the attempt has answered it {phase} training in "
             f"{suite} already",
             code="answered_before",
@@ -294,8 +294,10 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
             _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
             columns = {"attempt_id": attempt.attempt_id, "run_id": attempt.run_id, "seq": seq, "at": envelope.at}
             EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
-        case records.PhaseStarted() | records.Resumed():
-            move_run(attempt, seq, record)
+        case records.PhaseStarted():
+            start_phase(attempt, seq, record)
+        case records.Resumed():
+            resume_attempt(attempt, seq, record)
 
 
 def _update_run(

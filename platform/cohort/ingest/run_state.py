@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import F
 from django.db.models.functions import Coalesce, Least
 
-from cohort.ingest.copy import RowFault, Table
+from cohort.ingest.copy import BadRecord, Table
 from cohort.runs.models import Attempt, Checkpoint, Run, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps, run_move
 from grpo_core.records import types as records
@@ -44,15 +44,8 @@ class LockedAttempt:
     stalled: bool
 
 
-def move_run(attempt: LockedAttempt, seq: int, record: records.PhaseStarted | records.Resumed) -> None:
-    """Raises RowFault for a record that contradicts what is stored."""
-    if isinstance(record, records.PhaseStarted):
-        _start_phase(attempt, seq, record)
-    else:
-        _resume_attempt(attempt, seq, record)
-
-
-def _start_phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted) -> None:
+def start_phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted) -> None:
+    """Raises BadRecord for more steps than the column holds."""
     run = Run.objects.get(pk=attempt.run_id)
     state = PHASE_STATES.get(record.phase)
     if state is not None and state != run.state:
@@ -64,13 +57,14 @@ def _start_phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted)
     run.save(update_fields=["phase", "steps_total"])
 
 
-def _resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) -> None:
-    """What earlier attempts recorded beyond the checkpoint is superseded; the run is where the checkpoint is."""
+def resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) -> None:
+    """What earlier attempts recorded beyond the checkpoint is superseded; the run is where the checkpoint is. Raises
+    BadRecord for a record that contradicts what is stored."""
     earlier = Checkpoint.objects.filter(
         run=attempt.run_id, attempt__fence__lt=attempt.fence, final=False, step=record.step
     )
     if not current_rows(earlier).exists():
-        raise RowFault(
+        raise BadRecord(
             f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
             "resume from",
             code="no_such_checkpoint",
@@ -78,7 +72,7 @@ def _resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) -
     begun = StepMetric.objects.filter(attempt=attempt.attempt_id, seq__lt=seq).exists()
     own = Attempt.objects.filter(pk=attempt.attempt_id, resumed_step=None)
     if begun or not own.update(resumed_step=record.step):
-        raise RowFault(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
+        raise BadRecord(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
     Attempt.objects.filter(run=attempt.run_id, fence__lt=attempt.fence).update(
         valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
     )

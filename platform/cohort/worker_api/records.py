@@ -17,7 +17,8 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from cohort.ingest.batch import BadRecord, UnknownToken, batch_ingest
+from cohort.ingest.batch import UnknownToken, batch_ingest
+from cohort.ingest.copy import BadRecord
 from cohort.nodes import leases
 from cohort.nodes.leases import StaleFence
 from cohort.nodes.services import token_digest
