@@ -103,11 +103,11 @@ def test_missing_parts_and_odd_names_are_named(good: Path) -> None:
 def test_what_cannot_be_opened_is_a_fault_of_the_folder(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here because it went away while it was read: root, who may run these tests, is refused nothing."""
 
-    def gone(file: Path) -> str:
+    def gone(file: Path) -> dict[str, object]:
         file.unlink()
-        return str(file.stat().st_size)
+        return {}
 
-    monkeypatch.setattr(model_folder, "_sha256", gone)
+    monkeypatch.setattr(model_folder, "safetensors_header", gone)
     refused(good.parent, "good", r"model\.safetensors cannot be read")
 
 

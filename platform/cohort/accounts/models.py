@@ -41,11 +41,9 @@ class Role(models.TextChoices):
     ADMIN = "admin", "Admin: also decides who belongs to the project"
 
 
-_ORDER = [Role.VIEWER, Role.REVIEWER, Role.OPERATOR, Role.ADMIN]
-
-
 def reaches(role: str, at_least: Role) -> bool:
-    return _ORDER.index(Role(role)) >= _ORDER.index(at_least)
+    """Roles are listed by what they may, the least first."""
+    return Role.values.index(role) >= Role.values.index(at_least)
 
 
 class Membership(models.Model):

@@ -13,8 +13,6 @@ from django.db.models import Count, Q, QuerySet
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.audit import services as audit
 
-_RANK = {role: rank for rank, role in enumerate(reversed(Role.values))}
-
 
 def projects_of(user: User) -> QuerySet[Membership]:
     """The person's memberships with their projects and how many runs each holds, by project name."""
@@ -32,7 +30,7 @@ def projects_of(user: User) -> QuerySet[Membership]:
 def members_of(project: Project) -> list[Membership]:
     """Admins first, then by name."""
     memberships = Membership.objects.filter(project=project).select_related("user")
-    return sorted(memberships, key=lambda membership: (_RANK[membership.role], membership.user.username))
+    return sorted(memberships, key=lambda membership: (-Role.values.index(membership.role), membership.user.username))
 
 
 def person_named(username: str) -> User | None:
@@ -122,9 +120,7 @@ def project_create(*, slug: str, name: str, owner: User) -> Project:
 @transaction.atomic
 def membership_add(*, project: Project, actor: User | None, user: User, role: str) -> Membership:
     """As `membership_set`, for somebody new. Raises ValidationError when they belong to the project already."""
-    _lock(project)
-    membership = Membership.objects.filter(project=project, user=user).first()
-    if membership is not None:
+    if (membership := _locked(project, user)) is not None:
         raise ValidationError(
             {
                 "username": f"{user.username} belongs to the project already, as {membership.role}. "
@@ -143,8 +139,7 @@ def membership_set(*, project: Project, actor: User | None, user: User, role: st
     """
     if role not in Role.values:
         raise ValidationError({"role": f"{role!r} is not a role; there are {', '.join(Role.values)}."})
-    _lock(project)
-    membership = Membership.objects.filter(project=project, user=user).first()
+    membership = _locked(project, user)
     before = None if membership is None else {"role": membership.role}
     if membership is None:
         membership = Membership(project=project, user=user)
@@ -169,8 +164,7 @@ def membership_set(*, project: Project, actor: User | None, user: User, role: st
 @transaction.atomic
 def membership_remove(*, project: Project, actor: User | None, user: User) -> None:
     """End the membership. Raises ValidationError when `user` is the project's last admin or not a member."""
-    _lock(project)
-    membership = Membership.objects.filter(project=project, user=user).first()
+    membership = _locked(project, user)
     if membership is None:
         raise ValidationError(f"{user.username} does not belong to {project.name}.")
     _refuse_last_admin(membership)
@@ -185,16 +179,15 @@ def membership_remove(*, project: Project, actor: User | None, user: User) -> No
     log.info("%r removed from project %r by %r", user.username, project.slug, actor and actor.username)
 
 
-def _lock(project: Project) -> None:
+def _locked(project: Project, user: User) -> Membership | None:
     """One change of members at a time, so that two admins cannot remove each other at once."""
     Project.objects.select_for_update().get(pk=project.pk)
+    return Membership.objects.filter(project=project, user=user).first()
 
 
 def _refuse_last_admin(membership: Membership) -> None:
-    if membership.role != Role.ADMIN:
-        return
     others = Membership.objects.filter(project=membership.project, role=Role.ADMIN).exclude(pk=membership.pk)
-    if not others.exists():
+    if membership.role == Role.ADMIN and not others.exists():
         raise ValidationError(
             f"{membership.user.username} is the last admin of {membership.project.name}. "
             "Make another member admin first."

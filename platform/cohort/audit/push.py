@@ -29,12 +29,8 @@ class PushOutcome:
 
 def targets() -> dict[str, Callable[[LogCheckpoint], str]]:
     """By name, the function that pushes a checkpoint and returns how it went."""
-    by_name: dict[str, Callable[[LogCheckpoint], str]] = {}
-    if environment().log_git:
-        by_name["git"] = _git
-    if environment().log_witness:
-        by_name["witness"] = _witness
-    return by_name
+    given = {"git": (environment().log_git, _git), "witness": (environment().log_witness, _witness)}
+    return {name: act for name, (address, act) in given.items() if address}
 
 
 def push(*, only_new: bool = False) -> list[PushOutcome]:

@@ -117,18 +117,14 @@ def checkpoint() -> LogCheckpoint:
     """
     key = signing_key()
     if key.vkey not in public_keys()[0]:
-        _register(key)
+        with transaction.atomic(durable=True):
+            keys.key_row(key, size=_locked_head().size)
     for _ in range(_TRIES):
         integrate()
         row = _sign()
         if row is not None:
             return row
     raise LogFault("the entry that names the log's newest key is not in the log")
-
-
-@transaction.atomic(durable=True)
-def _register(key: SigningKey) -> None:
-    keys.key_row(key, size=_locked_head().size)
 
 
 @transaction.atomic(durable=True)

@@ -59,6 +59,10 @@ def seal(run_id: int) -> None:
 @shared_task(name="cohort.records.renew_cards")  # type: ignore[untyped-decorator]
 def renew_cards(run_id: int) -> None:
     """Issue the cards of a run again after samples of it were redacted; the hourly task does what fails here."""
+    _renew(run_id)
+
+
+def _renew(run_id: int) -> None:
     try:
         cards_renew(run=Run.objects.get(pk=run_id))
     except BeingSealed as why:
@@ -73,9 +77,7 @@ def expire_traces() -> None:
     failed = []
     for run_id in runs_to_renew():
         try:
-            cards_renew(run=Run.objects.get(pk=run_id))
-        except BeingSealed as why:
-            log.info("run %s: cards are not issued again now: %s", run_id, why)
+            _renew(run_id)
         except Exception:  # whatever it was, the texts of other runs must go too; it is raised at the end
             log.exception("run %s: cards that hold deleted texts could not be issued again", run_id)
             failed.append(run_id)

@@ -36,16 +36,11 @@ class Transport(filesystem.Transport):
     Channel = Channel
 
 
-def use_file_broker() -> None:
-    """From now on `filesystem://` means this transport in this process."""
-    TRANSPORT_ALIASES["filesystem"] = f"{__name__}:{Transport.__name__}"
-
-
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cohort.settings")  # Celery sets Django up when it finds this
 
 _SCHEDULE = environment().home_folder / "beat-schedule"
 
-use_file_broker()
+TRANSPORT_ALIASES["filesystem"] = f"{__name__}:{Transport.__name__}"  # in this process, filesystem:// means it
 app = Celery("cohort")
 app.conf.update(CELERY)
 app.conf.beat_schedule_filename = str(_SCHEDULE)

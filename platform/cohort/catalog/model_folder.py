@@ -55,8 +55,10 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
             raise ModelError(f"{file.name} is a link that leads out of the models folder. Put the file itself there.")
         check_model_file(file)
         if file.suffix == ".safetensors":
-            parameters += _parameters(file)
-            weights[file.name] = {"size": file.stat().st_size, "sha256": _sha256(file)}
+            parameters += sum(math.prod(entry["shape"]) for entry in safetensors_header(file).values())
+            with file.open("rb") as handle:
+                digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            weights[file.name] = {"size": file.stat().st_size, "sha256": digest}
     if not weights:
         raise ModelError(f"{relative} holds no .safetensors file, so there are no weights to start from.")
     check_indices(folder, weights)
@@ -118,12 +120,3 @@ def folders_with_models(models_folder: Path) -> list[str]:
         for pattern in ("*/config.json", "*/*/config.json")
         for config in models_folder.glob(pattern)
     )
-
-
-def _parameters(file: Path) -> int:
-    return sum(math.prod(entry["shape"]) for entry in safetensors_header(file).values())
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -89,10 +89,6 @@ class SigningKey:
         return self.public_key.name
 
     @property
-    def public(self) -> bytes:
-        return self.public_key.public
-
-    @property
     def key_id(self) -> str:
         return self.public_key.key_id
 

@@ -105,12 +105,16 @@ def run_create(
         "cloned_from": cloned_from.project_id if cloned_from else project.pk,
         **{f"eval.suites.{at}": suite.version.suite.project_id for at, suite in enumerate(suites)},
     }
-    foreign = [
+    faults = [
         FieldProblem(field, f"does not belong to the project {project.name}")
         for field, owner in rows.items()
         if owner != project.pk
     ]
-    if faults := [*foreign, *_placing(priority, node_label)]:
+    if priority not in Priority.values:
+        faults.append(FieldProblem("priority", f"is one of {', '.join(map(str, Priority.values))}, not {priority}"))
+    if node_label and not LABEL.fullmatch(node_label):
+        faults.append(FieldProblem("node_label", f"{node_label!r} can be no label: one takes {LABEL_RULE}"))
+    if faults:
         raise _config_error(faults)
     if isinstance(settings, RunConfig):
         config = settings
@@ -196,13 +200,6 @@ def run_launch(*, actor: User, overlap_seen: str = "", probe_override: str = "",
     run = run_create(actor=actor, **made)
     run_submit(run=run, actor=actor, overlap_seen=overlap_seen, probe_override=probe_override)
     return run
-
-
-def _placing(priority: int, node_label: str) -> Iterator[FieldProblem]:
-    if priority not in Priority.values:
-        yield FieldProblem("priority", f"is one of {', '.join(map(str, Priority.values))}, not {priority}")
-    if node_label and not LABEL.fullmatch(node_label):
-        yield FieldProblem("node_label", f"{node_label!r} can be no label: one takes {LABEL_RULE}")
 
 
 def _unfit(config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDataset | None) -> Iterator[FieldProblem]:

@@ -72,11 +72,7 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
 
 def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
     """User id → their newest annotation."""
-    newest: dict[int, Annotation] = {}
-    for annotation in annotations:
-        if annotation.by_id not in newest or annotation.pk > newest[annotation.by_id].pk:
-            newest[annotation.by_id] = annotation
-    return newest
+    return {annotation.by_id: annotation for annotation in sorted(annotations, key=lambda annotation: annotation.pk)}
 
 
 def review_figures(run: Run, *, success: str) -> dict[str, Any]:

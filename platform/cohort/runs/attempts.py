@@ -4,6 +4,7 @@ Each write is bound to the attempt's lease (`cohort.nodes.leases`). Who locks bo
 """
 
 from datetime import timedelta
+from typing import cast
 
 from django.db import transaction
 from django.db.models import Case, F, JSONField, Max, Value, When
@@ -121,17 +122,8 @@ def attempt_beat(*, attempt: Attempt, beat: Beat) -> tuple[wire.Desired, list[in
     )
     if now.run.stalled_at is not None and now.progress_at is not None and now.progress_at > now.run.stalled_at:
         run_moves(run=now.run)
-    return _desired_action(now.run, now.node), pinned(now.run)
-
-
-def _desired_action(run: Run, node: Node) -> wire.Desired:
-    match Desired(run.desired):
-        case Desired.CANCEL:
-            return "cancel"
-        case Desired.PAUSE:
-            return "pause"
-        case Desired.RUN:
-            return "preempt" if node.draining == Draining.MOVE else "run"
+    preempted = now.run.desired == Desired.RUN and now.node.draining == Draining.MOVE
+    return "preempt" if preempted else cast("wire.Desired", now.run.desired), pinned(now.run)
 
 
 @transaction.atomic
@@ -236,7 +228,7 @@ def attempt_over(
         _requeue(run, actor=actor, reason=f"{retry.sentence(message)}Resumes from {_place(run)}", log_tail=log_tail)
     if run.state in (RunState.SEALING, RunState.FAILED, RunState.CANCELLED):
         dispatch.seal_on_commit(run_id=run.pk)
-    dispatch.next_on_commit()
+    transaction.on_commit(dispatch.publish_next)
 
 
 def _failed(attempt: Attempt, *, advanced: bool, code: str, message: str, actor: str, log_tail: str) -> None:

@@ -35,7 +35,16 @@ def offers(run: Run) -> list[CheckpointOffer]:
     chosen = run.resume_from
     if chosen is not None:
         checkpoints = [chosen, *(older for older in checkpoints if older.step < chosen.step)]
-    return [_offer(checkpoint) for checkpoint in checkpoints]
+    return [
+        CheckpointOffer(
+            step=checkpoint.step,
+            fence=checkpoint.attempt.fence,
+            path=checkpoint.path,
+            files=checkpoint.files,
+            stored=checkpoint.stored_at is not None,
+        )
+        for checkpoint in checkpoints
+    ]
 
 
 def pinned(run: Run) -> list[int]:
@@ -71,13 +80,3 @@ def removed(attempt: Attempt, checkpoints: Iterable[OldCheckpoint]) -> None:
             path=checkpoint.path,
             removed_at=None,
         ).update(removed_at=Now())
-
-
-def _offer(checkpoint: Checkpoint) -> CheckpointOffer:
-    return CheckpointOffer(
-        step=checkpoint.step,
-        fence=checkpoint.attempt.fence,
-        path=checkpoint.path,
-        files=checkpoint.files,
-        stored=checkpoint.stored_at is not None,
-    )

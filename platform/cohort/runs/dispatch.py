@@ -57,12 +57,8 @@ def train_on_commit(*, run: Run) -> None:
     publish_on_commit(RUN_ATTEMPT_TASK, run.pk, run_queue(run))
 
 
-def next_on_commit() -> None:
+def publish_next() -> None:
     """A node may have become free: notify the workers of the runs whose turn it is, one for each queue."""
-    transaction.on_commit(_publish_next)
-
-
-def _publish_next() -> None:
     first: dict[str, int] = {}
     for run in takeable(queue(), node_capacities()):
         first.setdefault(run_queue(run), run.pk)

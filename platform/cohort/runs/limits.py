@@ -106,16 +106,16 @@ def falls_below(spans: Iterable[tuple[int, datetime, datetime]], limit: float, *
 @transaction.atomic
 def project_limits_set(*, project: Project, actor: User, max_running: int | None, gpu_hours: int | None) -> None:
     """Set both limits; None is no limit. Raises ConfigError whose problems name `max_running` and `gpu_hours_limit`."""
+    after = {"max_running": max_running, "gpu_hours_limit": gpu_hours}
     faults = [
-        FieldProblem(path, f"is {least} or more, or empty for no limit; not {value}")
-        for path, value, least in (("max_running", max_running, 1), ("gpu_hours_limit", gpu_hours, 1))
-        if value is not None and value < least
+        FieldProblem(path, f"is 1 or more, or empty for no limit; not {value}")
+        for path, value in after.items()
+        if value is not None and value < 1
     ]
     if faults:
         raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
     project.refresh_from_db(from_queryset=Project.objects.select_for_update())
     before = {"max_running": project.max_running, "gpu_hours_limit": project.gpu_hours_limit}
-    after = {"max_running": max_running, "gpu_hours_limit": gpu_hours}
     if before == after:
         return
     project.max_running, project.gpu_hours_limit = max_running, gpu_hours

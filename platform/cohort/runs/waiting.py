@@ -44,13 +44,10 @@ def waiting_rows(*, only: Run | None = None) -> list[WaitingRun]:
 def needs(run: Run) -> str:
     besides = [WORDS.get(name, name) for name in run.needs_packages]
     besides += ["a sandbox that works"] if run.needs_sandbox else []
-    return f"{_machine(run)}, with {' and '.join(besides)}" if besides else _machine(run)
-
-
-def _machine(run: Run) -> str:
-    gpus = counted(run.gpus, "GPU") if run.gpus else ""
-    where = f"a node with the label {run.node_label}" if run.node_label else "any node" if not gpus else "one node"
-    return f"{gpus} on {where}" if gpus else where
+    machine = f"a node with the label {run.node_label}" if run.node_label else "one node" if run.gpus else "any node"
+    if run.gpus:
+        machine = f"{counted(run.gpus, 'GPU')} on {machine}"
+    return f"{machine}, with {' and '.join(besides)}" if besides else machine
 
 
 class Reasons:
@@ -85,7 +82,8 @@ class Reasons:
         if not open_to_it:
             return _kept(run, waiting)
         free = [node for node in open_to_it if not node.busy]
-        rivals = self._rivals(open_to_it)
+        nodes = {node.node_id for node in open_to_it}
+        rivals = sum(count for takers, count in self._ahead.items() if takers & nodes)  # before it, for one of these
         behind = f"behind {counted(rivals, 'other run')}" if rivals else ""
         if free:
             return behind if rivals >= len(free) else "a node takes it within seconds"
@@ -94,11 +92,6 @@ class Reasons:
         else:
             busy = f"all {len(open_to_it)} nodes that could take it are busy"
         return f"{busy}; {behind}" if behind else busy
-
-    def _rivals(self, open_to_it: Sequence[NodeCapacity]) -> int:
-        """How many of the runs before one of these nodes may take."""
-        nodes = {node.node_id for node in open_to_it}
-        return sum(count for takers, count in self._ahead.items() if takers & nodes)
 
     def _held(self, run: Run) -> str:
         use, now = self._queue.uses[run.project_id], self._queue.now

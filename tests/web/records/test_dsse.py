@@ -25,9 +25,9 @@ def foreign(public: bytes) -> SSlibKey:
 def test_another_implementation_verifies_it() -> None:
     envelope = Envelope.from_dict(json.loads(ENVELOPE))
     assert envelope.payload == PAYLOAD
-    assert envelope.verify([foreign(SIGNER.public)], 1)
+    assert envelope.verify([foreign(SIGNER.public_key.public)], 1)
     with pytest.raises(VerificationError):
-        envelope.verify([foreign(OTHER.public)], 1)
+        envelope.verify([foreign(OTHER.public_key.public)], 1)
 
 
 def test_one_that_another_implementation_signed_is_opened() -> None:

@@ -65,9 +65,9 @@ def test_every_byte_matters() -> None:
 
 
 def test_key_id_by_its_definition() -> None:
-    digest = hashlib.sha256(b"one.example/log\n\x01" + FIRST.public).hexdigest()
+    digest = hashlib.sha256(b"one.example/log\n\x01" + FIRST.public_key.public).hexdigest()
     assert FIRST.key_id == digest[:8]
-    packed = base64.b64encode(b"\x01" + FIRST.public).decode()
+    packed = base64.b64encode(b"\x01" + FIRST.public_key.public).decode()
     assert FIRST.vkey == f"one.example/log+{digest[:8]}+{packed}"
     assert parse_vkey(FIRST.vkey) == FIRST.public_key
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from importlib import resources
+from itertools import islice
 from typing import Any, TypeVar
 
 from cohort.evidence.canonical import CanonicalError
@@ -35,21 +36,15 @@ def read(card: OpenCard) -> str:
     if version and stated != SCHEMA:
         raise Cannot(f"this card is {stated}: an older release of cohort checks it (version 0.1)")
     try:
-        problems = list(_first(faults(value, schema())))
+        problems = list(islice(faults(value, schema()), _MOST_FAULTS + 1))
     except RecursionError:
         raise Rejected(f"{RECORD}: nested too deeply") from None
+    if len(problems) > _MOST_FAULTS:
+        problems[-1] = "… and more"
     if problems:
         raise Rejected(*(f"{RECORD}: {fault}" for fault in problems))
     card.document = value
     return f"canonical bytes, and as the published schema {SCHEMA} has it; for the audience {value['audience']}"
-
-
-def _first(problems: Any) -> Any:
-    for number, fault in enumerate(problems):
-        if number == _MOST_FAULTS:
-            yield "… and more"
-            return
-        yield fault
 
 
 def root(card: OpenCard) -> str:

@@ -73,7 +73,9 @@ def attestation(card: OpenCard) -> tuple[str, ...]:
     except (dsse.EnvelopeError, CanonicalError) as error:
         raise Rejected(f"{ATTESTATION}: {error}") from None
     subjects, predicate = _statement(opened.payload_type, statement)
-    _same_record(card, predicate)
+    for name, recorded in (("seal", card.document["seal"]), ("audience", card.audience)):
+        if predicate[name] != recorded:
+            raise Rejected(f"{ATTESTATION}: is about the {name} {predicate[name]!a}, and the record says {recorded}")
     files = {name: digest for name, digest in subjects.items() if not name.startswith(WEIGHTS)}
     _subjects(card, files)
     card.payload_sha256 = sha256(opened.payload)
@@ -113,12 +115,6 @@ def _digests(listed: Sequence[Any]) -> dict[str, str]:
             case _:
                 raise Rejected(f"{ATTESTATION}: a subject is not a name with its sha256")
     return digests
-
-
-def _same_record(card: OpenCard, predicate: dict[str, Any]) -> None:
-    for name, recorded in (("seal", card.document["seal"]), ("audience", card.audience)):
-        if predicate[name] != recorded:
-            raise Rejected(f"{ATTESTATION}: is about the {name} {predicate[name]!a}, and the record says {recorded}")
 
 
 def _subjects(card: OpenCard, files: dict[str, str]) -> None:
