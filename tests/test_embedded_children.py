@@ -78,7 +78,7 @@ def child(name, code):
     return children.Child(name=name, argv=words, environment=dict(os.environ), folder=here, log=log, grace=30)
 
 def up_of(*parts):
-    return Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), print, Interrupts(), list(parts))
+    return Up(Home(here), "", Postgres(here / "pg", here / "pg.log"), Interrupts(), list(parts))
 """
 UP = f"""{BEGIN}
 worker = child(TRAINER_WORKER, {WORKER!r})

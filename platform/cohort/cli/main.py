@@ -111,22 +111,18 @@ def _positive(text: str) -> int:
 # ---------------------------------------------------------------------- commands
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
 def _up(arguments: argparse.Namespace) -> int:
     from cohort.cli.embedded.up import serve
 
     home, trainer = Home.at(arguments.home), not arguments.no_trainer
-    return serve(home, host=arguments.host, port=arguments.port, trainer=trainer, say=_say)
+    return serve(home, host=arguments.host, port=arguments.port, trainer=trainer)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     from cohort.cli.demo.main import demo
 
     stay = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.no_serve
-    return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay, say=_say)
+    return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay)
 
 
 def _verify(argv: list[str]) -> int:
@@ -153,7 +149,7 @@ def _user(arguments: argparse.Namespace) -> int:
 
         given = {name: getattr(arguments, name) for name in ("name", "project", "role", "new_password", "staff")}
         lines = user_add(**given)
-    _say("\n".join(lines))
+    print("\n".join(lines))
     return 0
 
 
@@ -179,7 +175,7 @@ def _node(arguments: argparse.Namespace) -> int:
             line = people.node_undrain(name=arguments.name)
         else:
             line = people.node_add(name=arguments.name)
-    _say(line)
+    print(line)
     return 0
 
 

@@ -4,13 +4,13 @@ from contextlib import suppress
 
 from cohort import __version__
 from cohort.cli.embedded.home import Home
-from cohort.cli.embedded.up import STOP_HINT, Say, Up, running, serve_until_stopped
+from cohort.cli.embedded.up import STOP_HINT, Up, running, say, serve_until_stopped
 
 
-def demo(home: Home, *, port: int, steps: int | None, stay: bool, say: Say) -> int:
+def demo(home: Home, *, port: int, steps: int | None, stay: bool) -> int:
     """0 when the run succeeded and its card was accepted; a fault raises GrpoError after everything was stopped."""
     say(f"Cohort {__version__}, home {home.path}")
-    with running(home, host="127.0.0.1", port=port, say=say, purpose="cohort demo") as up:
+    with running(home, host="127.0.0.1", port=port, purpose="cohort demo") as up:
         _train_and_check(up, steps=steps)
         if stay:
             say(f"\nServing on. {STOP_HINT}")
@@ -26,17 +26,17 @@ def _train_and_check(up: Up, *, steps: int | None) -> None:
 
     user, project, password = prepare.person()
     login = f"log in as {user.username} with the password {password} (each demo makes a new one)"
-    up.say(f"{up.address}  {login}")
+    say(f"{up.address}  {login}")
     prepare.build_model(up)
-    up.say(report.probed(prepare.probe(up, project, user)))
+    say(report.probed(prepare.probe(up, project, user)))
     run = prepare.launch(up, project, user, steps=steps)
     page = f"{up.address}{reverse('run_detail', args=[project.slug, run.pk])}"
-    up.say(f"run {run.pk} launched: {page}")
+    say(f"run {run.pk} launched: {page}")
     run = report.follow(run, watch=up.watch)
     report.ended_well(run)
     card = report.save_card(run, up.home)
     verdicts = report.verify(card)
-    up.say("\n".join(["", *report.accuracy(run), f"card             {card}"]))
+    say("\n".join(["", *report.accuracy(run), f"card             {card}"]))
     for name, verdict in verdicts.items():
-        up.say(f"{name:<16} {verdict}")
-    up.say(f"page             {page}\n                 {login}")
+        say(f"{name:<16} {verdict}")
+    say(f"page             {page}\n                 {login}")

@@ -18,7 +18,7 @@ from cohort.catalog.services import base_model_register, dataset_create, verifie
 from cohort.cli.embedded import children
 from cohort.cli.embedded.home import Home, HomeError
 from cohort.cli.embedded.people import password_renew
-from cohort.cli.embedded.up import Up
+from cohort.cli.embedded.up import Up, say
 from cohort.lab.models import JobState, VerifierProbe
 from cohort.lab.services import job_request
 from cohort.launch.creation import run_launch
@@ -52,7 +52,7 @@ def build_model(up: Up) -> None:
     folder = up.home.models / MODEL_FOLDER
     if folder.is_dir():
         return
-    up.say("building the demo's base model, once (half a minute on two cores)")
+    say("building the demo's base model, once (half a minute on two cores)")
     _grpo(up, ["cold-start", "--out", str(folder)])
 
 
@@ -93,7 +93,7 @@ def probe(up: Up, project: Project, user: User) -> VerifierProbe:
     known = VerifierProbe.objects.filter(version=version, dataset=train).first()
     if known is not None:
         return known
-    up.say("probing the reward: which wrong answers does it pay?")
+    say("probing the reward: which wrong answers does it pay?")
     job = job_request(project=project, actor=user, kind="probe", version=version, dataset=train)
     while job.state in (JobState.WAITING, JobState.RUNNING):
         up.watch()

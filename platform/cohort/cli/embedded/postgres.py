@@ -45,7 +45,8 @@ class Postgres:
     @property
     def sockets(self) -> Path:
         """The data folder, closed to others by PostgreSQL itself; a short private folder when its path is too long."""
-        if len(os.fsencode(self.data / _SOCKET_NAME)) <= _SOCKET_PATH_LIMIT and _plain(self.data):
+        splits = {",", '"'} & set(str(self.data))  # in PostgreSQL's list of socket folders
+        if len(os.fsencode(self.data / _SOCKET_NAME)) <= _SOCKET_PATH_LIMIT and not splits:
             return self.data
         name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"cohort-{os.geteuid()}-{name}"
@@ -217,11 +218,6 @@ def _let_read(tree: Path) -> None:
         mode = path.stat().st_mode
         shared = stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0)
         path.chmod(stat.S_IMODE(mode) | shared)
-
-
-def _plain(path: Path) -> bool:
-    """Whether PostgreSQL's list of socket folders can hold the path: a comma would split it."""
-    return "," not in str(path) and '"' not in str(path)
 
 
 def _tail(log: Path, lines: int = 15) -> str:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -37,7 +37,9 @@ _ANY_ADDRESS = ("0.0.0.0", "::")
 _STOPS_WITH_NODE = {TRAINER_WORKER: "Nothing trains here", LAB_WORKER: "No reward is tried or probed here"}
 """Workers that end when their node is revoked, and what no longer happens then."""
 
-Say = Callable[[str], None]
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 @dataclass
@@ -79,7 +81,6 @@ class Up:
     home: Home
     address: str
     postgres: Postgres
-    say: Say
     interrupts: Interrupts
     children: list[Child] = field(default_factory=list)
     helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -97,28 +98,28 @@ class Up:
             if child.name in _STOPS_WITH_NODE and child.process.returncode == os.EX_NOPERM:  # its node was revoked
                 self.children.remove(child)
                 what = _STOPS_WITH_NODE[child.name]
-                self.say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
+                say(f"{end}\n{what} until Cohort is started anew, which makes another node.")
                 return
             if not child.may_restart():
                 if child.name != LAB_WORKER:  # its end does not stop training
                     raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
                 self.children.remove(child)
-                self.say(f"{end}\nIt died too often. {_STOPS_WITH_NODE[LAB_WORKER]} until Cohort is started anew.")
+                say(f"{end}\nIt died too often. {_STOPS_WITH_NODE[LAB_WORKER]} until Cohort is started anew.")
                 return
             # A run's supervisor ends by itself; the worker that is started now takes nothing until it has.
             children.end_orphans([*self._kept(), *children.supervisors()], grace=10)
             child.start()
-            self.say(f"{end}\nStarted it again.")
+            say(f"{end}\nStarted it again.")
 
     def stop(self) -> None:
         """The trainer's worker first, so that it can still report; the web server after it; the database last."""
         self.interrupts.stopping()
-        self.say("Stopping …")
+        say("Stopping …")
         self.helpers.clear()
         for child in reversed(self.children):
             if children.stop(child, hurry=self.interrupts.hurry):
                 why = "asked to hurry" if self.interrupts.hurry() else f"it did not stop in {child.grace:.0f} s"
-                self.say(f"{child.name} was killed: {why}")
+                say(f"{child.name} was killed: {why}")
             if child.name == TRAINER_WORKER:  # one that died before may have left some, which report to the web server
                 children.wait_for_supervisors(child.grace, hurry=self.interrupts.hurry)
         children.end_orphans(self._kept(), grace=5)
@@ -149,10 +150,10 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(home: Home, *, host: str, port: int, trainer: bool, say: Say) -> int:
+def serve(home: Home, *, host: str, port: int, trainer: bool) -> int:
     """0 after Ctrl-C or SIGTERM while serving. A fault raises HomeError, after everything has been stopped."""
     say(f"Cohort {__version__}, home {home.path}")
-    with running(home, host=host, port=port, trainer=trainer, say=say) as up:
+    with running(home, host=host, port=port, trainer=trainer) as up:
         from cohort.accounts.models import User
 
         say(f"Cohort is at {up.address}\n{STOP_HINT}")
@@ -171,9 +172,7 @@ def serve_until_stopped(up: Up) -> NoReturn:
 
 
 @contextmanager
-def running(
-    home: Home, *, host: str, port: int, trainer: bool = True, say: Say, purpose: str = "cohort up"
-) -> Iterator[Up]:
+def running(home: Home, *, host: str, port: int, trainer: bool = True, purpose: str = "cohort up") -> Iterator[Up]:
     """Everything started and answering while the block runs; stopped in order after it, whatever happens."""
     refuse_foreign_settings()
     with ExitStack() as stack:
@@ -185,7 +184,7 @@ def running(
         stack.enter_context(interrupts.installed())
         postgres = Postgres(home.database, home.logs / "postgres.log")
         address = _address(host, listener.getsockname()[1])
-        up = Up(home=home, address=address, postgres=postgres, say=say, interrupts=interrupts)
+        up = Up(home=home, address=address, postgres=postgres, interrupts=interrupts)
         stack.callback(up.stop)
         _start(up, listener, address, trainer=trainer)
         home.publish({"pid": os.getpid(), "address": up.address, "database_url": postgres.url})
@@ -193,7 +192,7 @@ def running(
 
 
 def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> None:
-    home, say = up.home, up.say
+    home = up.home
     children.keep_last_log(home.logs / "postgres.log")
     began = time.monotonic()
     up.postgres.start()
