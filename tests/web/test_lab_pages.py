@@ -20,7 +20,7 @@ from cohort.lab.services import job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.runs.models import Run
 from cohort.web.lab.charts import histogram_drawn, interval_drawn
-from cohort.web.templatetags.lab import call_time
+from cohort.web.templatetags.cohort import call_time
 from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker

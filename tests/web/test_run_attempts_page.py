@@ -4,8 +4,7 @@ from django.test import Client
 from django.utils import timezone
 
 from cohort.runs.models import Attempt, Run
-from cohort.web.runs.checkpoints import checkpoint_page
-from cohort.web.runs.tries import attempt_page, successor
+from cohort.web.runs.tries import attempt_page, checkpoint_page, successor
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.web.control import ended, fresh, poll_of
 from tests.web.pages import html

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -38,6 +39,9 @@ MAX_STATEMENT_BYTES = 15 * 1024 * 1024
 """Far more than a statement may hold: a text that is too long comes back in its form, with the reason."""
 OVERHEAD_BYTES = 1024 * 1024
 """What an upload's other fields and separators may take."""
+
+STOP_POLLING = 286
+"""Status: htmx swaps such an answer and polls no more."""
 
 form_page = require_http_methods(["GET", "HEAD", "POST"])
 """Decorator for a view of a page with a form, which is sent to the same address."""
@@ -143,12 +147,15 @@ def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER
     return membership.project
 
 
+def role_in(project: Project, user: User | AnonymousUser) -> str:
+    """The person's role; empty for people outside the project."""
+    return Membership.objects.filter(project=project, user=user.pk).values_list("role", flat=True).first() or ""
+
+
 def may(request: HttpRequest, project: Project, at_least: Role) -> bool:
     """Whether the person has at least this role, for what a page shows or leaves out."""
-    if not request.user.is_authenticated:
-        return False
-    membership = Membership.objects.filter(project=project, user=request.user).first()
-    return membership is not None and reaches(membership.role, at_least)
+    role = role_in(project, request.user)
+    return bool(role) and reaches(role, at_least)
 
 
 def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:

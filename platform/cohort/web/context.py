@@ -3,6 +3,8 @@
 Lazy: a partial that shows no frame costs no query. A person who is not a member gets no trace of the project here.
 """
 
+import hashlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,22 +19,21 @@ from cohort.runs.models import Run, RunState
 LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINING, RunState.SEALING)
 
 
-_GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
-    ("", (("Runs", "run_list", "runs"),)),
-    (
-        "Catalog",
-        (
-            ("Base models", "base_model_list", ""),
-            ("Datasets", "dataset_list", ""),
-            ("Rewards", "verifier_list", ""),
-            ("Reward lab", "lab_home", ""),
-            ("Suites", "suite_list", ""),
-        ),
-    ),
-    ("Evidence", (("Records", "record_list", ""), ("Audit log", "audit_list", ""))),
-    ("Machines", (("Queue", "queue", "waiting"), ("Nodes", "node_list", "nodes"))),
-    ("People", (("Members", "member_list", ""),)),
-)
+_GROUPS = {
+    "": {"Runs": "run_list"},
+    "Catalog": {
+        "Base models": "base_model_list",
+        "Datasets": "dataset_list",
+        "Rewards": "verifier_list",
+        "Reward lab": "lab_home",
+        "Suites": "suite_list",
+    },
+    "Evidence": {"Records": "record_list", "Audit log": "audit_list"},
+    "Machines": {"Queue": "queue", "Nodes": "node_list"},
+    "People": {"Members": "member_list"},
+}
+_COUNTED = {"run_list": "runs", "queue": "waiting", "node_list": "nodes"}
+"""Links with a number beside them."""
 
 
 class Frame:
@@ -43,9 +44,8 @@ class Frame:
     def memberships(self) -> list[Membership]:
         if not self._request.user.is_authenticated:
             return []
-        return list(
-            Membership.objects.filter(user=self._request.user).select_related("project").order_by("project__name")
-        )
+        rows = Membership.objects.filter(user=self._request.user).select_related("project")
+        return list(rows.order_by("project__name"))
 
     @cached_property
     def _membership(self) -> Membership | None:
@@ -62,16 +62,9 @@ class Frame:
         return self._membership.role if self._membership else ""
 
     @property
-    def may_review(self) -> bool:
-        return bool(self.role) and reaches(self.role, Role.REVIEWER)
-
-    @property
-    def may_operate(self) -> bool:
-        return bool(self.role) and reaches(self.role, Role.OPERATOR)
-
-    @property
-    def may_admin(self) -> bool:
-        return bool(self.role) and reaches(self.role, Role.ADMIN)
+    def may(self) -> dict[str, bool]:
+        """By role: whether the person may do what needs it."""
+        return {role.value: bool(self.role) and reaches(self.role, role) for role in Role}
 
     @property
     def others(self) -> list[Project]:
@@ -81,11 +74,14 @@ class Frame:
     def groups(self) -> list[dict[str, Any]]:
         if self.project is None:
             return []
-        return [{"title": title, "links": [self._link(*entry) for entry in entries]} for title, entries in _GROUPS]
+        slug = self.project.slug
+        return [
+            {"title": title, "links": [self._link(label, name, slug) for label, name in links.items()]}
+            for title, links in _GROUPS.items()
+        ]
 
-    def _link(self, label: str, name: str, count_of: str) -> dict[str, Any]:
-        assert self.project is not None
-        href = reverse(name, args=[self.project.slug])
+    def _link(self, label: str, name: str, slug: str) -> dict[str, Any]:
+        href, count_of = reverse(name, args=[slug]), _COUNTED.get(name, "")
         return {"label": label, "href": href, "current": self._request.path.startswith(href), "count_of": count_of}
 
     @cached_property
@@ -111,6 +107,11 @@ def query_without(request: HttpRequest, *names: str) -> str:
     return query.urlencode()
 
 
+def version_of(parts: Any) -> str:
+    """Changes when one of the parts has changed."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
 def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str, Any]) -> HttpResponse:
     """The page by the template `whole`. With `v`, the version that the browser shows: 204 when `page` of the context
     still has that version, else the polled part, by the template `part`."""
@@ -119,6 +120,17 @@ def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str
     if request.GET["v"] == context["page"].version:
         return HttpResponse(status=204)
     return render(request, part, context)
+
+
+def position(pks: Sequence[int], pk: int) -> dict[str, int | None]:
+    """Of one page among those that a person steps through: its number, how many there are, and its neighbours."""
+    at = pks.index(pk)
+    return {
+        "number": at + 1,
+        "of": len(pks),
+        "earlier": pks[at - 1] if at else None,
+        "later": pks[at + 1] if at + 1 < len(pks) else None,
+    }
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:

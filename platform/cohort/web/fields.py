@@ -53,11 +53,9 @@ class FieldSpec:
         """What an empty field means."""
         if self.kind == "switch":
             return "on" if self.default else "off"
-        return (
-            ""
-            if self.required or self.default in (None, "", [], {})
-            else self.to_text(self.default).replace("\n", ", ")
-        )
+        if self.required or self.default in (None, "", [], {}):
+            return ""
+        return self.to_text(self.default).replace("\n", ", ")
 
     def to_text(self, value: Any) -> str:
         match self.kind:

@@ -29,7 +29,7 @@ from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_se
 from cohort.records.statements.services import statement_make, statements_since
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
-from cohort.web.records.selectors import record_of
+from cohort.web.records.listing import record_of
 from tests.factories import sealed_run
 from tests.factories.runs import put_in
 from tests.factories.sealed_run import attempted, checkpoint, ended, step

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import parse_etags
 from django.views.decorators.http import require_POST, require_safe
 
-from cohort.accounts.models import Membership, Project, Role, User, reaches
+from cohort.accounts.models import Role, reaches
 from cohort.base import artifacts
 from cohort.base.formatting import natural
 from cohort.evidence import pyz
@@ -22,7 +22,7 @@ from cohort.records.services import newest, version_pending, version_request
 from cohort.records.statements.services import statements_since
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED
-from cohort.web.access import call_service, file_response, run_for
+from cohort.web.access import call_service, file_response, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.audit.selectors import downloaded
 
@@ -34,11 +34,6 @@ HOLDS = {
 }
 _FOR_WHOM = {Audience(name): words for name, words in AUDIENCE_WORDS.items()}
 _FOR_EVERY_MEMBER = (Audience.PUBLIC, Audience.DOWNSTREAM)
-
-
-def role_in(project: Project, user: User) -> str:
-    """The person's role; empty for people outside the project."""
-    return Membership.objects.filter(project=project, user=user).values_list("role", flat=True).first() or ""
 
 
 def may_download(role: str, audience: str) -> bool:

@@ -56,34 +56,27 @@ class Difference:
         return not self.head and not self.components and not self.moved
 
 
-@dataclass(frozen=True)
-class ParamShown:
-    name: str
-    value: Any
-    lines: tuple[str, ...]
-    """Of a text of several lines; else empty."""
-
-
 def components_shown(version: VerifierVersion) -> list[dict[str, Any]]:
-    """What a version pays for, program text (`sources`) apart from other parameters."""
+    """What a version pays for, program text (`sources`) apart from other parameters. `lines` are those of a text."""
     components = []
     for component in version.spec["components"]:
-        shown = [_shown(component["kind"], name, value) for name, value in component.get("params", {}).items()]
+        params, sources = [], []
+        for name, value in component.get("params", {}).items():
+            if value and _is_source(component["kind"], name, value):
+                sources.append({"name": name, "lines": value.splitlines()})
+            else:
+                params.append({"name": name, "value": value})
         components.append(
             {
                 "name": component["name"],
                 "kind": component["kind"],
                 "weight": component.get("weight", 1.0),
                 "place": mode_text(component["kind"]),
-                "params": [param for param in shown if not param.lines],
-                "sources": [param for param in shown if param.lines],
+                "params": params,
+                "sources": sources,
             }
         )
     return components
-
-
-def _shown(kind: str, name: str, value: Any) -> ParamShown:
-    return ParamShown(name, value, tuple(value.splitlines()) if _is_source(kind, name, value) else ())
 
 
 def _is_source(kind: str, name: str, value: Any) -> bool:
@@ -116,12 +109,10 @@ def _components(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Iterator[Co
         before, after = _leaves(old), _leaves(new)
         texts = {
             key
-            for key in before.keys() | after.keys()
-            if any(
-                _is_source(component["kind"], key, component.get("params", {}).get(key))
-                for component in (old, new)
-                if component
-            )
+            for component in (old, new)
+            if component
+            for key, value in component.get("params", {}).items()
+            if _is_source(component["kind"], key, value)
         }
         settings = [setting for setting in _settings(before, after) if setting.name not in texts]
         sources = [

@@ -20,7 +20,6 @@ from cohort.web.accounts.views import person
 from cohort.web.catalog import reward_versions, selectors
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import ComponentForm, RewardForm
-from cohort.web.lab.selectors_pages import launches_of, newest_probes, probes_of
 from grpo_core.rewards import KINDS
 
 
@@ -28,7 +27,7 @@ from grpo_core.rewards import KINDS
 def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
     verifiers = list(selectors.verifiers(project_for(request, slug)))
     newest = [verifier.versions.all()[0] for verifier in verifiers]
-    probed = newest_probes(newest)
+    probed = selectors.newest_probes(newest)
     rows = [(verifier, version, probed.get(version.pk)) for verifier, version in zip(verifiers, newest, strict=True)]
     return render(request, "catalog/verifiers.html", {"verifiers": rows})
 
@@ -156,7 +155,7 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     verifier = selectors.verifier(project, pk)
     every = selectors.versions(verifier)
     version = selectors.version_numbered(every, request.GET.get("version"))
-    index, probed = every.index(version), newest_probes(every)
+    index, probed = every.index(version), selectors.newest_probes(every)
     context = {
         "verifier": verifier,
         "versions": [(row, probed.get(row.pk)) for row in every],
@@ -165,8 +164,8 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         "components": reward_versions.components_shown(version),
         "limits": version.spec.get("limits"),
         "kinds": KINDS,
-        "probes": probes_of(version),
-        "launches": launches_of(version),
+        "probes": selectors.probes_of(version),
+        "launches": selectors.launches_of(version),
         "used": selectors.runs_with(verifier_version=version),
         "used_by_all": selectors.runs_with(verifier_version__verifier=verifier),
     }

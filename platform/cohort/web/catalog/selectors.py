@@ -1,5 +1,6 @@
-"""Reads of the catalog. Every one starts from a project, so that no other project's rows are read."""
+"""Reads of the catalog. Every one starts from a project or a version, so that no other project's rows are read."""
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from django.db.models import Count, Prefetch, Q, QuerySet
@@ -7,10 +8,13 @@ from django.shortcuts import get_object_or_404
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
+from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.runs.models import Attempt, Run
 from grpo_core.evaluate.suites.load import Starter, starters
 
 RUNS_SHOWN = 50
+PROBES_SHOWN = 25
+LAUNCHES_SHOWN = 10
 Version = TypeVar("Version", VerifierVersion, EvalSuiteVersion)
 
 
@@ -55,11 +59,9 @@ def dataset(project: Project, pk: int) -> PromptDataset:
 
 def verifiers(project: Project) -> QuerySet[Verifier]:
     """With `newest` (its spec's components) through the prefetched versions, newest first."""
-    return (
-        Verifier.objects.filter(project=project)
-        .prefetch_related(Prefetch("versions", VerifierVersion.objects.order_by("-number")))
-        .annotate(run_count=Count("versions__runs", distinct=True))
-    )
+    versions = Prefetch("versions", VerifierVersion.objects.order_by("-number"))
+    rows = Verifier.objects.filter(project=project).prefetch_related(versions)
+    return rows.annotate(run_count=Count("versions__runs", distinct=True))
 
 
 def verifier(project: Project, pk: int) -> Verifier:
@@ -78,11 +80,9 @@ def version_numbered(versions: list[Version], number: str | None) -> Version:
 
 def suites(project: Project) -> QuerySet[EvalSuite]:
     """With the versions prefetched, newest first."""
-    return (
-        EvalSuite.objects.filter(project=project)
-        .prefetch_related(Prefetch("versions", EvalSuiteVersion.objects.order_by("-number")))
-        .annotate(run_count=Count("versions__runs", distinct=True))
-    )
+    versions = Prefetch("versions", EvalSuiteVersion.objects.order_by("-number"))
+    rows = EvalSuite.objects.filter(project=project).prefetch_related(versions)
+    return rows.annotate(run_count=Count("versions__runs", distinct=True))
 
 
 def suite(project: Project, pk: int) -> EvalSuite:
@@ -105,3 +105,21 @@ def runs_with(*either: Q, **used: Any) -> dict[str, Any]:
     """Runs that a condition or `used` holds for, as for a filter of Django: the newest, and how many in all."""
     runs = Run.objects.filter(*either, **used).order_by("-id")
     return {"runs": list(runs[:RUNS_SHOWN]), "total": runs.count()}
+
+
+def probes_of(version: VerifierVersion) -> list[VerifierProbe]:
+    """Newest first."""
+    rows = VerifierProbe.objects.filter(version=version).select_related("dataset", "by", "version__verifier")
+    return list(rows.order_by("-id")[:PROBES_SHOWN])
+
+
+def newest_probes(versions: Iterable[VerifierVersion]) -> dict[int, VerifierProbe]:
+    """By the version's id; a version that was never probed is not there."""
+    rows = VerifierProbe.objects.filter(version__in=[version.pk for version in versions]).defer("report")
+    return {row.version_id: row for row in rows.order_by("version_id", "-id").distinct("version_id")}
+
+
+def launches_of(version: VerifierVersion) -> list[LaunchProbe]:
+    """Launches of runs with this version although it was blocked, newest first."""
+    rows = LaunchProbe.objects.filter(run__verifier_version=version, overridden=True)
+    return list(rows.select_related("run", "by").order_by("-id")[:LAUNCHES_SHOWN])

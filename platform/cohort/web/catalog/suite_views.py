@@ -96,7 +96,7 @@ def _new(request: HttpRequest, project: Project, suite: EvalSuite | None) -> Htt
             return saved
     else:
         form = SuiteForm.from_version(selectors.suite_versions(suite)[0]) if suite is not None else SuiteForm()
-    context = {"form": form, "suite": suite, "formats": FORMATS, "scorers": SCORERS}
+    context = {"form": form, "suite": suite, "formats": FORMATS}
     return render(request, "catalog/suite_new.html", context, status=form.status)
 
 

@@ -1,5 +1,7 @@
 """Pages of base models and datasets. Fetch, authorise, call one service, render."""
 
+from typing import Any
+
 from django import forms
 from django.contrib import messages
 from django.db.models import Q
@@ -16,9 +18,73 @@ from cohort.contamination.selectors import of_dataset
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
-from cohort.web.catalog.forms import BaseModelForm, DatasetForm
 from cohort.web.fields import ServiceForm
 from grpo_core.data import gym
+
+_FORMATS = [
+    ("jsonl", "jsonl: objects with prompt and answer"),
+    ("gsm8k", "gsm8k: question, and answer ending in #### n"),
+]
+
+
+FOLDERS_SHOWN = 200
+
+
+class BaseModelForm(ServiceForm):
+    name = forms.CharField(max_length=120, help_text="What the run form lists it as, such as Qwen2.5-0.5B.")
+    path = forms.CharField(
+        max_length=300,
+        label="Folder or Hub repository",
+        help_text="A folder below the server's models folder, or owner/name of a Hugging Face repository.",
+        widget=forms.TextInput(attrs={"list": "model-folders", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    revision = forms.CharField(
+        max_length=80,
+        required=False,
+        help_text="Only for a Hub repository: the commit's 40 hex digits, so that the run can be repeated.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+
+class DatasetForm(ServiceForm):
+    name = forms.CharField(max_length=120, help_text="What the run form lists it as.")
+    format = forms.ChoiceField(choices=_FORMATS, help_text="How each line is read.")
+    file = forms.FileField(
+        required=False,
+        allow_empty_file=True,
+        help_text="One JSON object a line, UTF-8, a line at most 1 MiB. Every line is checked before anything is kept.",
+    )
+    lines = forms.CharField(
+        required=False,
+        strip=False,
+        label="Or paste lines",
+        widget=forms.Textarea(
+            attrs={"rows": 5, "placeholder": '{"prompt": "what is 37 + 45?", "answer": "82"}', "spellcheck": "false"}
+        ),
+    )
+    source = forms.CharField(
+        required=False,
+        max_length=2000,
+        label="Where the problems come from",
+        help_text="In your words, with licence and address. It goes into the record of every run that uses them.",
+        widget=forms.TextInput(),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        given = (cleaned.get("file") is not None) + bool((cleaned.get("lines") or "").strip())
+        if given != 1 and "file" not in self.errors:
+            self.add_error("file", "Choose a file or paste lines, one of the two.")
+        return cleaned
+
+    def arguments(self) -> dict[str, Any]:
+        """Of `catalog.services.dataset_create`, without project and actor."""
+        given = self.cleaned_data
+        file = given["file"]
+        chunks = [given["lines"].encode()] if file is None else file.chunks()
+        file_name = "The pasted text" if file is None else str(file.name)
+        kept = {name: given[name] for name in ("name", "format", "source")}
+        return {**kept, "chunks": chunks, "file_name": file_name}
 
 
 class TaskForm(ServiceForm):
@@ -40,9 +106,6 @@ def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, f"{dataset.name}: made and stored.")
             return redirect("dataset_detail", project.slug, dataset.pk)
     return render(request, "catalog/dataset_new.html", {"form": DatasetForm(), "task_form": form}, status=422)
-
-
-FOLDERS_SHOWN = 200
 
 
 # ---------------------------------------------------------------- base models
@@ -100,8 +163,7 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
         if dataset:
             messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every line read.")
             return redirect("dataset_detail", project.slug, dataset.pk)
-    context = {"form": form, "task_form": TaskForm()}
-    return render(request, "catalog/dataset_new.html", context, status=form.status)
+    return render(request, "catalog/dataset_new.html", {"form": form, "task_form": TaskForm()}, status=form.status)
 
 
 @require_safe
@@ -109,5 +171,4 @@ def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     dataset = selectors.dataset(project, pk)
     used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project)
-    context = {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset)}
-    return render(request, "catalog/dataset.html", context)
+    return render(request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset)})

@@ -113,7 +113,7 @@ def shown(job: LabJob, digest: str) -> dict[str, Any]:
 
 def _too_small(job: LabJob, estimate: Estimate) -> tuple[str, ...]:
     """Other nodes that could take the run and whose device has less memory than was measured."""
-    kind = "GPU" if estimate.device == "cuda" else "memory"
+    what = "its GPU" if estimate.device == "cuda" else "it"
     capacities = {capacity.node_id: capacity for capacity in node_capacities()}
     warnings = []
     for node in nodes_here():
@@ -125,8 +125,8 @@ def _too_small(job: LabJob, estimate: Estimate) -> tuple[str, ...]:
         least = min((size for size in sizes if isinstance(size, int)), default=None)
         fits = node.pk in capacities and not why_unschedulable(job, capacities[node.pk]).startswith("is not")
         if fits and least is not None and least < estimate.peak_memory_bytes:
-            size_text = f"its GPU has {bytes_(least)}" if kind == "GPU" else f"it has {bytes_(least)}"
-            warnings.append(f"needs about {bytes_(estimate.peak_memory_bytes)}: too much for {node.name}, {size_text}")
+            needed, has = bytes_(estimate.peak_memory_bytes), f"{what} has {bytes_(least)}"
+            warnings.append(f"needs about {needed}: too much for {node.name}, {has}")
     return tuple(warnings)
 
 

@@ -48,9 +48,10 @@ class _Job(ServiceForm):
 
     def __init__(self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, prefix=self.kind_name, initial=dict(initial or {}))
-        datasets: Any = self.fields["dataset"]
-        datasets.queryset = PromptDataset.objects.filter(project=project).order_by("-id")
-        datasets.label_from_instance = lambda row: f"{row.name} · {row.problems:,} problems"
+        fields: dict[str, Any] = self.fields
+        for name in {"dataset", "base_model"} & fields.keys():
+            fields[name].queryset = fields[name].queryset.model.objects.filter(project=project).order_by("-id")
+        fields["dataset"].label_from_instance = lambda row: f"{row.name} · {row.problems:,} problems"
         for name in self.options:
             self.fields.setdefault(name, field_spec(self.model, name).form_field(required=True))
 
@@ -81,11 +82,6 @@ class SampleForm(_Job):
     model = SampleOptions
     options = ("problems", "group_size", "temperature", "top_p", "max_completion_tokens", "template", "seed")
     base_model = forms.ModelChoiceField(CatalogModel.objects.none(), empty_label="choose")
-
-    def __init__(self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None) -> None:
-        super().__init__(project, data, initial=initial)
-        models: Any = self.fields["base_model"]
-        models.queryset = CatalogModel.objects.filter(project=project).order_by("-id")
 
     @property
     def advanced(self) -> list[forms.BoundField]:

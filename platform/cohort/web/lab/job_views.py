@@ -1,28 +1,29 @@
 """Pages of one job of the lab: how far it is, and what it found. Texts are a model's, so they are shown and never
 rendered."""
 
-import hashlib
 import json
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from cohort.accounts.models import Role
+from cohort.accounts.models import Project, Role
 from cohort.base.formatting import natural
 from cohort.lab import services
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
-from cohort.web.access import project_for
+from cohort.web.access import STOP_POLLING, file_response, project_for
 from cohort.web.accounts.views import person
+from cohort.web.catalog.selectors import probes_of
+from cohort.web.context import position, version_of
 from cohort.web.lab.estimate_shown import shown, why_waits
 from cohort.web.lab.probe_shown import probe_shown
-from cohort.web.lab.results import GROUPS_A_PAGE, Results, results_of
-from cohort.web.lab.selectors_pages import job_of, probes_of
+from cohort.web.lab.results import GROUPS_A_PAGE, results_of
 
-STOP_POLLING = 286
+JOB_ROWS = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe")
+"""Rows that the pages of a job show too."""
 
 
 @require_safe
@@ -72,12 +73,8 @@ def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponse
     job = job_of(project_for(request, slug), job_id)
     if job.state != JobState.DONE:
         raise Http404
-    name = f"lab-{job.kind}-{job.pk}.json"
-    return JsonResponse(
-        job.result,
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-        json_dumps_params={"ensure_ascii": False, "indent": 1},
-    )
+    text = json.dumps(job.result, ensure_ascii=False, indent=1)
+    return file_response(text, "application/json", f"lab-{job.kind}-{job.pk}.json")
 
 
 @require_safe
@@ -86,32 +83,28 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
     job = job_of(project_for(request, slug), job_id)
     if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
         raise Http404
-    results: Results = results_of(job)
-    numbers = [group.index for group in results.groups]
-    if at not in numbers:
+    results = results_of(job)
+    groups = {group.index: group for group in results.groups}
+    if at not in groups:
         raise Http404
-    index = numbers.index(at)
-    context = _frame(job) | {
-        "results": results,
-        "group": results.groups[index],
-        "place": index + 1,
-        "of": len(numbers),
-        "earlier": numbers[index - 1] if index else None,
-        "later": numbers[index + 1] if index + 1 < len(numbers) else None,
-    }
+    context = _frame(job) | position(list(groups), at) | {"results": results, "group": groups[at]}
     return render(request, "lab/group.html", context)
+
+
+def job_of(project: Project, pk: int, *, light: bool = False) -> LabJob:
+    """`light`: without its result, for what is polled."""
+    jobs = LabJob.objects.select_related("project", *JOB_ROWS)
+    return get_object_or_404(jobs.defer("result", "options") if light else jobs, project=project, pk=pk)
 
 
 def _frame(job: LabJob) -> dict[str, Any]:
     progress: dict[str, Any] = job.progress or {}
     why = why_waits(job)
-    state = f"{job.state}:{job.fence}:{progress.get('done')}:{progress.get('phase', '')}:{job.cancel_asked}:{why}"
-    seen = hashlib.sha256(state.encode()).hexdigest()[:16]
     return {
         "job": job,
         "progress": progress,
         "live": job.state in OPEN,
-        "seen": seen,
+        "seen": version_of((job.state, job.fence, progress.get("done"), progress.get("phase"), job.cancel_asked, why)),
         "why": why,
         "ran": timezone.now() - job.started_at if job.started_at else None,
         "spec_json": json.dumps(job.spec),

@@ -1,7 +1,5 @@
 """A probe's report as its page shows it: classes by family with their intervals, and the verdict in words."""
 
-from itertools import compress
-from operator import not_
 from typing import Any
 
 from cohort.web.lab.charts import interval_drawn
@@ -57,11 +55,11 @@ def _family(report: ProbeReport, family: str, title: str, question: str, mistake
             "counts": counts,
             "interval": interval_drawn(counts.rate, counts.wilson95),
             "about": ABOUT.get(counts.about, counts.about),
+            "wrong": bool(counts.mistakes or counts.errors),
         }
         for counts in answers
     ]
-    wrong = [bool(counts.mistakes or counts.errors) for counts in answers]
-    faulty = list(compress(classes, wrong))
+    faulty = [row for row in classes if row["wrong"]]
     return {
         "title": title,
         "question": question,
@@ -70,5 +68,5 @@ def _family(report: ProbeReport, family: str, title: str, question: str, mistake
         "faulty": faulty,
         "worst": faulty[:AT_ONCE],
         "further": faulty[AT_ONCE:],
-        "faultless": list(compress(classes, map(not_, wrong))),
+        "faultless": [row for row in classes if not row["wrong"]],
     }

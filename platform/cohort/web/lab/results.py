@@ -34,10 +34,6 @@ class SampleShown:
     verdict: bool | None
     """Right or wrong, by the heaviest component that decides it."""
 
-    @property
-    def erred(self) -> bool:
-        return any(row["score"].error is not None for row in self.rows)
-
 
 @dataclass(frozen=True)
 class GroupShown:

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
@@ -18,16 +18,19 @@ from cohort.base.formatting import natural
 from cohort.catalog.models import VerifierVersion
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab import services
+from cohort.lab.models import LabJob
 from cohort.web.access import form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors as catalog
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import RewardForm
 from cohort.web.lab.forms import FORMS, ProbeForm, RowsForm, SampleForm, TryForm
-from cohort.web.lab.selectors_pages import jobs_of, newest_probes, probes_of, version_of, versions_to_choose
+from cohort.web.lab.job_views import JOB_ROWS
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, RewardError
 from grpo_core.rewards import Rubric, Runner, Scored
+
+JOBS_SHOWN = 25
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,8 @@ class Subject:
         return ("version", str(self.version.pk)) if self.version else ("spec", json.dumps(self.spec))
 
     @property
-    def job_subject(self) -> dict[str, Any]:
-        """The same as arguments of `lab.services.job_request`."""
-        return {"version": self.version} if self.version else {"spec": self.spec}
-
-    @property
     def components(self) -> list[dict[str, Any]]:
         return list(self.spec["components"])
-
-    @property
-    def at_once(self) -> bool:
-        """Only rules of our own that take time linear in the text: the web process itself may score with it."""
-        return self.rubric.rules_alone
 
 
 def of_version(version: VerifierVersion) -> Subject:
@@ -67,7 +60,8 @@ def posted(request: HttpRequest, project: Project) -> Subject:
     """What a form of the lab sent: the id of a version of this project, or a whole spec. 404 for anything else: no
     page of ours sends it."""
     if "version" in request.POST:
-        return of_version(version_of(project, natural(request.POST["version"]) or 0))
+        versions = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
+        return of_version(get_object_or_404(versions, pk=natural(request.POST["version"]) or 0))
     try:
         spec = json.loads(request.POST.get("spec", ""))
         return Subject(checked_rubric(spec), None)
@@ -78,13 +72,11 @@ def posted(request: HttpRequest, project: Project) -> Subject:
 @require_safe
 def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
-    versions = versions_to_choose(project)
-    probed = newest_probes(versions)
-    newest: dict[int, Any] = {}
-    for version in versions:
-        newest.setdefault(version.verifier_id, (version, probed.get(version.pk)))
-    context = {"rewards": list(newest.values()), "jobs": jobs_of(project), "examples": EXAMPLES}
-    return render(request, "lab/home.html", context)
+    rows = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
+    newest = list(rows.order_by("verifier__name", "verifier_id", "-number").distinct("verifier__name", "verifier_id"))
+    probed = catalog.newest_probes(newest)
+    rewards = [(version, probed.get(version.pk)) for version in newest]
+    return render(request, "lab/home.html", {"rewards": rewards, "jobs": jobs_of(project), "examples": EXAMPLES})
 
 
 @require_safe
@@ -128,7 +120,7 @@ def verifier_try(request: HttpRequest, slug: str) -> HttpResponse:
     form = TryForm(request.POST)
     scored = None
     if form.is_valid():
-        if not chosen.at_once:
+        if not chosen.rubric.rules_alone:  # which take time linear in the text: the web process itself may score
             return _submit_job(request, project, chosen, "try", form)
         try:
             scored = _scored(chosen, form.text())
@@ -141,8 +133,7 @@ def _tried(
     request: HttpRequest, project: Project, chosen: Subject, form: TryForm, scored: dict[str, Any] | None
 ) -> HttpResponse:
     if request.htmx:  # type: ignore[attr-defined]
-        context = {"subject": chosen, "try_form": form, "scored": scored}
-        return render(request, "lab/_try.html", context)
+        return render(request, "lab/_try.html", {"subject": chosen, "try_form": form, "scored": scored})
     return _lab(request, project, chosen, try_form=form, scored=scored, status=form.status)
 
 
@@ -171,9 +162,8 @@ def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
 def _submit_job(request: HttpRequest, project: Project, chosen: Subject, what: str, form: Any) -> HttpResponse:
     """Request the job and go to its page; back to the form where it is refused."""
     try:
-        job = services.job_request(
-            project=project, actor=person(request), kind=form.kind, **chosen.job_subject, **form.job_arguments()
-        )
+        given = {**form.job_arguments(), **({"version": chosen.version} if chosen.version else {"spec": chosen.spec})}
+        job = services.job_request(project=project, actor=person(request), kind=form.kind, **given)
     except ConfigError as error:
         if isinstance(form, TryForm):
             for problem in error.problems:
@@ -203,7 +193,7 @@ def _lab(
     context = {
         "subject": chosen,
         "versions": versions,
-        "probes": probes_of(version) if version else [],
+        "probes": catalog.probes_of(version) if version else [],
         "jobs": jobs_of(project, version) if version else None,
         "scored": scored,
         "try_form": try_form or TryForm(),
@@ -213,6 +203,15 @@ def _lab(
         **({f"{faulty[0]}_form": faulty[1]} if faulty else {}),
     }
     return render(request, "lab/lab.html", context, status=status)
+
+
+def jobs_of(project: Project, version: VerifierVersion | None = None) -> dict[str, Any]:
+    """The newest jobs, and how many there are in all."""
+    rows = LabJob.objects.filter(project=project)
+    if version is not None:
+        rows = rows.filter(version=version)
+    light = rows.defer("result", "options", "log_tail").select_related(*JOB_ROWS)
+    return {"rows": list(light.order_by("-id")[:JOBS_SHOWN]), "total": rows.count()}
 
 
 def _newest(rows: QuerySet[Any]) -> int | None:

@@ -22,7 +22,7 @@ from cohort.lab.models import JobKind, LabJob
 from cohort.lab.services import estimate_request
 from cohort.launch.creation import run_create, run_launch
 from cohort.runs.models import Run
-from cohort.web.access import form_page, project_for
+from cohort.web.access import STOP_POLLING, form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab.estimate_shown import shown
 from cohort.web.launch.outlook import Outlook, overlaps_of
@@ -102,7 +102,6 @@ def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
 
 
 ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
-STOP_POLLING = 286
 
 
 @form_page
@@ -226,10 +225,8 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     except ConfigError as error:
         form.take(error)
         return _page(request, form, status=422, checked=True)
-    if launch:
-        messages.success(request, f"{run.name} is in the queue.")
-    else:
-        messages.success(request, f"{run.name} is saved as a draft. Nothing runs until you launch it.")
+    done = "in the queue." if launch else "saved as a draft. Nothing runs until you launch it."
+    messages.success(request, f"{run.name} is {done}")
     return redirect("run_detail", form.project.slug, run.pk)
 
 

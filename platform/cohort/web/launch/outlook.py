@@ -101,9 +101,7 @@ def _models(form: RunForm) -> str:
     settings = form.settings
     models = ["policy"]
     adapters = lookup(settings, "model.lora.rank") not in (0, None)
-    if lookup(settings, "algorithm.advantage") in [
-        estimator.name for estimator in ESTIMATORS.values() if estimator.critic
-    ]:
+    if lookup(settings, "algorithm.advantage") in [name for name, row in ESTIMATORS.items() if row.critic]:
         models.append("critic")
     beta = lookup(settings, "algorithm.kl.coef", 0)
     if beta and lookup(settings, "algorithm.kl.target") == "reference" and not adapters:
@@ -158,10 +156,8 @@ def _node_seen(form: RunForm) -> Check:
     names = [node.name for node in fitting if not node.obstacle]
     if not names:
         return Check(False, False, f"{none_takes(fitting)}: the run will wait")
-    more = ", …" if len(names) > 3 else ""
-    return Check(
-        True, False, f"{'a worker is' if len(names) == 1 else 'workers are'} there: {', '.join(names[:3])}{more}"
-    )
+    shown = f"{', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+    return Check(True, False, f"{'a worker is' if len(names) == 1 else 'workers are'} there: {shown}")
 
 
 def _eval_problems(form: RunForm) -> int | None:

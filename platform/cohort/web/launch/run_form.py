@@ -96,12 +96,10 @@ class RunForm:
 
     @classmethod
     def new(cls, project: Project, *, preset: str = "") -> "RunForm":
-        choices = Choices.read(project)
-        texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
-        form = cls(project, choices, texts)
+        form = cls.posted(project, {})
         form.choose_rows()
         if form.dataset and not form.eval_dataset:
-            texts["eval.holdout"] = str(min(256, form.dataset.problems // 5))
+            form.texts["eval.holdout"] = str(min(256, form.dataset.problems // 5))
         form.texts["name"] = form.suggested_name("")
         if preset in PRESETS:
             form.fill_preset(preset)
@@ -118,10 +116,7 @@ class RunForm:
             "cloned_from": str(run.pk),
             "name": run.name,
             "preset": run.preset,
-            "base_model": str(run.base_model_id),
-            "dataset": str(run.dataset_id),
-            "eval_dataset": str(run.eval_dataset_id or ""),
-            "verifier_version": str(run.verifier_version_id),
+            **_rows_of(run),
         }
         return form
 
@@ -159,7 +154,7 @@ class RunForm:
         """What the project's newest run was made of; for the first run, the newest of each."""
         newest = Run.objects.filter(project=self.project).order_by("-pk").only(*(f"{name}_id" for name in ROWS)).first()
         if newest is not None:
-            self.texts |= {name: str(getattr(newest, f"{name}_id") or "") for name in ROWS}
+            self.texts |= _rows_of(newest)
             return
         offered = (self.choices.base_models, self.choices.datasets, self.choices.verifier_versions)
         for name, rows in zip(("base_model", "dataset", "verifier_version"), offered, strict=True):
@@ -241,9 +236,8 @@ class RunForm:
         if self.texts["preset"] and self.texts["preset"] not in PRESETS:
             self.problems["preset"] = [f"{unknown_preset(self.texts['preset'])}."]
         if self.texts["priority"] not in map(str, Priority.values):
-            self.problems["priority"] = [
-                f"Priority must be one of {', '.join(priority.label.lower() for priority in Priority)}."
-            ]
+            levels = ", ".join(priority.label.lower() for priority in Priority)
+            self.problems["priority"] = [f"Priority must be one of {levels}."]
         label = self.texts["node_label"].strip()
         if label and not LABEL.fullmatch(label):
             self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
@@ -275,9 +269,8 @@ class RunForm:
     def _config(self) -> RunConfig:
         """Checked with stand-ins for rows not chosen yet, so that all other faults show at once."""
         settings = self.settings
-        for name in ("variant", "preset"):
-            if name in self.problems:
-                settings = {**settings, "preset": None}
+        if self.problems.keys() & {"variant", "preset"}:
+            settings["preset"] = None
         if "variant" in self.problems:
             decided = {path.removeprefix("algorithm.") for path in FROM_VARIANT}
             settings["algorithm"] = {key: value for key, value in settings["algorithm"].items() if key not in decided}
@@ -293,11 +286,14 @@ class RunForm:
         return message[:1].upper() + message[1:] + "."
 
 
+def _rows_of(run: Run) -> dict[str, str]:
+    return {name: str(getattr(run, f"{name}_id") or "") for name in ROWS}
+
+
 def _sentence(subject: str, message: str) -> str:
     """ "G must be 2 or more; given 1."."""
-    text = (
-        f"{subject} {message}" if message.startswith(("must ", "is ", "holds ", "does ")) else f"{subject}: {message}"
-    )
+    separator = " " if message.startswith(("must ", "is ", "holds ", "does ")) else ": "
+    text = f"{subject}{separator}{message}"
     return text if text.endswith((".", ")")) else text + "."
 
 

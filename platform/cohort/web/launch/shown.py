@@ -107,17 +107,14 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
         preset_text = "" if preset_values.get(path) is None else spec.to_text(preset_values[path])
         needs = (idle(path, value) or "").replace("_", " ")
         given = _other(spec, text, spec.to_text(spec.default)) and _other(spec, text, preset_text)
-        hints = [
-            f"{preset_source(preset)} {_written(spec.kind, preset_text)}" if preset and preset_text else "",
-            spec.limits,
-        ]
+        of_preset = f"{preset_source(preset)} {_written(spec.kind, preset_text)}" if preset and preset_text else ""
         by_path[path] = FieldShown.from_form(
             form,
             path,
             spec.label,
             spec.kind,
             help=spec.help,
-            hint=" · ".join(filter(None, hints)),
+            hint=" · ".join(filter(None, (of_preset, spec.limits))),
             differs=preset_text if preset_text != "" and _other(spec, text, preset_text) else "",
             options=_options(form, spec),
             needs=needs,

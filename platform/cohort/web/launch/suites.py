@@ -4,7 +4,6 @@ Inputs are called `suite.<version>` and `suite.<version>.<part>`, so that a post
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -102,24 +101,16 @@ def input_of(path: str, suites: Sequence[ChosenSuite]) -> tuple[str, str] | None
     return None
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What the chosen suites add to a run."""
-
-    suites: int
-    items: int
-    completions: int
-
-
-def cost(suites: Sequence[ChosenSuite], *, samples: int, rounds: int) -> Cost:
-    """`samples` completions an item, `rounds` times. A limit that is no number counts as none."""
+def cost(suites: Sequence[ChosenSuite], *, samples: int, rounds: int) -> dict[str, int]:
+    """What the chosen suites add to a run: `samples` completions an item, `rounds` times. A limit that is no number
+    counts as none."""
     items = sum(
         min(suite.version.items, suite.limit)
         if isinstance(suite.limit, int) and suite.limit > 0
         else suite.version.items
         for suite in suites
     )
-    return Cost(len(suites), items, items * samples * rounds)
+    return {"suites": len(suites), "items": items, "completions": items * samples * rounds}
 
 
 def offered(texts: Mapping[str, str], versions: Sequence[EvalSuiteVersion]) -> list[EvalSuiteVersion]:

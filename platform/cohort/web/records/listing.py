@@ -1,4 +1,4 @@
-"""The list of a project's records: filtered, a page at a time, without reading whole documents."""
+"""The list of a project's records: filtered, a page at a time, without reading whole documents; the record of a run."""
 
 import json
 from collections import Counter
@@ -14,6 +14,8 @@ from cohort.base.formatting import minus, natural
 from cohort.base.storable import storable
 from cohort.records.after_seal.rules import Standing, State
 from cohort.records.models import EntryKind, Record, RecordEntry
+from cohort.runs.models import Run
+from cohort.runs.transitions import WITH_A_RECORD
 from cohort.web.after_seal.timeline import standings
 
 PAGE = 50
@@ -84,16 +86,11 @@ class RecordRow:
 _GRAVE = ("regressed", "undecided", "worse within margin", "not comparable")
 
 
-@dataclass(frozen=True)
-class Filter:
-    text: str = ""
-    state: str = ""
-    verdict: str = ""
-    signed: str = ""
-
-    @property
-    def on(self) -> bool:
-        return bool(self.text or self.state or self.verdict or self.signed)
+def record_of(run: Run) -> Record | None:
+    """The newest record of the end that the run is at; None while it waits or runs again, and until it is sealed."""
+    if run.state not in WITH_A_RECORD:
+        return None
+    return Record.objects.filter(run=run, end=run.ends).order_by("-version").defer("document").first()
 
 
 def record_page(project: Project, params: Mapping[str, str]) -> dict[str, Any]:
@@ -101,28 +98,20 @@ def record_page(project: Project, params: Mapping[str, str]) -> dict[str, Any]:
     those of the page's address; an unknown choice counts as not made."""
     before = natural(params.get("before"))
     known: dict[str, Collection[str]] = {"state": STATES, "verdict": VERDICTS, "signed": State.values}
-    choices = {name: params[name] for name, values in known.items() if params.get(name) in values}
-    criteria = Filter(storable(params.get("q", "").strip()), **choices)
+    criteria = {name: params[name] if params.get(name) in values else "" for name, values in known.items()}
+    criteria["text"] = storable(params.get("q", "").strip())
     every = Record.objects.filter(run__project=project)
     total = every.count()
     selected, matching = every, total
-    if criteria.on:
+    if any(criteria.values()):
         fitting = list(_filtered(every, project, criteria).values_list("pk", flat=True))  # documents are read once
         selected, matching = every.filter(pk__in=fitting), len(fitting)
     if before is not None:
         selected = selected.filter(pk__lt=before)
     # First the ids, then the contents: otherwise PostgreSQL would read every document before it sorts.
     chosen = list(selected.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
-    records = list(
-        Record.objects.filter(pk__in=chosen)
-        .annotate(
-            sealed_state=RawSQL(_STATE, [], output_field=TextField()),
-            suites=RawSQL(_SHORT, [], output_field=TextField()),
-        )
-        .defer("document")
-        .select_related("run")
-        .order_by("-pk")
-    )
+    read = Record.objects.filter(pk__in=chosen).annotate(sealed_state=_text(_STATE), suites=_text(_SHORT))
+    records = list(read.defer("document").select_related("run").order_by("-pk"))
     shown = records[:PAGE]
     status = standings([record.pk for record in shown])
     runs = Record.objects.filter(run__in=[record.run_id for record in shown])
@@ -134,27 +123,29 @@ def record_page(project: Project, params: Mapping[str, str]) -> dict[str, Any]:
         for record in shown
     ]
     following = shown[-1].pk if len(records) > PAGE else None
-    return {"rows": rows, "filter": criteria, "matching": matching, "total": total, "following": following}
+    shown_of = {"matching": matching, "total": total, "following": following}
+    return {"rows": rows, "filter": criteria, "filtered": any(criteria.values()), **shown_of}
 
 
-def _filtered(records: QuerySet[Record], project: Project, criteria: Filter) -> QuerySet[Record]:
-    if criteria.text:
-        records = records.filter(run__name__icontains=criteria.text)
-    if criteria.state:
-        records = records.annotate(recorded_state=RawSQL(_STATE, [], output_field=TextField())).filter(
-            recorded_state=criteria.state
-        )
-    if criteria.verdict == "none":
-        records = records.extra(where=[_WITHOUT_ANY])
-    elif criteria.verdict:
-        records = records.extra(where=[_WITH_VERDICT], params=[criteria.verdict])
-    if criteria.signed:
+def _text(sql: str) -> RawSQL:
+    return RawSQL(sql, [], output_field=TextField())
+
+
+def _filtered(records: QuerySet[Record], project: Project, criteria: Mapping[str, str]) -> QuerySet[Record]:
+    if text := criteria["text"]:
+        records = records.filter(run__name__icontains=text)
+    if state := criteria["state"]:
+        records = records.annotate(recorded_state=_text(_STATE)).filter(recorded_state=state)
+    if verdict := criteria["verdict"]:
+        where, given = (_WITHOUT_ANY, []) if verdict == "none" else (_WITH_VERDICT, [verdict])
+        records = records.extra(where=[where], params=given)
+    if signed := criteria["signed"]:
         entries = RecordEntry.objects.filter(
             record__run__project=project, kind__in=[EntryKind.SIGN_OFF, EntryKind.REVOKED]
         )
         states = standings(entries.values_list("record_id", flat=True).distinct())
-        without = criteria.signed == State.NONE  # the records that nobody has signed have no entries
-        pks = [pk for pk, standing in states.items() if (standing.state != criteria.signed) == without]
+        without = signed == State.NONE  # the records that nobody has signed have no entries
+        pks = [pk for pk, standing in states.items() if (standing.state != signed) == without]
         records = records.exclude(pk__in=pks) if without else records.filter(pk__in=pks)
     return records
 

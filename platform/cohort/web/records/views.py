@@ -1,5 +1,7 @@
 """Pages of records. Fetch, authorise, render."""
 
+import json
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -9,34 +11,46 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.records.after_seal.rules import State
-from cohort.records.schema_types import AUDIENCE_WORDS
+from cohort.records.document_view import Compared, compared, view_document
+from cohort.records.models import Record
+from cohort.records.schema import Document
+from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
 from cohort.records.statements.services import statements_since
-from cohort.web.access import project_for, run_for
+from cohort.runs.models import Run
+from cohort.web.access import project_for, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import Life
-from cohort.web.cards.views import downloads, role_in
+from cohort.web.cards.views import downloads
 from cohort.web.context import query_without
-from cohort.web.records import selectors
 from cohort.web.records.listing import STATES, VERDICTS, record_page
-from cohort.web.records.selectors import RecordRow
+
+
+@dataclass(frozen=True)
+class RecordRow:
+    record: Record
+    state: str
+    compared: Compared | None
+    """The first suite, for one line; None too for a record of the first schema."""
+    suites: int
+    newest: bool
+    """Whether no later record supersedes it."""
 
 
 @require_safe
 def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None = None) -> HttpResponse:
     """The newest record of the run, or of its end number `end`; `?version=` gives an earlier one of that end."""
     run = run_for(request, slug, run_id)
-    every = selectors.records_of(run)
+    every = _rows(run)
     version = natural(request.GET.get("version"))
     row = _chosen_row(every, end, version)
     if row is None and (end is not None or version is not None):
         raise Http404("this run has no such record")
-    context: dict[str, Any] = {"run": run, "row": row, "every": every}
-    context["record"] = row.record if row is not None else None
+    context: dict[str, Any] = {"run": run, "row": row, "every": every, "record": row.record if row else None}
     if row is not None:
         user = person(request)
         role = role_in(run.project, user)
         context |= {
-            "shown": selectors.opened(row.record),
+            "shown": view_document(Document.model_validate_json(row.record.document)),
             "downloads": downloads(row.record, role),
             "life": Life(row.record, user=user),
             "said_since": statements_since(row.record).count() if row.newest else 0,
@@ -44,6 +58,19 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
             "audiences": AUDIENCE_WORDS,
         }
     return render(request, "records/record_detail.html", context)
+
+
+def _rows(run: Run) -> list[RecordRow]:
+    """Every record of the run, newest first."""
+    records = Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")
+    return [_row(record, newest=index == 0) for index, record in enumerate(records)]
+
+
+def _row(record: Record, *, newest: bool) -> RecordRow:
+    document: dict[str, Any] = json.loads(record.document)
+    suites = document["sections"]["behaviour"]["performance"]["value"] or []
+    first = compared(Comparison.model_validate(suites[0])) if suites else None
+    return RecordRow(record, document["head"]["state"], first, len(suites), newest)
 
 
 def _chosen_row(rows: list[RecordRow], end: int | None, version: int | None) -> RecordRow | None:

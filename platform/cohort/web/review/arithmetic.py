@@ -107,11 +107,8 @@ def _moments(values: Sequence[float], ddof: int) -> tuple[float, float]:
 def _note(zero_reason: str, unscored: int) -> str:
     notes = [f"{zero_reason}: no signal."] if zero_reason else []
     if unscored:
-        notes.append(
-            "1 sample has no reward and counts for nothing here."
-            if unscored == 1
-            else f"{unscored} samples have no reward and count for nothing here."
-        )
+        have = "1 sample has no reward and counts" if unscored == 1 else f"{unscored} samples have no reward and count"
+        notes.append(f"{have} for nothing here.")
     return " ".join(notes)
 
 

@@ -9,6 +9,7 @@ from django.db.models.functions import Coalesce
 from cohort.review.models import Group, Sample
 from cohort.review.services import current_groups, right
 from cohort.runs.models import Run
+from cohort.web.context import position
 from grpo_core.config.run import RunConfig
 
 PAGE = 100
@@ -21,6 +22,7 @@ DISCARD_WORDS = {
     "all_equal": "discarded: all equal",
     "unscored": "discarded: not scored",
 }
+SIGNAL_WORDS = {"all_equal": "no signal", "unscored": "not scored"}
 MASK_WORDS = {
     "reward_error": "masked: no reward",
     "truncated": "masked: cut off",
@@ -80,19 +82,16 @@ def step_groups(
     if show == "mixed":
         filtered = every.filter(signal="mixed")
     elif show == "errors":
-        bad = Sample.objects.filter(group=OuterRef("pk")).filter(
-            Q(mask_cause="reward_error") | Q(_HasError("components"))
-        )
-        filtered = every.filter(Exists(bad))
+        bad = Q(mask_cause="reward_error") | Q(_HasError("components"))
+        filtered = every.filter(Exists(Sample.objects.filter(bad, group=OuterRef("pk"))))
     elif show == "discarded":
         filtered = every.exclude(discarded="")
     counts = every.aggregate(kept=Count("pk"), discarded=Count("pk", filter=~Q(discarded="")))
     kept = counts["kept"]
     matching = kept if show == "all" else filtered.count()
     samples = Sample.objects.only("group_id", "index", "components", "mask_cause", "advantage").order_by("index")
-    groups = list(
-        filtered.filter(index__gte=start).prefetch_related(Prefetch("samples", queryset=samples))[: limit + 1]
-    )
+    listed = filtered.filter(index__gte=start).prefetch_related(Prefetch("samples", queryset=samples))
+    groups = list(listed[: limit + 1])
     return StepGroups(
         step=step,
         newest=newest,
@@ -121,37 +120,15 @@ def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
 
 def remarks(group: Group) -> tuple[str, ...]:
     """What distinguishes the group from an ordinary one of its step."""
-    signal = DISCARD_WORDS.get(group.discarded) or {"all_equal": "no signal", "unscored": "not scored"}.get(
-        group.signal
-    )
+    signal = DISCARD_WORDS.get(group.discarded) or SIGNAL_WORDS.get(group.signal)
     older = f"sampled at step {group.sampled_at}" if group.sampled_at is not None else None
     return tuple(filter(None, (signal, older)))
 
 
-@dataclass(frozen=True)
-class Position:
-    """Position of a group among those of its step."""
-
-    number: int
-    of: int
-    earlier: int | None
-    """Id of the group before it."""
-    later: int | None
-
-
-def position_of(group: Group) -> Position:
-    group_ids = list(
-        Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
-        .order_by("index")
-        .values_list("pk", flat=True)
-    )
-    at = group_ids.index(group.pk)
-    return Position(
-        number=at + 1,
-        of=len(group_ids),
-        earlier=group_ids[at - 1] if at else None,
-        later=group_ids[at + 1] if at + 1 < len(group_ids) else None,
-    )
+def position_of(group: Group) -> dict[str, int | None]:
+    """Among the groups of its step."""
+    groups = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
+    return position(list(groups.order_by("index").values_list("pk", flat=True)), group.pk)
 
 
 def whole_step(group: Group, config: RunConfig) -> tuple[list[float | None], bool]:

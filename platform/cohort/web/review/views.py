@@ -56,41 +56,38 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     advantages = worked.advantages if worked else [None] * len(samples)
     selected = natural(request.GET.get("sample"))
     annotations = _annotations(samples, person(request))
-    return render(
-        request,
-        "review/group.html",
-        {
-            "run": run,
-            "group": group,
-            "remarks": selectors.remarks(group),
-            "successor": successor(group.attempt, step=group.step),
-            "place": selectors.position_of(group),
-            "variants": variants,
-            "own": own,
-            "sentence": sentence,
-            "chosen": chosen,
-            "worked": worked,
-            "whole_step": whole,
-            "shaped": any(sample.shaped_reward is not None for sample in samples),
-            "success": config.success_component,
-            "verdicts": Verdict.choices,
-            "cards": [
-                {
-                    "sample": sample,
-                    "number": sample.index + 1,
-                    "right": right(sample, config.success_component),
-                    "reward": None if sample.reward is None else number(sample.reward),
-                    "shaped": None if sample.shaped_reward is None else number(sample.shaped_reward),
-                    "masked": selectors.MASK_WORDS.get(sample.mask_cause, sample.mask_cause),
-                    "scores": _scores(sample, config),
-                    "advantage": sample.advantage if chosen == own else advantage,
-                    "selected": sample.index + 1 == selected,
-                    **annotations[sample.pk],
-                }
-                for sample, advantage in zip(samples, advantages, strict=True)
-            ],
-        },
-    )
+    context = {
+        "run": run,
+        "group": group,
+        "remarks": selectors.remarks(group),
+        "successor": successor(group.attempt, step=group.step),
+        "place": selectors.position_of(group),
+        "variants": variants,
+        "own": own,
+        "sentence": sentence,
+        "chosen": chosen,
+        "worked": worked,
+        "whole_step": whole,
+        "shaped": any(sample.shaped_reward is not None for sample in samples),
+        "success": config.success_component,
+        "verdicts": Verdict.choices,
+        "cards": [
+            {
+                "sample": sample,
+                "number": sample.index + 1,
+                "right": right(sample, config.success_component),
+                "reward": None if sample.reward is None else number(sample.reward),
+                "shaped": None if sample.shaped_reward is None else number(sample.shaped_reward),
+                "masked": selectors.MASK_WORDS.get(sample.mask_cause, sample.mask_cause),
+                "scores": _scores(sample, config),
+                "advantage": sample.advantage if chosen == own else advantage,
+                "selected": sample.index + 1 == selected,
+                **annotations[sample.pk],
+            }
+            for sample, advantage in zip(samples, advantages, strict=True)
+        ],
+    }
+    return render(request, "review/group.html", context)
 
 
 @require_POST

@@ -189,10 +189,7 @@ def _act(
 
 
 def _report(request: HttpRequest, refused: str, done: str) -> None:
-    if refused:
-        messages.error(request, refused)
-    else:
-        messages.success(request, done)
+    messages.add_message(request, messages.ERROR if refused else messages.SUCCESS, refused or done)
 
 
 # ---------------------------------------------------------------- shared with retry and extend

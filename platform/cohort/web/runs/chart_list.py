@@ -9,8 +9,6 @@ from grpo_core.config.run import RunConfig
 @dataclass(frozen=True)
 class Chart:
     id: str
-    kind: str
-    """band: a line with a shaded spread; stack: parts, one on the other; line: one for each column."""
     title: str
     note: str
     """What is drawn, in the chart's corner."""
@@ -18,9 +16,10 @@ class Chart:
     """Label of the vertical axis."""
     labels: Mapping[str, str]
     """Metric names → what people call them; the first metric decides which points of a long series stay."""
+    kind: str = "line"
+    """band: a line with a shaded spread; stack: parts, one on the other; line: one for each column."""
     colours: tuple[str, ...] = ("--accent",)
     """Names of CSS custom properties."""
-    wide: bool = False
     floor: float | None = 0.0
     """Lowest value of the axis, where the quantity has one."""
     ceiling: float | None = None
@@ -58,60 +57,56 @@ _THREE = ("--right", "--accent", "--wrong")
 CHARTS = (
     Chart(
         "reward",
-        "band",
         "Reward",
         "mean of the step, and spread inside groups",
         "reward",
         {"reward": "mean", "reward_group_std": "spread"},
+        "band",
         ("--accent", "--band"),
-        wide=True,
         floor=None,
     ),
     Chart(
         "signal",
-        "stack",
         "Learning signal",
         "groups by how many samples are right",
         "share of groups",
         {"groups/all_right": "all right", "groups/mixed": "mixed", "groups/all_wrong": "all wrong"},
+        "stack",
         _THREE,
         ceiling=1.0,
     ),
-    Chart("kl", "line", "KL to reference", "mean per token", "nats", {"kl": "KL"}, floor=None),
-    Chart("kl_coef", "line", "KL weight β", "moved towards its target", "β", {"kl_coef": "β"}),
-    Chart("entropy", "line", "Entropy", "mean per token", "nats", {"entropy": "entropy"}),
+    Chart("kl", "KL to reference", "mean per token", "nats", {"kl": "KL"}, floor=None),
+    Chart("kl_coef", "KL weight β", "moved towards its target", "β", {"kl_coef": "β"}),
+    Chart("entropy", "Entropy", "mean per token", "nats", {"entropy": "entropy"}),
     Chart(
         "clip",
-        "line",
         "Clipped tokens",
         "of all updates",
         "share of tokens",
         {"clip_ratio/low_mean": "below", "clip_ratio/high_mean": "above"},
-        ("--muted", "--accent"),
+        colours=("--muted", "--accent"),
     ),
-    Chart("length", "line", "Completion length", "mean of the step", "tokens", {"completions/mean_length": "length"}),
+    Chart("length", "Completion length", "mean of the step", "tokens", {"completions/mean_length": "length"}),
     Chart(
         "zero_std",
-        "stack",
         "Groups without variance",
         "equal rewards, by how many samples are right",
         "share of groups",
         {f"frac_reward_zero_std/{name.replace(' ', '_')}": name for name in ("all right", "other", "all wrong")},
+        "stack",
         _THREE,
         ceiling=1.0,
     ),
     Chart(
         "dynamic",
-        "line",
         "Dynamic sampling",
         "groups",
         "groups",
         {"dynamic_sampling/discarded_groups": "discarded", "dynamic_sampling/surplus_groups": "left over"},
-        _TWO,
+        colours=_TWO,
     ),
     Chart(
         "overlong",
-        "line",
         "Overlong punishment",
         "mean of the step, before its weight",
         "reward",
@@ -120,25 +115,22 @@ CHARTS = (
     ),
     Chart(
         "masked",
-        "line",
         "Left out of the update",
         "completions",
         "completions",
         {"masked/truncated": "cut off", "masked/importance": "mismatch"},
-        _TWO,
+        colours=_TWO,
     ),
     Chart(
         "mismatch",
-        "line",
         "Sampler against trainer",
         "mean |log ratio| per token",
         "nats",
         {"sampling/logp_difference/mean": "difference"},
     ),
-    Chart("value_loss", "line", "Value loss", "of the critic", "loss", {"value_loss": "loss"}),
+    Chart("value_loss", "Value loss", "of the critic", "loss", {"value_loss": "loss"}),
     Chart(
         "explained",
-        "line",
         "Explained variance",
         "of the returns, by the critic; 1 is all",
         "share",
@@ -147,28 +139,26 @@ CHARTS = (
     ),
     Chart(
         "phases",
-        "stack",
         "Time of a step",
         "seconds by phase",
         "seconds",
         {f"seconds/{name.replace('-', '')}": name for name in _PHASES},
+        "stack",
         tuple(f"--phase-{number}" for number in range(1, len(_PHASES) + 1)),
         help="The parts add up to the step. Waiting: for the run's other processes.",
     ),
     Chart(
         "speed",
-        "line",
         "Completion tokens per second",
         "while sampling, while learning",
         "tokens/s",
         {"tokens_per_second/sample": "sampled", "tokens_per_second/update": "learned from"},
-        _TWO,
+        colours=_TWO,
         help="Over the time of their own phases. Where learning is slow, larger micro-batches or the shared layout may "
         "help; where sampling is, more completions side by side.",
     ),
     Chart(
         "memory",
-        "line",
         "Peak memory",
         "within each step",
         "GB",
@@ -179,7 +169,6 @@ CHARTS = (
     ),
     Chart(
         "utilisation",
-        "line",
         "Device in use",
         "mean of the step, by NVML",
         "share of time",

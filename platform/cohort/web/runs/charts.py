@@ -43,16 +43,14 @@ def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, dic
         if width == 1:
             kept = [present[index] for index in thin([piece.metrics[leading][_LAST] for piece in present], limit)]
             points = [
-                (piece.last, [_value(piece.metrics, column, _LAST) for column in chart.columns]) for piece in kept
+                (piece.last, [_value(chart, piece.metrics, column, _LAST) for column in chart.columns])
+                for piece in kept
             ]
         else:
             points = [point for stretch in _stretches(present, width) for point in _points(chart, stretch)]
         drawn[chart.id] = {
             "step": [step for step, _ in points],
-            **{
-                column: [_scaled(values[index], chart) for _, values in points]
-                for index, column in enumerate(chart.columns)
-            },
+            **{column: [values[index] for _, values in points] for index, column in enumerate(chart.columns)},
         }
     return drawn
 
@@ -87,7 +85,7 @@ def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]
         (
             step,
             [
-                _value(numbers, column, _LAST if chart.kind == "band" and index else statistic)
+                _value(chart, numbers, column, _LAST if chart.kind == "band" and index else statistic)
                 for index, column in enumerate(chart.columns)
             ],
         )
@@ -95,12 +93,11 @@ def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]
     ]
 
 
-def _value(numbers: Numbers, column: str, statistic: int) -> float | None:
-    return numbers[column][statistic] if column in numbers else None
-
-
-def _scaled(value: float | None, chart: Chart) -> float | None:
-    return value if value is None or chart.scale == 1.0 else value * chart.scale
+def _value(chart: Chart, numbers: Numbers, column: str, statistic: int) -> float | None:
+    if column not in numbers:
+        return None
+    value = numbers[column][statistic]
+    return value if chart.scale == 1.0 else value * chart.scale
 
 
 def thin(values: Sequence[float], limit: int) -> list[int]:

@@ -1,6 +1,5 @@
 """The header above every tab of a run: what it is, progress, node, last heartbeat, why it waits or is paused."""
 
-import hashlib
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -17,9 +16,9 @@ from cohort.runs.retry import DELAYS
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.runs.waiting import waiting_rows
 from cohort.web.after_seal.timeline import standings
-from cohort.web.context import LIVE
+from cohort.web.context import LIVE, version_of
 from cohort.web.launch.variants import variant_in_words
-from cohort.web.records.selectors import record_of
+from cohort.web.records.listing import record_of
 from grpo_core.config.preset_differences import diff
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.relevance import idle
@@ -33,15 +32,18 @@ RESUMABLE = (RunState.PAUSED, RunState.QUEUED)
 
 
 class Header:
+    tries = len(DELAYS)
+    """Most times that the platform puts a run back by itself."""
+
     def __init__(self, run: Run) -> None:
         """Two queries for a run on a worker; up to eight for one that waits."""
         self.run, self.config = run, run.parsed_config
         attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest")
-        self.attempt = attempts.order_by("-fence").first()
+        self.attempt = attempt = attempts.order_by("-fence").first()
         self.record = record_of(run)
         self.waits = next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None
         """Position in the queue and what it waits for; None unless it still waits."""
-        resumes = run.state in RESUMABLE and self.attempt is not None
+        resumes = run.state in RESUMABLE and attempt is not None
         self.newest = (run.resume_from or resumable(run).first()) if resumes else None
         """What it would resume from; looked up only while no worker has it and it is to continue."""
         pauses = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.PAUSED).order_by("-id")
@@ -53,6 +55,23 @@ class Header:
         self.standing = standings([self.record.pk])[self.record.pk] if self.record is not None else None
         """Status of the record's sign-off."""
         self.now = timezone.now()
+        self.heartbeat_at = (attempt.heartbeat_at or attempt.claimed_at) if attempt else None
+        self.silence = self._since(self.heartbeat_at)
+        self.moved_at = (attempt.progress_at or attempt.claimed_at) if attempt else None
+        """When a record or a unit of work last arrived."""
+        self.stillness = self._since(self.moved_at)
+        self.waited = self._since(run.queued_at)
+        self.unanswered_for = self._since(attempt.ended_at) if attempt else None
+        """How long ago the record was first requested."""
+        self.took = (run.ended_at or self.now) - run.started_at if run.started_at else None
+        """From its first start to its end, waits between attempts too."""
+        later = run.not_before is not None and run.not_before > self.now
+        self.due = run.not_before if self.waiting and later else None
+        """When a run that is tried again may be taken; None when it may be now."""
+        self.until_due = self.due - self.now if self.due else None
+
+    def _since(self, when: datetime | None) -> timedelta | None:
+        return self.now - when if when else None
 
     @property
     def version(self) -> str:
@@ -65,21 +84,17 @@ class Header:
         ]
         if self.waits is not None:
             parts += [self.waits.position, self.waits.why]
-        if attempt is not None:
-            parts += [attempt.pk, attempt.state, attempt.acked_seq, self._heartbeat_bucket, self.silent]
+        if attempt is not None and self.heartbeat_at is not None:
+            # With the heartbeat itself, each poll would redraw the page.
+            bucket = self.heartbeat_at.timestamp() // HEARTBEAT_REFRESH
+            parts += [attempt.pk, attempt.state, attempt.acked_seq, bucket, self.silent]
             parts += [attempt.resumed_step, attempt.progress, attempt.node.draining]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        return version_of(parts)
 
     @property
     def title(self) -> str:
         """The name for the browser's tab, where no markup can mark what is unseen."""
-        return "".join(
-            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in self.run.name
-        )
-
-    @property
-    def beta(self) -> str:
-        return exact(self.config.algorithm.kl.coef)
+        return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in self.run.name)
 
     @property
     def clip(self) -> str:
@@ -96,20 +111,16 @@ class Header:
         return idle(path, lambda other: attrgetter(other)(self.config)) is not None
 
     @property
-    def preset_name(self) -> str:
-        return self.preset.called if self.preset else ""
-
-    @property
     def live(self) -> bool:
         return self.run.state in LIVE or self.run.state == RunState.PAUSED
 
     @property
     def polls(self) -> bool:
         """Whether the page should ask again: the run lives, or its record is still to come."""
-        if self.run.state not in (RunState.FAILED, RunState.CANCELLED):
+        if not self.may_retry:
             return self.live
-        ended, unsealed = self.run.ended_at, self.attempt is not None and self.record is None
-        return unsealed and ended is not None and self.now - ended < SEALED_WITHIN
+        ended = self._since(self.run.ended_at)
+        return self.attempt is not None and self.record is None and ended is not None and ended < SEALED_WITHIN
 
     # ------------------------------------------------------------------ actions on it
 
@@ -140,9 +151,8 @@ class Header:
 
     @property
     def may_cancel(self) -> bool:
-        return (
-            self.run.state in (*ON_A_WORKER, RunState.QUEUED, RunState.PAUSED, RunState.DRAFT) and not self.cancelling
-        )
+        states = (*ON_A_WORKER, RunState.QUEUED, RunState.PAUSED, RunState.DRAFT)
+        return self.run.state in states and not self.cancelling
 
     @property
     def may_give_up(self) -> bool:
@@ -151,15 +161,8 @@ class Header:
         return record_overdue(self.run, ended_at=ended_at, now=self.now)
 
     @property
-    def unanswered_for(self) -> timedelta | None:
-        """How long ago the record was first requested."""
-        ended = self.attempt.ended_at if self.attempt else None
-        return self.now - ended if ended else None
-
-    @property
     def may_pause(self) -> bool:
-        stop_requested = self.run.desired != Desired.RUN
-        return self.run.state == RunState.QUEUED or (self.run.state in ON_A_WORKER and not stop_requested)
+        return self.waiting or (self.run.state in ON_A_WORKER and self.run.desired == Desired.RUN)
 
     @property
     def may_resume(self) -> bool:
@@ -182,26 +185,6 @@ class Header:
         return self.waiting and self.attempt is not None
 
     @property
-    def tries(self) -> int:
-        """Most times that the platform puts a run back by itself."""
-        return len(DELAYS)
-
-    @property
-    def due(self) -> datetime | None:
-        """When a run that is tried again may be taken; None when it may be now."""
-        not_before = self.run.not_before
-        return not_before if self.waiting and not_before is not None and not_before > self.now else None
-
-    @property
-    def until_due(self) -> timedelta | None:
-        return self.due - self.now if self.due else None
-
-    @property
-    def origin(self) -> Run | None:
-        """The run that it was cloned from."""
-        return self.run.cloned_from
-
-    @property
     def resumes_at(self) -> str:
         """Where the next attempt resumes from: "from step 40"."""
         if self.newest is None or self.run.from_start:
@@ -222,44 +205,17 @@ class Header:
         return "" if step is None else f"from step {step:,}" if step else "from before step 1"
 
     @property
-    def heartbeat_at(self) -> datetime | None:
-        return (self.attempt.heartbeat_at or self.attempt.claimed_at) if self.attempt else None
-
-    @property
-    def _heartbeat_bucket(self) -> int | None:
-        """Changes now and then while heartbeats arrive; with every one, each poll would redraw the page."""
-        return int(self.heartbeat_at.timestamp() // HEARTBEAT_REFRESH) if self.heartbeat_at else None
-
-    @property
     def silent(self) -> bool:
         """A worker should be beating and has not for a while."""
-        return self.on_worker and self.heartbeat_at is not None and self.now - self.heartbeat_at > QUIET_AFTER
-
-    @property
-    def silence(self) -> timedelta | None:
-        return self.now - self.heartbeat_at if self.heartbeat_at else None
-
-    @property
-    def moved_at(self) -> datetime | None:
-        """When a record or a unit of work last arrived."""
-        return (self.attempt.progress_at or self.attempt.claimed_at) if self.attempt else None
-
-    @property
-    def stillness(self) -> timedelta | None:
-        return self.now - self.moved_at if self.moved_at else None
-
-    @property
-    def waited(self) -> timedelta | None:
-        return self.now - self.run.queued_at if self.run.queued_at else None
+        return self.on_worker and self.silence is not None and self.silence > QUIET_AFTER
 
     @property
     def doing(self) -> str:
         """ "evaluating before training, 130 of 512"."""
         if self.run.state == RunState.SEALING:
             unanswered = self.may_give_up and not self.run.reason
-            return "trained; " + (
-                "its record was requested and has not arrived" if unanswered else "the record is being made"
-            )
+            record = "its record was requested and has not arrived" if unanswered else "the record is being made"
+            return f"trained; {record}"
         text = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
         if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
@@ -273,13 +229,6 @@ class Header:
             return None
         return self.run.seconds_per_step * max(0, self.run.steps_total - self.run.step)
 
-    @property
-    def took(self) -> timedelta | None:
-        """From its first start to its end, waits between attempts too."""
-        if self.run.started_at is None:
-            return None
-        return (self.run.ended_at or self.now) - self.run.started_at
-
     def context(self, tab: str, **more: Any) -> dict[str, Any]:
         """What the template of a page of the run needs: the run, which of its tabs this is, and `more`."""
-        return {"project": self.run.project, "run": self.run, "header": self, "tab": tab, **more}
+        return {"run": self.run, "header": self, "tab": tab, **more}

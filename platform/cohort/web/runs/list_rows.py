@@ -1,6 +1,5 @@
 """The list of runs: newest first, in pages that stay where they are while new runs arrive."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -16,7 +15,7 @@ from cohort.base.storable import storable
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import ON_A_WORKER
 from cohort.web.access import project_for
-from cohort.web.context import LIVE, query_without, render_polled
+from cohort.web.context import LIVE, query_without, render_polled, version_of
 from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
 from grpo_core.config.presets import PRESETS
@@ -94,7 +93,7 @@ class RunPage:
             *((row.run.pk, row.run.state, row.run.step, row.run.steps_total, row.reward) for row in self.rows),
             *((row.run.desired, row.run.retries, row.run.fence, row.run.stalled_at) for row in self.rows),
         ]
-        return hashlib.sha256(repr((parts, self.matching)).encode()).hexdigest()[:16]
+        return version_of((parts, self.matching))
 
 
 def _row(run: Run) -> RunRow:

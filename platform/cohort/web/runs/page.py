@@ -18,16 +18,15 @@ from cohort.evaluations.selectors import CHANGES, by_category, changed_items, ev
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.runs.models import RunEvent
-from cohort.web.access import may, run_for
+from cohort.web.access import STOP_POLLING, may, run_for
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
 from cohort.web.runs.charts import series, width_of
-from cohort.web.runs.checkpoints import checkpoint_page
 from cohort.web.runs.header import Header
 from cohort.web.runs.series import epoch, pieces, seams
 from cohort.web.runs.tiles import tiles
-from cohort.web.runs.tries import attempt_page, superseded_evaluations
+from cohort.web.runs.tries import attempt_page, checkpoint_page, superseded_evaluations
 
 PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
 """A fixed style element that plotly 7.1's map code adds as it loads; no chart of ours needs it, but each refusal would
@@ -60,8 +59,6 @@ def awaits(header: Header) -> RunEvent | None:
     return None if newest is None or newest.data.get("over") else newest
 
 
-STOP_POLLING = 286
-"""htmx swaps such an answer and polls no more."""
 NEWEST_GROUPS = 6
 LAST_LINES = 12
 ITEMS = 50
@@ -88,8 +85,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_safe
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
-    run = run_for(request, slug, run_id)
-    header = Header(run)
+    header = Header(run_for(request, slug, run_id))
     tab = request.GET.get("tab", "overview")
     if header.polls and request.GET.get("v") == header.version:
         return HttpResponse(status=204)
@@ -164,8 +160,7 @@ def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = Header(run_for(request, slug, run_id))
-    return render(request, "runs/logs.html", header.context("logs"))
+    return render(request, "runs/logs.html", Header(run_for(request, slug, run_id)).context("logs"))
 
 
 @require_safe

@@ -3,8 +3,6 @@
 Runs of every project share one queue, so all are listed. Of another project's only position, needs and age are shown.
 """
 
-import hashlib
-
 from django import forms
 from django.contrib import messages
 from django.forms.models import model_to_dict
@@ -19,7 +17,7 @@ from cohort.runs.models import Attempt, AttemptState, Priority
 from cohort.runs.waiting import waiting_rows
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
-from cohort.web.context import render_polled
+from cohort.web.context import render_polled, version_of
 
 
 class LimitsForm(forms.Form):
@@ -61,7 +59,7 @@ class QueuePage:
             ),
             *(self.use.running, round(self.use.gpu_hours, 1), self.use.max_running, self.use.gpu_hours_limit),
         ]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        return version_of(parts)
 
 
 @require_safe

@@ -15,8 +15,8 @@ from cohort.runs.models import Checkpoint, Run
 from cohort.web.access import form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
 from cohort.web.runs.actions import reason_of, refusal
-from cohort.web.runs.checkpoints import resumable_rows
 from cohort.web.runs.header import Header
+from cohort.web.runs.tries import resumable_rows
 
 CHOICES = 20
 """Checkpoints offered at first."""
@@ -69,16 +69,9 @@ def _resumes(checkpoint: Checkpoint | None) -> str:
 def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
     rows = resumable_rows(run, limit=None if request.GET.get("all") else CHOICES)
-    return _page(
-        request,
-        Header(run),
-        "retry",
-        rows=rows,
-        every=resumable(run).count(),
-        chosen=request.POST.get("from") or next((str(row.checkpoint.pk) for row in rows if row.reachable), START),
-        reason=request.POST.get("reason", ""),
-        fault=fault,
-    )
+    chosen = request.POST.get("from") or next((str(row.checkpoint.pk) for row in rows if row.reachable), START)
+    shown = {"rows": rows, "every": resumable(run).count(), "chosen": chosen, "reason": request.POST.get("reason", "")}
+    return _page(request, Header(run), "retry", fault=fault, **shown)
 
 
 def _extend_page(request: HttpRequest, run: Run, *, text: str | None = None, fault: str = "") -> HttpResponse:

@@ -1,5 +1,6 @@
 """The row of numbers above a run's charts: the newest of each, with its change since the first step."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cohort.base.formatting import MINUS, fixed, num, percent
@@ -50,9 +51,10 @@ def tiles(header: Header) -> tuple[Tile, ...]:
     speed = header.config.completions_per_step / run.seconds_per_step if run.seconds_per_step else None
 
     def tile(
-        label: str, name: str, kind: str = "number", better: str = "", absent: str = "–", flip: bool = False
+        label: str, *names: str, kind: str = "number", better: str = "", absent: str = "–", flip: bool = False
     ) -> Tile:
-        now, start = run.latest_metrics.get(name), run.first_metrics.get(name)
+        """Of several metrics their sum."""
+        now, start = (_sum(metrics, names) for metrics in (run.latest_metrics, run.first_metrics))
         if flip:
             now, start = (None if value is None else 1 - value for value in (now, start))
         change = now - start if now is not None and start is not None and run.step > 1 else None
@@ -66,24 +68,21 @@ def tiles(header: Header) -> tuple[Tile, ...]:
             "kl",
             absent="n/a, β 0" if beta == 0 else "–",
         ),
-        _clipped(header),
+        tile("Clipped tokens", "clip_ratio/low_mean", "clip_ratio/high_mean", kind="share", absent=_unclipped(header)),
         tile("Entropy", "entropy"),
         tile("Length, tokens", "completions/mean_length"),
         Tile("Samples per second", speed, "number", None, "", "–"),
     )
 
 
-def _clipped(header: Header) -> Tile:
-    """Share of tokens that were clipped, below and above together; why there is none where there cannot be."""
-    run, config = header.run, header.config
-    names = ("clip_ratio/low_mean", "clip_ratio/high_mean")
-    if not config.algorithm.loss_spec.clips:
-        absent = f"n/a, loss {config.algorithm.loss.replace('_', ' ')}"
-    else:
-        absent = "–" if clips(config) else "n/a at μ 1"
-    now, start = ([metrics.get(name) for name in names] for metrics in (run.latest_metrics, run.first_metrics))
-    if None in now:
-        return Tile("Clipped tokens", None, "share", None, "", absent)
-    total = sum(value for value in now if value is not None)
-    change = total - sum(value for value in start if value is not None) if None not in start and run.step > 1 else None
-    return Tile("Clipped tokens", total, "share", change, "", absent)
+def _sum(metrics: Mapping[str, float], names: Sequence[str]) -> float | None:
+    """None where one is absent."""
+    return sum(metrics[name] for name in names) if all(metrics.get(name) is not None for name in names) else None
+
+
+def _unclipped(header: Header) -> str:
+    """Why there is no share of tokens that were clipped, where there cannot be one."""
+    algorithm = header.config.algorithm
+    if not algorithm.loss_spec.clips:
+        return f"n/a, loss {algorithm.loss.replace('_', ' ')}"
+    return "–" if clips(header.config) else "n/a at μ 1"

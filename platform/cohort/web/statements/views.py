@@ -20,10 +20,9 @@ from cohort.records.statements.answers import MAX_CHARS
 from cohort.records.statements.questions import BY_FIELD, Question, is_override_field, override_field
 from cohort.records.statements.services import AnsweredQuestion, newest_statements, questions_of, statements_since
 from cohort.runs.models import Run
-from cohort.web.access import OVERRIDES_FLAGS, form_page, run_for
+from cohort.web.access import OVERRIDES_FLAGS, form_page, role_in, run_for
 from cohort.web.accounts.views import person
-from cohort.web.cards.views import role_in
-from cohort.web.records.selectors import record_of
+from cohort.web.records.listing import record_of
 
 _TEXT_LABELS = {
     "choice": "In words",

@@ -15,12 +15,26 @@ from django import template
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from cohort.base.formatting import NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
+from cohort.base.formatting import NBSP, NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
 
 register = template.Library()
 for _filter in (num, fixed, exact, signed, percent, duration, ago):
     register.filter(_filter)
 register.filter("bytes", bytes_)
+
+
+@register.filter
+def call_time(seconds: Any) -> str:
+    """How long one call took, from microseconds on: 3 µs, 2.1 ms, 1.5 s, 3 min 10 s."""
+    if seconds is None or seconds == "":
+        return NOTHING
+    span = float(seconds)
+    if span >= 10:
+        return duration(span)
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if span >= size:
+            return f"{num(span / size, 2)}{NBSP}{unit}"
+    return f"{num(round(span * 1e6))}{NBSP}µs"
 
 
 @register.filter
