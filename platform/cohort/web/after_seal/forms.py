@@ -25,8 +25,9 @@ def _text(label: str, help_text: str, *, rows: int = 4) -> forms.CharField:
     )
 
 
-def _line(label: str, help_text: str) -> forms.CharField:
-    return forms.CharField(label=label, help_text=f"{help_text} At most {SHORT_CHARS} characters.")
+def _line(label: str, help_text: str, **attrs: str) -> forms.CharField:
+    about = f"{help_text} At most {SHORT_CHARS} characters."
+    return forms.CharField(label=label, help_text=about, widget=forms.TextInput(attrs))
 
 
 class LifeForm(ServiceForm):
@@ -61,9 +62,10 @@ class SignOffForm(LifeForm):
     def __init__(self, *args: Any, roles: Sequence[SignRole], signed: bool, **kwargs: Any) -> None:
         """`roles`: those that this person may sign in; `signed`: whether they have signed in one of them."""
         super().__init__(*args, **kwargs)
-        _choices(self, "role", [(role.value, role.label) for role in roles])
+        fields: dict[str, Any] = self.fields
+        fields["role"].choices = [(role.value, role.label) for role in roles]
         decisions = [decision for decision in Decision if signed or decision != Decision.WITHDRAWN]
-        _choices(self, "decision", [("", "choose"), *((decision.value, decision.label) for decision in decisions)])
+        fields["decision"].choices = [("", "choose"), *((decision.value, decision.label) for decision in decisions)]
 
 
 class RevokeForm(LifeForm):
@@ -121,18 +123,8 @@ class MonitoringForm(LifeForm):
 
 
 class OverrideForm(LifeForm):
-    what = _line("Which flag", "As the record names it.")
+    what = _line("Which flag", "As the record names it.", list="life-flags")
     reason = _text("Reason", "Why the flag does not count against this record. The flag itself stays in it.")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["what"].widget.attrs["list"] = "life-flags"
-
-
-def _choices(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
-    field = form.fields[name]
-    assert isinstance(field, forms.ChoiceField)
-    field.choices = choices
 
 
 def _named(entry: RecordEntry) -> str:

@@ -89,7 +89,6 @@ class Offer:
     why_not: tuple[str, ...] = ()
     """Also why a part of it is not offered, as one of the two roles of a sign-off."""
     open: bool = False
-    danger: bool = False
     flags: tuple[str, ...] = ()
     """Of an override: the flags that the record holds, to choose from."""
 
@@ -111,18 +110,15 @@ def offers(
         data = sent[1] if sent is not None and sent[0] == name else None
         given: dict[str, Any] = {"data": data, "auto_id": f"life-{name}-%s"}
         why: tuple[str, ...] = ()
+        may = True
         if name == "sign_off":
             roles, why = signable(record=record, standing=standing, user=user, role=role)
-            if not roles:
-                offered.append(Offer(name, action, None, why, open=data is not None))
-                continue
-            signed = any(entry.by_id == user.pk for entry in standing.signed)
-            given |= {"roles": roles, "signed": signed}
+            may = bool(roles)
+            given |= {"roles": roles, "signed": any(entry.by_id == user.pk for entry in standing.signed)}
         elif name != "revoke":
             given["correctable"] = _correctable(entries, EntryKind(name))
         flags = _flags(record) if name == "override" else ()
-        form = action.form(**given)
-        offered.append(Offer(name, action, form, why, open=data is not None, danger=name == "revoke", flags=flags))
+        offered.append(Offer(name, action, action.form(**given) if may else None, why, data is not None, flags))
     return offered
 
 

@@ -17,9 +17,8 @@ from django.http import HttpRequest
 from cohort.accounts.models import Project, User
 from cohort.audit.entries import log, who
 from cohort.audit.models import AuditEntry, LogCheckpoint, LogCosignature, LogKey, LogPush
-from cohort.evidence.checkpoint import Checkpoint
 from cohort.evidence.checkpoint import parse as parse_checkpoint
-from cohort.evidence.keys import PublicKey, parse_vkey
+from cohort.evidence.keys import parse_vkey
 from cohort.evidence.note import open_note
 
 
@@ -97,19 +96,11 @@ class Row:
     """What else the entry holds, as JSON; empty where there is nothing else."""
 
 
-@dataclass(frozen=True)
-class Page:
-    rows: list[Row]
-    total: int
-    following: int | None
-    """Id to continue before."""
-
-
-def page(matching: QuerySet[AuditEntry], *, before: int | None) -> Page:
-    total = matching.count()
+def page(matching: QuerySet[AuditEntry], *, before: int | None) -> dict[str, Any]:
+    """`following`: id to continue before."""
     entries = list((matching.filter(pk__lt=before) if before is not None else matching)[: ROWS + 1])
-    rows = [_row(entry) for entry in entries[:ROWS]]
-    return Page(rows, total, entries[ROWS - 1].pk if len(entries) > ROWS else None)
+    rows, following = [_row(entry) for entry in entries[:ROWS]], entries[ROWS - 1].pk if len(entries) > ROWS else None
+    return {"rows": rows, "total": matching.count(), "following": following}
 
 
 def kinds(slug: str) -> list[str]:
@@ -133,16 +124,13 @@ def changes(before: Any, after: Any) -> list[Change]:
     new = after if isinstance(after, dict) else {} if after is None else {"value": after}
     names = [*old, *(name for name in new if name not in old and new[name] not in ("", None))]
     return [
-        Change(name, _text(old, name), _text(new, name))
+        Change(name, _text(old[name]) if name in old else None, _text(new[name]) if name in new else None)
         for name in names
         if name not in old or name not in new or old[name] != new[name]
     ]
 
 
-def _text(values: dict[str, Any], name: str) -> str | None:
-    if name not in values:
-        return None
-    value = values[name]
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -160,19 +148,14 @@ def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     yield _csv(COLUMNS)
     for entry in entries.iterator(chunk_size=1000):
         content = json.loads(bytes(entry.body)) | {"index": _index(entry)}
-        yield _csv(tuple(_cell(content[name]) for name in COLUMNS))
+        values = (content[name] for name in COLUMNS)
+        yield _csv(tuple(plain_cell(value if isinstance(value, int | None) else _text(value)) for value in values))
 
 
 def _csv(cells: tuple[Any, ...]) -> str:
     line = io.StringIO()
     csv.writer(line).writerow(cells)
     return line.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if value is None or isinstance(value, int):
-        return "" if value is None else value
-    return plain_cell(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def plain_cell(value: Any) -> Any:
@@ -183,25 +166,13 @@ def plain_cell(value: Any) -> Any:
 # ---------------------------------------------------------------------- the log itself
 
 
-@dataclass(frozen=True)
-class Head:
+def newest_head() -> dict[str, Any] | None:
     """The newest checkpoint, opened."""
-
-    row: LogCheckpoint
-    checkpoint: Checkpoint
-    signed_by: list[PublicKey]
-
-    @property
-    def root(self) -> str:
-        return self.checkpoint.root.hex()
-
-
-def newest_head() -> Head | None:
     row = LogCheckpoint.objects.order_by("-size").first()
     if row is None:
         return None
     opened = open_note(row.note, [parse_vkey(vkey) for vkey in LogKey.objects.values_list("vkey", flat=True)])
-    return Head(row, parse_checkpoint(opened.text), list(opened.verified))
+    return {"row": row, "checkpoint": parse_checkpoint(opened.text), "signed_by": list(opened.verified)}
 
 
 def key_rows() -> list[dict[str, Any]]:
@@ -216,11 +187,6 @@ def newest_cosignatures() -> list[LogCosignature]:
     """Of each witness its last one."""
     rows = LogCosignature.objects.select_related("checkpoint").order_by("witness", "-checkpoint__size")
     return list(rows.distinct("witness"))
-
-
-def checkpoints_after(size: int, most: int) -> list[LogCheckpoint]:
-    rows = LogCheckpoint.objects.filter(size__gt=size).order_by("size").prefetch_related("cosignatures")
-    return list(rows[:most])
 
 
 def pushes() -> list[LogPush]:

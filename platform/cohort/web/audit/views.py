@@ -1,8 +1,6 @@
 """Pages of the log: the public ones, for anyone who wants to audit this platform; a project's entries,
 for its members; the server's own, for its staff."""
 
-from dataclasses import dataclass
-
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
@@ -70,7 +68,8 @@ def log_keys(request: HttpRequest) -> JsonResponse:
 @require_safe
 def log_checkpoints(request: HttpRequest) -> JsonResponse:
     """Every checkpoint, the smallest first; `?after=` resumes from a size."""
-    rows = selectors.checkpoints_after(natural(request.GET.get("after")) or -1, FEED + 1)
+    following = LogCheckpoint.objects.filter(size__gt=natural(request.GET.get("after")) or -1).order_by("size")
+    rows = list(following.prefetch_related("cosignatures")[: FEED + 1])
     shown = rows[:FEED]
     listed = [
         {
@@ -88,72 +87,62 @@ def log_checkpoints(request: HttpRequest) -> JsonResponse:
 # ---------------------------------------------------------------------- entries
 
 
-@dataclass(frozen=True)
-class Scope:
-    """Whose entries: a project's, or the server's own."""
-
-    project: Project | None
-
-    @property
-    def slug(self) -> str:
-        return self.project.slug if self.project is not None else ""
-
-    def url(self, name: str, *more: int) -> str:
-        if self.project is None:
-            return reverse(f"log_server{name}", args=more)
-        return reverse(f"audit{name or '_list'}", args=[self.slug, *more])
+def _url(slug: str, name: str, *more: int) -> str:
+    return reverse(f"audit{name or '_list'}", args=[slug, *more]) if slug else reverse(f"log_server{name}", args=more)
 
 
-def _scope(request: HttpRequest, slug: str | None) -> Scope:
-    if slug is not None:
-        return Scope(project_for(request, slug))
+def _project(request: HttpRequest, slug: str) -> Project | None:
+    """Whose entries: a project's; without a slug the server's own."""
+    if slug:
+        return project_for(request, slug)
     if not (person(request).is_staff or person(request).is_superuser):
         raise PermissionDenied("The server's own log is for its staff: `cohort user NAME --staff` makes somebody so.")
-    return Scope(None)
+    return None
 
 
 @require_safe
-def entries(request: HttpRequest, slug: str | None = None) -> HttpResponse:
-    scope = _scope(request, slug)
+def entries(request: HttpRequest, slug: str = "") -> HttpResponse:
+    _project(request, slug)
     filters = selectors.Filters(request.GET)
-    page = selectors.page(filters.entries(scope.slug), before=natural(request.GET.get("before")))
+    page = selectors.page(filters.entries(slug), before=natural(request.GET.get("before")))
     context = {
         "filters": filters,
         "page": page,
-        "kinds": selectors.kinds(scope.slug),
-        "pushes": selectors.pushes() if scope.project is None else [],
-        "here": scope.url(""),
+        "kinds": selectors.kinds(slug),
+        "pushes": [] if slug else selectors.pushes(),
+        "here": _url(slug, ""),
         "query": query_without(request, "before"),
-        "exports": {form: scope.url(f"_{form}") for form in ("jsonl", "csv")},
-        "rows": [(row, scope.url("_entry", row.entry.pk), scope.url("_proof", row.entry.pk)) for row in page.rows],
+        "exports": {form: _url(slug, f"_{form}") for form in ("jsonl", "csv")},
+        "rows": [(row, _url(slug, "_entry", row.entry.pk), _url(slug, "_proof", row.entry.pk)) for row in page["rows"]],
     }
     return render(request, "audit/entries.html", context, status=422 if filters.errors else 200)
 
 
 @require_safe
-def entries_jsonl(request: HttpRequest, slug: str | None = None) -> HttpResponseBase:
+def entries_jsonl(request: HttpRequest, slug: str = "") -> HttpResponseBase:
     """The entries that the filters leave, newest first, the exact bytes of each in a line."""
-    return _export(request, _scope(request, slug), "jsonl")
+    return _export(request, slug, "jsonl")
 
 
 @require_safe
-def entries_csv(request: HttpRequest, slug: str | None = None) -> HttpResponseBase:
-    return _export(request, _scope(request, slug), "csv")
+def entries_csv(request: HttpRequest, slug: str = "") -> HttpResponseBase:
+    return _export(request, slug, "csv")
 
 
-def _export(request: HttpRequest, scope: Scope, form: str) -> HttpResponseBase:
+def _export(request: HttpRequest, slug: str, form: str) -> HttpResponseBase:
+    project = _project(request, slug)
     filters = selectors.Filters(request.GET)
     if not filters.is_valid():
         return HttpResponse(filters.errors.as_text(), content_type="text/plain; charset=utf-8", status=422)
     newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True).first()
-    rows = filters.entries(scope.slug).filter(pk__lte=newest or 0)  # an export does not hold its own entry
-    owner = scope.slug or "server"
+    rows = filters.entries(slug).filter(pk__lte=newest or 0)  # an export does not hold its own entry
+    owner = slug or "server"
     criteria = {name: str(value) for name, value in filters.cleaned_data.items() if value}
     downloaded(
         request,
         kind="audit_exported",
-        subject=f"project:{owner}" if scope.slug else "server:log",
-        project=scope.project,
+        subject=f"project:{owner}" if slug else "server:log",
+        project=project,
         data={"form": form, "filters": criteria},
     )
     lines = selectors.json_lines(rows) if form == "jsonl" else selectors.csv_lines(rows)
@@ -163,14 +152,14 @@ def _export(request: HttpRequest, scope: Scope, form: str) -> HttpResponseBase:
 
 
 @require_safe
-def entry_body(request: HttpRequest, entry_id: int, slug: str | None = None) -> HttpResponse:
+def entry_body(request: HttpRequest, entry_id: int, slug: str = "") -> HttpResponse:
     """The entry's exact bytes, which its leaf is the hash of."""
     entry = _entry(request, slug, entry_id)
     return file_response(bytes(entry.body), "application/json", f"entry-{entry.pk}.json")
 
 
 @require_safe
-def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) -> HttpResponse:
+def entry_proof(request: HttpRequest, entry_id: int, slug: str = "") -> HttpResponse:
     """Proof that the entry is in the log, as c2sp.org/tlog-proof. 409 until a checkpoint is signed over it."""
     entry = _entry(request, slug, entry_id)
     proof = proof_of(entry)
@@ -185,5 +174,6 @@ def entry_proof(request: HttpRequest, entry_id: int, slug: str | None = None) ->
     return file_response(text, "text/plain; charset=utf-8", f"entry-{entry.pk}.tlog-proof")
 
 
-def _entry(request: HttpRequest, slug: str | None, entry_id: int) -> AuditEntry:
-    return get_object_or_404(AuditEntry, pk=entry_id, project=_scope(request, slug).slug)
+def _entry(request: HttpRequest, slug: str, entry_id: int) -> AuditEntry:
+    _project(request, slug)
+    return get_object_or_404(AuditEntry, pk=entry_id, project=slug)

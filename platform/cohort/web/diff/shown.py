@@ -40,8 +40,8 @@ def marked(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
 
 
 def _pairs(a: list[str], b: list[str]) -> int:
-    first, second = Counter(a), Counter(b)
-    return sum(count * second[word] for word, count in first.items() if not word.isspace())
+    second = Counter(b)
+    return sum(second[word] for word in a if not word.isspace())
 
 
 ROWS = 100
@@ -50,23 +50,13 @@ ROWS = 100
 _TONES = {Kind.ADDED: "is-right", Kind.REMOVED: "is-wrong", Kind.CHANGED: "is-suspect", Kind.WITHHELD: "is-plain"}
 
 
-@dataclass(frozen=True)
-class Mark:
+_WORDS = {Kind.ADDED: "only in the second", Kind.REMOVED: "only in the first"}
+
+
+def _mark(kind: Kind) -> dict[str, str]:
     """Sign, word and colour of what became of something."""
-
-    kind: Kind
-
-    @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
-
-    @property
-    def tone(self) -> str:
-        return _TONES.get(self.kind, "")
-
-    @property
-    def words(self) -> str:
-        return {Kind.ADDED: "only in the second", Kind.REMOVED: "only in the first"}.get(self.kind, self.kind.value)
+    words = _WORDS.get(kind, kind.value)
+    return {"kind": kind.value, "sign": SIGNS[kind], "tone": _TONES.get(kind, ""), "words": words}
 
 
 def shown(diff: Diff) -> dict[str, Any]:
@@ -76,8 +66,8 @@ def shown(diff: Diff) -> dict[str, Any]:
         "diff": diff,
         "head": _rows(diff.head)["rows"],
         "sections": [_section(section) for section in diff.sections],
-        "files": [{"file": file, "mark": Mark(file.kind)} for file in diff.differing_files],
-        "counts": [(Mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
+        "files": [{"file": file, "mark": _mark(file.kind)} for file in diff.differing_files],
+        "counts": [(_mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
         "equal": counts[Kind.EQUAL],
     }
 
@@ -97,7 +87,7 @@ def _field(field: FieldDiff) -> dict[str, Any]:
     include_pathless = not (len(field.values) == 1 and not field.values[0].path and field.values[0].difference is None)
     return {
         "field": field,
-        "mark": Mark(field.kind),
+        "mark": _mark(field.kind),
         "before": before,
         "after": after,
         "same_words": field.before is not None and not field.words_differ,
@@ -113,7 +103,7 @@ def _rows(changes: Sequence[Change], *, include_pathless: bool = True) -> dict[s
     rows = [
         {
             "path": change.path or "value",
-            "mark": Mark(change.kind),
+            "mark": _mark(change.kind),
             "before": None if change.kind == Kind.ADDED else one_line(change.before),
             "after": None if change.kind == Kind.REMOVED else one_line(change.after),
             "difference": signed(change.difference),
@@ -129,4 +119,4 @@ def _suite(suite: SuiteDiff) -> dict[str, Any]:
         {"name": cell.name, "equal": cell.equal, **dict(zip(names, cell_texts(cell), strict=True))}
         for cell in suite.cells
     ]
-    return {"suite": suite, "mark": Mark(suite.kind), "cells": cells, **_rows(suite.others)}
+    return {"suite": suite, "mark": _mark(suite.kind), "cells": cells, **_rows(suite.others)}

@@ -57,8 +57,6 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
         "choices": [{"record": record, "words": _words(record)} for record in choices],
         "total": _records(project).count(),
         "chosen": chosen,
-        "first": chosen[0] if chosen else None,
-        "second": chosen[1] if len(chosen) > 1 else None,
         "shown": shown(comparison) if comparison else None,
         "same_twice": len(requested) == 2 and len(set(requested)) == 1,
     }

@@ -6,7 +6,6 @@ node is busy is shown. Everyone in a project may look; `access.keeps_nodes` deci
 
 import shlex
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -87,15 +86,13 @@ def node_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_POST
 def node_drain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
-    node = _to_change(request, slug, node_id)
     how = Draining.MOVE if request.POST.get("how") == Draining.MOVE else Draining.FINISH
-    return _do(request, slug, node, partial(nodes.node_drain, how=how), f"{node.name} is draining. {how.label}.")
+    return _do(request, slug, node_id, nodes.node_drain, f"is draining. {how.label}.", how=how)
 
 
 @require_POST
 def node_undrain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
-    node = _to_change(request, slug, node_id)
-    return _do(request, slug, node, nodes.node_undrain, f"{node.name} takes runs again.")
+    return _do(request, slug, node_id, nodes.node_undrain, "takes runs again.")
 
 
 @never_cache
@@ -108,13 +105,12 @@ def node_rotate(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
 
 @require_POST
 def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
-    node = _to_change(request, slug, node_id)
     return _do(
         request,
         slug,
-        node,
+        node_id,
         revoke.node_revoke,
-        f"{node.name} is revoked: its token is refused from now on, and what ran there has been put back into the "
+        "is revoked: its token is refused from now on, and what ran there has been put back into the "
         "queue. It resumes on a node that can have one of its checkpoints. A run whose checkpoints are on this machine "
         f"alone waits {SEARCHED.total_seconds() / 60:.0f} minutes for it to be let in again by a new token, and then "
         "fails; cancel such a run and retry it from the first step, if the machine is not to come back.",
@@ -139,9 +135,12 @@ def _to_change(request: HttpRequest, slug: str, node_id: int) -> Node:
     return node
 
 
-def _do(request: HttpRequest, slug: str, node: Node, service: Callable[..., None], done: str) -> HttpResponse:
+def _do(
+    request: HttpRequest, slug: str, node_id: int, service: Callable[..., None], done: str, **arguments: Any
+) -> HttpResponse:
     """Call the service, report the outcome, go back to the page of the button."""
-    call_service(request, service, done, refused="Nothing was done: ", node=node)
+    node = _to_change(request, slug, node_id)
+    call_service(request, service, f"{node.name} {done}", refused="Nothing was done: ", node=node, **arguments)
     back = ("node_list", slug) if "list" in request.POST else ("node_detail", slug, node.pk)
     return redirect_to(request, *back)
 

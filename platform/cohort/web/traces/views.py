@@ -47,8 +47,7 @@ def samples_redact_page(request: HttpRequest, slug: str, run_id: int, group_id: 
             count = "1 sample" if deleted == 1 else f"{deleted} samples"
             messages.success(request, f"The text of {count} is deleted. Cards that held it are being issued again.")
             return redirect("group_detail", slug, run_id, group_id)
-    context = {"run": run, "group": group, "form": form}
-    return render(request, "traces/redact.html", context, status=form.status)
+    return render(request, "traces/redact.html", {"run": run, "group": group, "form": form}, status=form.status)
 
 
 @form_page
@@ -64,13 +63,8 @@ def retention(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "traces/retention.html", {"form": form}, status=form.status)
 
 
-class _Samples(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # generic in the stubs alone
-    def label_from_instance(self, obj: Sample) -> str:
-        return f"sample {obj.index + 1}, {obj.tokens:,} tokens"
-
-
 class RedactForm(ServiceForm):
-    samples = _Samples(
+    samples = forms.ModelMultipleChoiceField(
         queryset=Sample.objects.none(),
         widget=forms.CheckboxSelectMultiple,
         label="Samples",
@@ -86,9 +80,9 @@ class RedactForm(ServiceForm):
 
     def __init__(self, *args: Any, group: Group, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field = self.fields["samples"]
-        assert isinstance(field, _Samples)
+        field: Any = self.fields["samples"]
         field.queryset = Sample.objects.filter(group=group, redacted_at=None).order_by("index")
+        field.label_from_instance = lambda sample: f"sample {sample.index + 1}, {sample.tokens:,} tokens"
 
 
 class RetentionForm(ServiceForm):
