@@ -69,13 +69,8 @@ def verdict(evidence: Evidence, margin: float, higher_is: HigherIs = "better", *
         return "higher" if gained else "lower" if lost else "no difference shown"
     if gained:
         return "better"
-    match outcome:
-        case "regressed":
-            return "regressed"
-        case "not_worse":
-            return f"worse within margin {points}" if lost else "no change seen"
-        case "undecided":
-            return f"undecided at margin {points}"
+    not_worse = f"worse within margin {points}" if lost else "no change seen"
+    return {"regressed": "regressed", "not_worse": not_worse, "undecided": f"undecided at margin {points}"}[outcome]
 
 
 def _towards_good(evidence: Evidence, higher_is: HigherIs) -> tuple[bool, bool, float, float]:

@@ -158,11 +158,8 @@ class SolutionJudge:
                 where = f"{why} in line {line} of the tests" if line else why
                 source_line = case.text.split("\n")[line - 1].strip() if 0 < line <= case.text.count("\n") + 1 else ""
                 last_call = f"; last call: {last}" if last else ""
-                return (
-                    where
-                    + last_call
-                    + ("" if self._params.hidden or not source_line else f"; the line is {shown(source_line)}")
-                )
+                shown_line = f"; the line is {shown(source_line)}" if source_line and not self._params.hidden else ""
+                return where + last_call + shown_line
         raise SandboxError("the tests' box gave no verdict")
 
     def _ended(self, reply: bytes | Ended, is_first: bool) -> str:

@@ -76,7 +76,7 @@ def read_error(error: HttpError, key: str | None) -> Failed:
     return Failed(_short(str(error), key), retry=error.cause not in _FINAL)
 
 
-def retry_after(text: str, *, now: datetime | None = None) -> float | None:
+def retry_after(text: str) -> float | None:
     """Seconds that a Retry-After header means: a number of them, or a date (RFC 9110, section 10.2.3)."""
     text = text.strip()
     if text.isascii() and text.isdigit():
@@ -87,7 +87,7 @@ def retry_after(text: str, *, now: datetime | None = None) -> float | None:
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - (now or datetime.now(UTC))).total_seconds())
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())
 
 
 def _bad_status(status: int, body: str, wait: str, key: str | None) -> Failed:

@@ -104,12 +104,9 @@ def cosine(length: int, limit: int, short: float, long: float) -> float:
 
 
 def _length(sample: ScoreRequest, params: LengthParams) -> int:
-    match params.unit:
-        case "words":
-            return len(sample.completion.split())
-        case "characters":
-            return len(sample.completion)
-    return sample.known_tokens()
+    if params.unit == "tokens":
+        return sample.known_tokens()
+    return len(sample.completion.split() if params.unit == "words" else sample.completion)
 
 
 def _judge(params: LengthParams) -> tuple[Kind, Params | str]:
