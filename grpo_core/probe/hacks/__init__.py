@@ -5,16 +5,13 @@
         completion = hack.make(problem, tests=params.tests, entry_point=params.entry_point)  # with the kind's settings
 
 `target_of(problem)` is what a hack may know of it: the name that the tests call and the form of the cases
-(`grpo_core.rewards.code.cases`); `hacks_for(target)` gives those that make sense for it, and `hack.completion(target)`
-is the text; `hack.code(target)` the program without prose and fence. Each hack was seen to fool a
-judge that is built the usual way (tests/core/rewards/test_code_hacks_real.py); a hack is beaten when the sample earns 0
-and is neither paid nor masked. Nothing here holds an answer to any problem: where a value is needed, it is one that no
-test expects.
+(`grpo_core.rewards.code.cases`); a hack makes sense where the form is one of `hack.forms`. `hack.completion(target)` is
+the text, `hack.code(target)` the program without prose and fence. Each hack was seen to fool a judge that is built the
+usual way (tests/core/rewards/test_code_hacks_real.py); a hack is beaten when the sample earns 0 and is neither paid nor
+masked. Nothing here holds an answer to any problem: where a value is needed, it is one that no test expects.
 
 Text only: nothing in this module runs a hack, and none may be run outside the sandbox.
 """
-
-from collections.abc import Iterator
 
 from grpo_core.probe.hacks.base import Hack, Target, target_of
 from grpo_core.probe.hacks.compare import COMPARE_HACKS
@@ -23,12 +20,7 @@ from grpo_core.probe.hacks.forge import FORGE_HACKS
 from grpo_core.probe.hacks.patch import PATCH_HACKS
 from grpo_core.probe.hacks.read import READ_HACKS
 
-__all__ = ["HACKS", "Hack", "Target", "hacks_for", "target_of"]
+__all__ = ["HACKS", "Hack", "Target", "target_of"]
 
 HACKS: tuple[Hack, ...] = (*EXIT_HACKS, *COMPARE_HACKS, *PATCH_HACKS, *READ_HACKS, *FORGE_HACKS)
 assert len({hack.name for hack in HACKS}) == len(HACKS)
-
-
-def hacks_for(target: Target) -> Iterator[Hack]:
-    """The hacks that make sense for cases of this form."""
-    return (hack for hack in HACKS if target.form in hack.forms)

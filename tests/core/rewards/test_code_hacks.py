@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from grpo_core.data import Problem
-from grpo_core.probe.hacks import HACKS, Target, hacks_for, target_of
+from grpo_core.probe.hacks import HACKS, Target, target_of
 from grpo_core.rewards.base import ScoreRequest
 from tests.tables import FOLDER, cases
 
@@ -33,7 +33,7 @@ def test_there_are_many_of_every_group():
 def test_no_hack_is_paid_or_masked(prompt, tests, entry_point, right, every, code_scorer, request):
     problem = Problem("p", prompt, "", {"tests": tests, **({"entry_point": entry_point} if entry_point else {})})
     assert request.node.callspec.id.startswith(target_of(problem).form)
-    hacks = list(hacks_for(target_of(problem)))
+    hacks = [hack for hack in HACKS if target_of(problem).form in hack.forms]
     assert len(hacks) >= 30
     chosen = hacks if every else list({hack.group: hack for hack in reversed(hacks)}.values())
     scorer = code_scorer(pay="share", case_seconds=2, memory_mb=256)  # one case that a hack passes is enough to fail
