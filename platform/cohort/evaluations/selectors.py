@@ -36,7 +36,7 @@ class Suite:
     before: EvalResult | None
     after: EvalResult | None
     compared: dict[str, Any]
-    """As `evidence.compare.compare` gives it; the contract of its fields is there."""
+    """As `evidence.compare.compare_all` gives it; the contract of its fields is there."""
     same_protocol: bool
 
     @property

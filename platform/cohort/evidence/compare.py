@@ -17,7 +17,7 @@ from grpo_core.stats.inferiority import non_inferiority, verdict
 from grpo_core.stats.paired import Paired, holm, paired
 from grpo_core.stats.quantiles import wilson
 
-__all__ = ["NOT_COMPARABLE", "ONCE", "SAFETY", "Case", "Item", "SuiteFacts", "by_suite", "compare", "compare_all"]
+__all__ = ["NOT_COMPARABLE", "ONCE", "SAFETY", "Case", "Item", "SuiteFacts", "by_suite", "compare_all"]
 
 _T = TypeVar("_T", Item, Pair)
 
@@ -28,12 +28,12 @@ SAFETY = frozenset({"hallucination", "refusal_calibration", "jailbreak_robustnes
 
 
 Case = tuple[SuiteFacts, Sequence[Item] | None, Sequence[Item] | None, bool, Collection[str] | None]
-"""(suite, items before, items after, same protocol, touched ids), as `compare` takes them."""
+"""(suite, items before, items after, same protocol, touched ids)."""
 
 
 def compare_all(cases: Iterable[Case]) -> list[dict[str, Any]]:
-    """`compare` of each case, in order, with `p_holm` set in the safety family: the suites of a SAFETY category that
-    have a direction (not neutral) and were compared."""
+    """The comparison of each case, in order, with `p_holm` set in the safety family: the suites of a SAFETY category
+    that have a direction (not neutral) and were compared."""
     compared = [_compared(*case) for case in cases]
     family = [
         (comparison["change"], p)
@@ -45,27 +45,17 @@ def compare_all(cases: Iterable[Case]) -> list[dict[str, Any]]:
     return [comparison for comparison, _ in compared]
 
 
-def compare(
-    suite: SuiteFacts,
-    before: Sequence[Item] | None,
-    after: Sequence[Item] | None,
-    same_protocol: bool,
-    touched: Collection[str] | None = None,
-) -> dict[str, Any]:
-    """The comparison of docs/record.md: shares with their intervals, and the change where both sides answered the same
-    items under one protocol; the same again for each slice, and for the items without the `touched` ones (ids found
-    in the training data; None where none were searched for). Raises ValueError where one side holds an id twice."""
-    return _compared(suite, before, after, same_protocol, touched)[0]
-
-
 def _compared(
     suite: SuiteFacts,
     before: Sequence[Item] | None,
     after: Sequence[Item] | None,
     same_protocol: bool,
-    touched: Collection[str] | None = None,
+    touched: Collection[str] | None,
 ) -> tuple[dict[str, Any], float | None]:
-    """The comparison, and the two-sided p of its change."""
+    """The comparison of docs/record.md: shares with their intervals, and the change where both sides answered the same
+    items under one protocol; the same again for each slice, and for the items without the `touched` ones (ids found
+    in the training data; None where none were searched for). And the two-sided p of its change. Raises ValueError where
+    one side holds an id twice."""
     old, new = sorted_once(before or ()), sorted_once(after or ())
     both = pairs(old, new) if same_protocol and old and new else None
     change, outcome, p = None, None, None

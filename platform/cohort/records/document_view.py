@@ -19,7 +19,6 @@ from cohort.records.schema_types import (
     Comparison,
     Entry,
     FileEntry,
-    Head,
     Slice,
     Withheld,
 )
@@ -257,40 +256,29 @@ class Block:
 @dataclass(frozen=True)
 class DocumentView:
     document: Document
-    head: Head
-    sealed_at: datetime
     blocks: tuple[Block, ...]
     stated: int
     total: int
     """Fields that this audience gets."""
-    missing: tuple[Row, ...]
-    """Fields that nobody filled."""
-    withheld: int
-    """Fields that this audience does not get."""
-    files: Sequence[FileEntry]
     not_proven: tuple[str, ...] = NOT_PROVEN
     legend: tuple[tuple[str, str], ...] = LEGEND
     checked: str = CHECKED
 
     @property
     def title(self) -> str:
-        return self.head.title
+        return self.document.head.title
 
     @property
     def state(self) -> str:
-        return self.head.state
+        return self.document.head.state
 
     @property
-    def audience(self) -> str:
-        return self.document.audience
+    def sealed_at(self) -> datetime:
+        return datetime.fromisoformat(self.document.head.sealed_at)
 
     @property
-    def seal(self) -> str:
-        return self.document.seal
-
-    @property
-    def comparisons(self) -> tuple[Compared, ...]:
-        return next(block.comparisons for block in self.blocks if block.key == "behaviour")
+    def files(self) -> Sequence[FileEntry]:
+        return self.document.files
 
     @property
     def raised(self) -> list[dict[str, Any]]:
@@ -306,7 +294,7 @@ class DocumentView:
     @property
     def to_ask(self) -> tuple[Row, ...]:
         """Missing fields that a person can state."""
-        return tuple(row for row in self.missing if row.is_question)
+        return tuple(row for block in self.blocks for row in block.rows if row.missing and row.is_question)
 
 
 def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
@@ -318,16 +306,4 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
         comparisons = document.comparisons if section == "behaviour" else []
         blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons))))
-    stated, total = document.counts()
-    rows = tuple(row for block in blocks for row in block.rows)
-    return DocumentView(
-        document=document,
-        head=document.head,
-        sealed_at=datetime.fromisoformat(document.head.sealed_at),
-        blocks=tuple(blocks),
-        stated=stated,
-        total=total,
-        missing=tuple(row for row in rows if row.missing),
-        withheld=sum(row.withheld for row in rows),
-        files=document.files,
-    )
+    return DocumentView(document, tuple(blocks), *document.counts())

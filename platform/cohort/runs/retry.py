@@ -38,10 +38,6 @@ class Again:
     barren: int
     """Failures in a row without a newer step, this one counted."""
 
-    @property
-    def when(self) -> str:
-        return f"in {self.delay.total_seconds():.0f} s" if self.delay else "at once"
-
 
 @dataclass(frozen=True)
 class End:
@@ -69,7 +65,8 @@ def explain(decision: Again | End, *, message: str, place: str) -> str:
     """The failure's message, then what happens next. `place` is where the next try begins, such as `step 40`."""
     if isinstance(decision, End):
         return f"{sentence(message)}{decision.why}" if decision.why else message
-    next_ = f"Goes back to the queue and tries again {decision.when} from {place} ({decision.number} of {len(DELAYS)})"
+    when = f"in {decision.delay.total_seconds():.0f} s" if decision.delay else "at once"
+    next_ = f"Goes back to the queue and tries again {when} from {place} ({decision.number} of {len(DELAYS)})"
     return f"{sentence(message)}{next_}"
 
 

@@ -3,7 +3,6 @@
 Every 4xx body is a wire.Refusal. Nothing here trusts what a worker reports beyond its own attempt or job.
 """
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -29,10 +28,9 @@ from cohort.runs import attempts
 from cohort.runs.checkpoints import needless, offers, removed
 from cohort.runs.models import Attempt, Run
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
-from cohort.worker_api.records import UNKNOWN, refusal
+from cohort.worker_api.records import NUMBER, UNKNOWN, refusal
 from grpo_core.protocol import messages as wire
 
-_COUNT = re.compile(r"[0-9]{1,18}")
 _ATTEMPT, _JOB = "/attempts/{int:attempt_id}", "/jobs/{int:job_id}"
 
 api = NinjaAPI(
@@ -127,9 +125,9 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
 def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a checkpoint's file, as it is; an empty body asks how much is held."""
     fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
-    if not _COUNT.fullmatch(fence):
+    if not NUMBER.fullmatch(fence):
         return refusal(422, "bad_request", "the header X-Cohort-Fence must hold the attempt's fence")
-    if request.body and not _COUNT.fullmatch(offset):
+    if request.body and not NUMBER.fullmatch(offset):
         return refusal(422, "bad_request", "the header X-Cohort-Offset must say at which byte the part begins")
     return checkpoint_part(
         attempt=_caller(request),

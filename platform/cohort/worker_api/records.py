@@ -26,7 +26,7 @@ from cohort.runs.models import Attempt
 from grpo_core.protocol.messages import IngestReply, Refusal
 
 _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")
-_NUMBER = re.compile(r"[0-9]{1,18}")
+NUMBER = re.compile(r"[0-9]{1,18}")
 _SMALL_BYTES = 64 * 1024
 UNKNOWN = Refusal(code="unknown_token", message="the bearer token is missing, unknown, revoked, or of another attempt")
 _WORDS = {200: "200 OK", 401: "401 Unauthorized", 409: "409 Conflict", 422: "422 Unprocessable Content"}
@@ -57,7 +57,7 @@ class RecordsFirst:
     def __call__(self, environ: dict[str, Any], start: Start) -> Any:
         called = _PATH.fullmatch(environ["PATH_INFO"]) if environ["REQUEST_METHOD"] == "POST" else None
         stated = environ.get("CONTENT_LENGTH") or ""
-        if called is None or not _NUMBER.fullmatch(stated) or int(stated) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        if called is None or not NUMBER.fullmatch(stated) or int(stated) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             return self._rest(environ, start)
         given = environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_COHORT_FENCE", ""), _is_large(environ)
         body = cache(lambda: environ["wsgi.input"].read(int(stated)))  # what was read is needed again for a second try
@@ -85,7 +85,7 @@ def _answer(
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
         return 401, UNKNOWN
-    if not _NUMBER.fullmatch(fence):
+    if not NUMBER.fullmatch(fence):
         message = "the header X-Cohort-Fence must hold the attempt's fence"
         return 422, Refusal(code="bad_request", message=message)
     try:
@@ -103,7 +103,7 @@ def _answer(
 
 def _is_large(environ: dict[str, Any]) -> bool:
     stated = environ.get("CONTENT_LENGTH") or ""
-    return not _NUMBER.fullmatch(stated) or int(stated) > _SMALL_BYTES
+    return not NUMBER.fullmatch(stated) or int(stated) > _SMALL_BYTES
 
 
 def refusal(status: int, code: str, message: str) -> HttpResponse:

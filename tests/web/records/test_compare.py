@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.evidence.compare import NOT_COMPARABLE, ONCE, Item, SuiteFacts, by_suite, compare, compare_all, seed_of
+from cohort.evidence.compare import NOT_COMPARABLE, ONCE, Item, SuiteFacts, by_suite, compare_all, seed_of
 from cohort.records.schema_types import Comparison
 from tests.tables import cases
 
@@ -27,6 +27,17 @@ def sides(*, fixed: int, broken: int, right: int, wrong: int) -> tuple[list[Item
     before = [0.0] * fixed + [1.0] * broken + [1.0] * right + [0.0] * wrong
     after = [1.0] * fixed + [0.0] * broken + [1.0] * right + [0.0] * wrong
     return items(before), items(after)
+
+
+def compare(
+    suite: SuiteFacts,
+    before: Sequence[Item] | None,
+    after: Sequence[Item] | None,
+    same_protocol: bool,
+    touched: Collection[str] | None = None,
+) -> dict[str, Any]:
+    (comparison,) = compare_all([(suite, before, after, same_protocol, touched)])
+    return comparison
 
 
 def test_the_shape_and_its_numbers() -> None:
@@ -167,7 +178,7 @@ def test_the_clean_part_leaves_the_touched_items_out() -> None:
     assert result["change"]["difference"] == pytest.approx(0.4)
     assert compare(FACTS, before, after, True)["clean"] is None  # nobody looked
     nothing = compare(FACTS, before, after, True, set())["clean"]
-    assert (nothing["touched"], nothing["problems"], nothing["change"]) == (0, 5, result["change"])
+    assert (nothing["touched"], nothing["problems"], nothing["change"]) == (0, 5, {**result["change"], "p_holm": None})
     gone = compare(FACTS, before, after, True, {one.problem_id for one in after})["clean"]
     assert (gone["touched"], gone["problems"], gone["before"], gone["change"]) == (5, 0, None, None)
     assert Comparison.model_validate(result)
