@@ -226,9 +226,10 @@ class Proof:
     """Opaque, under no signature: never to be trusted."""
 
 
-def write(index: int, path: Sequence[bytes], checkpoint_note: str) -> str:
+def write(index: int, path: Sequence[bytes], checkpoint_note: str, extra: bytes | None = None) -> str:
+    head = [FIRST_LINE] if extra is None else [FIRST_LINE, f"extra {keys.encode(extra)}"]
     hashes = (keys.encode(digest) for digest in path)
-    return "\n".join([FIRST_LINE, f"index {index}", *hashes, "", checkpoint_note])
+    return "\n".join([*head, f"index {index}", *hashes, "", checkpoint_note])
 
 
 def parse(text: str) -> Proof:

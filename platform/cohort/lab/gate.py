@@ -22,7 +22,6 @@ from grpo_core.probe.report import ProbeReport
 
 MIN_REASON_CHARS = 10
 MAX_REASON_CHARS = 5_000
-UNPROBED = "unprobed"
 FIELD = "probe_override"
 
 
@@ -68,7 +67,7 @@ def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
     mine = [] if dataset is None else [Case(When(dataset=dataset, then=0), default=1)]
     probe = probes.order_by(*mine, "-id").first()
     if probe is None:
-        return Gate(None, UNPROBED, ())
+        return Gate(None, "unprobed", ())
     return Gate(probe, probe.verdict, tuple(probe.pays_wrong))
 
 

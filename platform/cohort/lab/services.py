@@ -60,7 +60,11 @@ def job_request(
     """
     if (spec is None) == (version is None):
         raise ValueError("give either a spec or a version")
-    rubric = _rubric(version.spec if version is not None else dict(spec or {}))
+    try:
+        rubric = checked_rubric(dict(version.spec if version is not None else spec or {}))
+    except SpecInvalid as invalid:
+        listed = "\n".join(f"  {problem}" for problem in invalid.problems)
+        raise ConfigError(f"the reward is not valid:\n{listed}", invalid.problems) from None
     chosen = options_of(kind, dict(options or {}))
     unfit = _unfit(project, kind, rubric, chosen, version=version, dataset=dataset, base_model=base_model)
     if problems := list(unfit):
@@ -185,14 +189,6 @@ def job_cancel(*, job: LabJob, actor: User) -> None:
     job.refresh_from_db()
 
 
-def _rubric(spec: Mapping[str, Any]) -> Rubric:
-    try:
-        return checked_rubric(dict(spec))
-    except SpecInvalid as invalid:
-        listed = "\n".join(f"  {problem}" for problem in invalid.problems)
-        raise ConfigError(f"the reward is not valid:\n{listed}", invalid.problems) from None
-
-
 def _unfit(
     project: Project,
     kind: LabKind,
@@ -203,13 +199,9 @@ def _unfit(
     dataset: PromptDataset | None,
     base_model: BaseModel | None,
 ) -> Iterator[FieldProblem]:
-    owners = {
-        "version": version.verifier.project_id if version is not None else project.pk,
-        "dataset": dataset.project_id if dataset is not None else project.pk,
-        "base_model": base_model.project_id if base_model is not None else project.pk,
-    }
-    for field, owner in owners.items():
-        if owner != project.pk:
+    rows: dict[str, Any] = {"version": version and version.verifier, "dataset": dataset, "base_model": base_model}
+    for field, row in rows.items():
+        if row is not None and row.project_id != project.pk:
             yield FieldProblem(field, f"does not belong to the project {project.name}")
     of_rows = isinstance(chosen, TryOptions) and chosen.rows > 0
     if dataset is None and (kind == "sample" or of_rows):

@@ -49,8 +49,13 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
             file.seek(0)
             if file.read(2) != b"PK":
                 raise CannotRead(f"{label} is not a card: it is no zip file")
-    report = Report(name)
-    _check(report, OpenCard(CardReader(handle)), references)
+    report, card = Report(name), OpenCard(CardReader(handle))
+    for what, check in checks(card, references).items():
+        own_key = what == "key" and references.key is None
+        good = report.run(what, check, signed.NOT_WHOSE if own_key else NOT_PROVEN[what])
+        report.document = card.document or None
+        if not good and what in _NEEDED:
+            break
     return report
 
 
@@ -80,15 +85,6 @@ NOT_PROVEN = {
 """What a check that found nothing wrong does not prove, by the check's name."""
 _NEEDED = ("layout", "record.json")
 """Without them no later check means anything."""
-
-
-def _check(report: Report, card: OpenCard, references: References) -> None:
-    for name, check in checks(card, references).items():
-        own_key = name == "key" and references.key is None
-        good = report.run(name, check, signed.NOT_WHOSE if own_key else NOT_PROVEN[name])
-        report.document = card.document or None
-        if not good and name in _NEEDED:
-            return
 
 
 def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str | tuple[str, ...]]]:

@@ -11,9 +11,6 @@ from typing import Any
 from cohort.evidence.canonical import dig
 from cohort.records.document_view import DocumentView, view_document
 
-Document = Mapping[str, Any]
-
-
 CHARTED = ("reward", "frac_reward_zero_std")
 
 
@@ -37,7 +34,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Reading:
-    document: Document
+    document: Mapping[str, Any]
     """record.json of the card's audience, as a value."""
     series: Series | None = None
     """None where the audience does not get metrics.jsonl."""

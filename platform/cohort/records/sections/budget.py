@@ -16,14 +16,13 @@ from cohort.records.sections.from_statements import ASKED, given, statement_answ
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 from grpo_core.records.estimate import MEMORY, SECONDS, compared
 
-NO_ESTIMATE = "Nothing was measured of this config before the launch."
 _NO_STEPS = "No step of the run reported it, so there is nothing to compare with."
 
 
 def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
     noted = facts.estimate
     if noted is None:
-        return not_stated(NO_ESTIMATE)
+        return not_stated("Nothing was measured of this config before the launch.")
     estimated = estimate_of(noted.estimate)
     event = compared(estimated, seconds=facts.step_seconds, memory=facts.step_memory)
     actual = event.data["actual"].get(name) if event else None

@@ -54,12 +54,6 @@ def questions_of(run: Run) -> list[AnsweredQuestion]:
     return rows
 
 
-def overrides(run: Run) -> list[Statement]:
-    """Of flags, newest first; those withdrawn too."""
-    rows = Statement.objects.filter(run=run, field__startswith=override_field(""))
-    return list(rows.select_related("by").order_by("-pk"))
-
-
 def statements_since(record: Record) -> QuerySet[Statement]:
     """Those that are not in this version of the record, as they were made after it."""
     every = Statement.objects.filter(run=record.run_id)
