@@ -85,17 +85,6 @@ class Change:
         return all(value is None or _DIGEST.fullmatch(value) for value in (self.before, self.after))
 
 
-@dataclass(frozen=True)
-class Row:
-    entry: AuditEntry
-    index: int | None
-    """None while the entry waits for it."""
-    changes: list[Change]
-    reason: str
-    data: str
-    """What else the entry holds, as JSON; empty where there is nothing else."""
-
-
 def page(matching: QuerySet[AuditEntry], *, before: int | None) -> dict[str, Any]:
     """`following`: id to continue before."""
     entries = list((matching.filter(pk__lt=before) if before is not None else matching)[: ROWS + 1])
@@ -107,10 +96,12 @@ def kinds(slug: str) -> list[str]:
     return list(AuditEntry.objects.filter(project=slug).order_by("kind").values_list("kind", flat=True).distinct())
 
 
-def _row(entry: AuditEntry) -> Row:
+def _row(entry: AuditEntry) -> dict[str, Any]:
+    """`index`: None while the entry waits for it; `data`: what else it holds, as JSON, empty where there is nothing."""
     content = json.loads(bytes(entry.body))
+    changed = changes(content["before"], content["after"])
     data = json.dumps(content["data"], ensure_ascii=False, indent=2) if content["data"] else ""
-    return Row(entry, _index(entry), changes(content["before"], content["after"]), content["reason"], data)
+    return {"entry": entry, "index": _index(entry), "changes": changed, "reason": content["reason"], "data": data}
 
 
 def _index(entry: AuditEntry) -> int | None:

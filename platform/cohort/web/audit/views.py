@@ -113,7 +113,7 @@ def entries(request: HttpRequest, slug: str = "") -> HttpResponse:
         "here": _url(slug, ""),
         "query": query_without(request, "before"),
         "exports": {form: _url(slug, f"_{form}") for form in ("jsonl", "csv")},
-        "rows": [(row, _url(slug, "_entry", row.entry.pk), _url(slug, "_proof", row.entry.pk)) for row in page["rows"]],
+        "rows": [(row, *(_url(slug, name, row["entry"].pk) for name in ("_entry", "_proof"))) for row in page["rows"]],
     }
     return render(request, "audit/entries.html", context, status=422 if filters.errors else 200)
 

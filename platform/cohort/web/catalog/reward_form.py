@@ -130,9 +130,8 @@ class ComponentForm(ServiceForm):
         else:
             self.shown_kind = str(data.get(f"{prefix}-shown_kind", data.get(f"{prefix}-kind", "")))
             self.given = frozenset(str(data.get(f"{prefix}-given", "")).split())
-        super().__init__(
-            data, prefix=prefix, initial={**{PREFIX + name: value for name, value in params.items()}, **given}
-        )
+        shown = {**{PREFIX + name: value for name, value in params.items()}, **given}
+        super().__init__(data, prefix=prefix, initial=shown)
         for spec in param_specs(self.shown_kind):
             self.fields[PREFIX + spec.path] = spec.form_field()
 
@@ -249,16 +248,13 @@ class RewardForm:
         return sorted({int(piece[1]) for piece in pieces if len(piece) == 3 and _ROW_NUMBER.fullmatch(piece[1])})
 
     def is_valid(self) -> bool:
-        rows_valid = [row.is_valid() for row in self.rows]
-        head_valid = self.head.is_valid()
-        count = len(self.rows)
-        if 1 <= count <= self.MAX_ROWS:
-            return head_valid and all(rows_valid)
+        valid = [form.is_valid() for form in (*self.rows, self.head)]
+        count, most = len(self.rows), self.MAX_ROWS
+        if 1 <= count <= most:
+            return all(valid)
         fault = "A reward needs at least one component. Add one."
         if count:
-            fault = (
-                f"A reward has at most {self.MAX_ROWS} components; these are {count}. Remove {count - self.MAX_ROWS}."
-            )
+            fault = f"A reward has at most {most} components; these are {count}. Remove {count - most}."
         self.head.add_error(None, fault)
         return False
 

@@ -47,10 +47,6 @@ class Subject:
         """Name and value of the hidden field that identifies in a form what is tried."""
         return ("version", str(self.version.pk)) if self.version else ("spec", json.dumps(self.spec))
 
-    @property
-    def components(self) -> list[dict[str, Any]]:
-        return list(self.spec["components"])
-
 
 def of_version(version: VerifierVersion) -> Subject:
     return Subject(checked_rubric(version.spec), version)
@@ -141,7 +137,8 @@ def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
     """A scored completion as the page shows it: the sum, and each component with its weight."""
     problem = Problem(id="tried", prompt=text["prompt"], answer=text["answer"], meta=text["meta"])
     result: Scored = Runner(chosen.rubric).score_one(problem, text["completion"])
-    rows = [{"component": component, "score": result.components[component["name"]]} for component in chosen.components]
+    components = chosen.spec["components"]
+    rows = [{"component": component, "score": result.components[component["name"]]} for component in components]
     return {"reward": result.reward, "rows": rows}
 
 

@@ -225,11 +225,11 @@ class RunForm:
             "dataset": ("choose a dataset to train on", self.dataset),
             "verifier_version": ("choose what completions are scored by", self.verifier_version),
         }
-        for name, (message, row) in missing.items():
-            if row is None:
-                self.problems[name] = [self._no_row(name, message)]
-        if self.texts["eval_dataset"] and self.eval_dataset is None:
-            self.problems["eval_dataset"] = [self._no_row("eval_dataset", "")]
+        if self.texts["eval_dataset"]:
+            missing["eval_dataset"] = ("", self.eval_dataset)
+        self.problems |= {
+            name: [self._no_row(name, message)] for name, (message, row) in missing.items() if row is None
+        }
         if self.texts["variant"] not in ALL:
             usual = [variant.label for variant in USUAL]
             self.problems["variant"] = [f"{CHOICES['variant']} must be one of: {'; '.join(usual)}."]
@@ -241,8 +241,7 @@ class RunForm:
         label = self.texts["node_label"].strip()
         if label and not LABEL.fullmatch(label):
             self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
-        for name, message in suites.twice(self.suites):
-            self.problems[name] = [message]
+        self.problems |= {name: [message] for name, message in suites.twice(self.suites)}
         config = None
         try:
             config = self._config()
