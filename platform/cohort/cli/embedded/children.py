@@ -127,6 +127,10 @@ class Child:
         status = self.process.returncode
         return f"was killed by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
+    def fault(self, what: str) -> HomeError:
+        """Of a start that failed, with the log's last lines."""
+        return HomeError(f"{self.name} {what}. Its log {self.log} says:\n{self.tail()}")
+
     def may_restart(self) -> bool:
         """Record a death; False when there were too many recently."""
         now = time.monotonic()
@@ -148,16 +152,11 @@ def wait_until_ready(children: Sequence[Child], seconds: float) -> None:
         for child in list(waiting):
             assert child.process is not None
             if child.process.poll() is not None:
-                raise HomeError(
-                    f"{child.name} {child.exit_text()} while starting. Its log {child.log} says:\n{child.tail()}"
-                )
+                raise child.fault(f"{child.exit_text()} while starting")
             if child.ready(child):
                 waiting.remove(child)
         if waiting and time.monotonic() > deadline:
-            late = waiting[0]
-            raise HomeError(
-                f"{late.name} was not ready after {seconds:.0f} seconds. Its log {late.log} says:\n{late.tail()}"
-            )
+            raise waiting[0].fault(f"was not ready after {seconds:.0f} seconds")
         time.sleep(0.1)
 
 

@@ -22,10 +22,6 @@ def base_models(project: Project) -> QuerySet[BaseModel]:
     return BaseModel.objects.filter(project=project).annotate(run_count=Count("runs"))
 
 
-def base_model(project: Project, pk: int) -> BaseModel:
-    return get_object_or_404(BaseModel.objects.select_related("created_by"), project=project, pk=pk)
-
-
 def read_by_run(model: BaseModel) -> dict[str, Any] | None:
     """What the worker of a run read at the pinned commit of a Hub repository, from the first manifest that names
     exactly this one; `weights` are {file name: sha256}. A worker wrote it: values of a wrong type are left out."""
@@ -51,10 +47,6 @@ def datasets(project: Project) -> QuerySet[PromptDataset]:
     return PromptDataset.objects.filter(project=project).annotate(
         run_count=Count("training_runs", distinct=True), eval_count=Count("evaluated_runs", distinct=True)
     )
-
-
-def dataset(project: Project, pk: int) -> PromptDataset:
-    return get_object_or_404(PromptDataset.objects.select_related("created_by"), project=project, pk=pk)
 
 
 def verifiers(project: Project) -> QuerySet[Verifier]:

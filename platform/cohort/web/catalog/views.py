@@ -6,7 +6,7 @@ from django import forms
 from django.contrib import messages
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_POST, require_safe
 
@@ -14,6 +14,7 @@ from cohort.accounts.models import Project, Role
 from cohort.base.environment import environment
 from cohort.catalog import services, tasks
 from cohort.catalog.model_folder import folders_with_models
+from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.contamination.selectors import of_dataset
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
@@ -134,7 +135,8 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    model = selectors.base_model(project_for(request, slug), pk)
+    models = BaseModel.objects.select_related("created_by")
+    model = get_object_or_404(models, project=project_for(request, slug), pk=pk)
     context = {"model": model, "read": selectors.read_by_run(model), "used": selectors.runs_with(base_model=model)}
     return render(request, "catalog/base_model.html", context)
 
@@ -169,6 +171,6 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
 @require_safe
 def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
-    dataset = selectors.dataset(project, pk)
+    dataset = get_object_or_404(PromptDataset.objects.select_related("created_by"), project=project, pk=pk)
     used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project)
     return render(request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset)})
