@@ -5,7 +5,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from grpo_core.config.messages import field_problems
 
 Level = Literal["bubblewrap", "landlock", "none"]
 
@@ -50,8 +52,9 @@ class Report:
         """Raises ValueError on anything that `to_json` does not write."""
         try:
             return _JSON.validate_json(json.dumps(payload), strict=True)
-        except ValueError as error:
-            raise ValueError(f"not a sandbox report: {error}") from None
+        except ValidationError as error:
+            faults = "; ".join(map(str, field_problems(error, model=BaseModel)))
+            raise ValueError(f"not a sandbox report: {faults}") from None
 
 
 _JSON = TypeAdapter(Report)
