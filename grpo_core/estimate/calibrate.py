@@ -27,7 +27,7 @@ from grpo_core.trainer.learn import learn
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import peak_bytes, settling
-from grpo_core.training.single import make_training
+from grpo_core.training.make import make_training
 
 Check = Callable[[], None]
 PHASES = ("sample", "reward", "logprobs", "update")

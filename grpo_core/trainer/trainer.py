@@ -60,7 +60,7 @@ from grpo_core.trainer.recorder import RunRecorder, traces
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
-from grpo_core.training.single import make_training
+from grpo_core.training.make import make_training
 
 
 @dataclass(eq=False)

@@ -388,22 +388,3 @@ class SingleTraining:
         fault(f"updating:{step}")
         self._trained.step()
         return norm
-
-
-def make_training(
-    config: RunConfig,
-    policy: LoadedModel,
-    *,
-    reference: LoadedModel | None,
-    critic: Critic | None,
-    ranks: Ranks,
-    check: Callable[[], None],
-) -> SingleTraining:
-    """What learns, on all ranks together. `check` may raise Interrupted before a micro-batch; it does so only where a
-    rank may stop alone. Raises ConfigError."""
-    weights: TrainableWeights | None = None
-    if config.engine.training == "deepspeed":
-        from grpo_core.training.deepspeed import DeepSpeedWeights
-
-        weights = ranks.together(lambda: DeepSpeedWeights(policy, config, ranks=ranks))
-    return SingleTraining(policy, reference, config, check=check, ranks=ranks, critic=critic, weights=weights)

@@ -1,0 +1,25 @@
+"""Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
+
+from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
+from cohort.runs.models.run import Attempt, AttemptState, Desired, Priority, Run, RunEvent, RunState, ServiceBeat
+from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, StepMetric
+
+__all__ = [
+    "Attempt",
+    "AttemptState",
+    "Bucket",
+    "Checkpoint",
+    "CheckpointFile",
+    "ComparisonCache",
+    "Desired",
+    "EvalItem",
+    "EvalResult",
+    "ImportedResult",
+    "Priority",
+    "Run",
+    "RunEvent",
+    "RunState",
+    "RunSuite",
+    "ServiceBeat",
+    "StepMetric",
+]

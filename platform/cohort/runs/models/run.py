@@ -1,0 +1,219 @@
+"""A run, its attempts on nodes, and the append-only history of both."""
+
+from functools import cached_property
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+from cohort.accounts.models import Project
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.nodes.models import Leased, Node
+from grpo_core.config.run import RunConfig
+
+
+class RunState(models.TextChoices):
+    DRAFT = "draft", "Draft"
+    QUEUED = "queued", "Queued"
+    STARTING = "starting", "Starting"
+    EVALUATING = "evaluating", "Evaluating"
+    TRAINING = "training", "Training"
+    PAUSED = "paused", "Paused"
+    SEALING = "sealing", "Sealing"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class AttemptState(models.TextChoices):
+    RUNNING = "running", "Running"
+    FINISHED = "finished", "Finished"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+    PAUSED = "paused", "Paused"
+    PREEMPTED = "preempted", "Preempted"
+    LOST = "lost", "Lost"
+
+
+class Desired(models.TextChoices):
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class Priority(models.IntegerChoices):
+    """Order of one project's runs; between projects it has no meaning."""
+
+    LOW = -10, "Low"
+    NORMAL = 0, "Normal"
+    HIGH = 10, "High"
+
+
+class Run(models.Model):
+    """One training run: what was requested, how far it is, how it ended."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
+    name = models.CharField(max_length=120)
+    state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT)
+    desired = models.CharField(max_length=8, choices=Desired.choices, default=Desired.RUN)
+    reason = models.TextField(blank=True)
+    """Why the run is in this state, for a person; empty while all is well."""
+    error_code = models.CharField(max_length=40, blank=True)
+    log_tail = models.TextField(blank=True)
+    """Last lines of the trainer's log once the run has ended."""
+
+    config = models.JSONField()
+    """RunConfig as JSON; data and eval paths are `inputs/<sha256>.jsonl`."""
+    config_digest = models.CharField(max_length=64)
+    preset = models.CharField(max_length=40, blank=True)
+    base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, related_name="runs")
+    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, related_name="training_runs")
+    eval_dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="evaluated_runs")
+    verifier_version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, related_name="runs")
+    suites = models.ManyToManyField(EvalSuiteVersion, through="runs.RunSuite", related_name="runs")
+
+    phase = models.CharField(max_length=20, blank=True)
+    """records.PhaseStarted.phase of the trainer."""
+    step = models.PositiveIntegerField(default=0)
+    steps_total = models.PositiveIntegerField(default=0)
+    seconds_per_step = models.FloatField(null=True)
+    """Median of the newest steps, for the time left."""
+    first_metrics = models.JSONField(default=dict)
+    latest_metrics = models.JSONField(default=dict)
+    fence = models.PositiveIntegerField(default=0)
+    """Number of the newest attempt; writes with a smaller one are refused."""
+    ends = models.PositiveIntegerField(default=0)
+    """How often the run has ended: trained, failed or cancelled. Each end has its own record."""
+
+    priority = models.SmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
+    node_label = models.CharField(max_length=40, blank=True)
+    """Only a node with this label may take the run; empty: any."""
+    gpus = models.PositiveSmallIntegerField(default=0)
+    """How many GPUs a node needs to take the run, by its config."""
+    needs_sandbox = models.BooleanField(default=False)
+    """Its reward runs code that a person or a model wrote: only a node whose sandbox works may take it."""
+    needs_packages = models.JSONField(default=list)
+    """Packages of its engine that a node must have to take it (cohort.nodes.engines), by its config."""
+    not_before = models.DateTimeField(null=True)
+    """A run that is tried again waits until then."""
+    retries = models.PositiveSmallIntegerField(default=0)
+    """Times the platform has put the run back into the queue after a failure, since a person last did."""
+    barren = models.PositiveSmallIntegerField(default=0)
+    """Failures in a row after which the run was no further than before."""
+    resume_from = models.ForeignKey("runs.Checkpoint", on_delete=models.SET_NULL, null=True, related_name="+")
+    """Checkpoint that a person chose for the next attempt; empty: the newest current one."""
+    from_start = models.BooleanField(default=False)
+    """A person chose that the next attempt begins at the first step."""
+    stalled_at = models.DateTimeField(null=True)
+    """Since when nothing has moved although the worker lives; empty while something does."""
+    cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
+
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
+    created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "-id"], name="run_by_project"),
+            models.Index(fields=["state"], name="run_by_state"),
+            models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="run_waiting"),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=models.Q(state__in=RunState.values), name="run_state_known"),
+            models.CheckConstraint(condition=models.Q(desired__in=Desired.values), name="run_desired_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def parsed_config(self) -> RunConfig:
+        """`config`, parsed once. Code that changes `config` must reset it."""
+        return RunConfig.from_whole(self.config, source=f"run {self.pk}")
+
+
+class Attempt(Leased):
+    """One try of a run on one node, from claim to end."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="attempts")
+    fence = models.PositiveIntegerField()
+    """1 for the run's first attempt, and one more for each."""
+    state = models.CharField(max_length=10, choices=AttemptState.choices, default=AttemptState.RUNNING)
+    claimed_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.TextField(blank=True)
+    end_code = models.CharField(max_length=40, blank=True)
+    """`ok`, or the cause of the end as wire.Finish.code has it."""
+    gpus = models.PositiveSmallIntegerField(default=0)
+    """GPUs that the run held."""
+    resumed_step = models.IntegerField(null=True)
+    """Step of the checkpoint that the attempt resumed from; null: it began at the beginning."""
+    valid_through = models.IntegerField(null=True)
+    """What this attempt recorded beyond this step is superseded: a later attempt resumed from there. 0 leaves the
+    evaluation before training, -1 nothing; null: all of it is current."""
+    progress_at = models.DateTimeField(null=True)
+    """When a record or a unit of work was last reported."""
+    free_bytes = models.BigIntegerField(null=True)
+    acked_seq = models.BigIntegerField(default=0)
+    """Every record up to this one is stored."""
+    spooled_bytes = models.BigIntegerField(default=0)
+    manifest = models.JSONField(null=True)
+    outcome = models.JSONField(null=True)
+
+    class Meta(Leased.Meta):
+        ordering: ClassVar = ["run", "fence"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["run", "fence"], name="attempt_fence_once"),
+            models.UniqueConstraint(
+                fields=["run"], condition=models.Q(state=AttemptState.RUNNING), name="one_running_attempt_per_run"
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=AttemptState.values), name="attempt_state_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.fence} of {self.run}"
+
+    @property
+    def lease_name(self) -> str:
+        return f"attempt {self.fence} of run {self.run_id}"
+
+
+class RunEvent(models.Model):
+    """Append-only: what happened to a run, who did it, why. Trainer events carry the attempt and its seq."""
+
+    # The constraint and the index below begin with them; so no index of each alone. The database deletes no event, so
+    # that nothing which has one can be deleted either.
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="events", db_index=False)
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, null=True, related_name="events", db_index=False)
+    seq = models.BigIntegerField(null=True)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=120)
+    """user:<name>, node:<name>, trainer, or platform."""
+    kind = models.CharField(max_length=40)
+    message = models.TextField()
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        ordering: ClassVar = ["id"]
+        indexes: ClassVar = [models.Index(fields=["run", "id"], name="event_by_run")]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="event_seq_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+class ServiceBeat(models.Model):
+    """Sign of life of a part of the platform itself, so that its own outage is not taken for that of its workers."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    """web or reconciler."""
+    beat_at = models.DateTimeField()
+    grace_until = models.DateTimeField(null=True)
+    """No lease expires before then."""
+
+    def __str__(self) -> str:
+        return self.name
