@@ -6,7 +6,9 @@ With algorithm.supervision: process each step is paid where it ends. Runs in the
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -100,8 +102,9 @@ def steps_of(completion: str, separator: str) -> list[tuple[str, int]]:
 
 def aggregated(numbers: Sequence[float], how: Literal["mean", "min", "product", "last"]) -> float:
     """Of one number or more."""
-    mean, product = math.fsum(numbers) / len(numbers), math.prod(numbers)
-    return {"mean": mean, "min": min(numbers), "product": product, "last": numbers[-1]}[how]
+    aggregates: dict[str, Callable[[Sequence[float]], float]]
+    aggregates = {"mean": fmean, "min": min, "product": math.prod, "last": itemgetter(-1)}
+    return aggregates[how](numbers)
 
 
 SPEC = Kind(
