@@ -47,23 +47,35 @@ class CohortWeb:
             "COHORT_BROKER_URL": "filesystem://",
             "COHORT_SECRET_KEY": secrets.token_urlsafe(64),
             "COHORT_PUBLIC_URL": f"http://127.0.0.1:{port}",
+            "COHORT_LOG_LEVEL": "WARNING",
         }
         self.tokens: dict[int, str] = {}
         self._steps: dict[int, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def prepare(self, *, points: int, writers: int) -> None:
-        """Migrate; make runs that are training, the first `writers` of them for the writers; store `points`."""
+    @property
+    def pid(self) -> int:
+        """Of the server's first process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def migrate(self) -> None:
+        """Make the tables and collect the static files."""
         os.environ.update(self.environment)
         import django
 
         django.setup()
         from django.contrib.staticfiles.management.commands.collectstatic import Command
         from django.core.management import call_command
-        from django.db import connection
 
         call_command("migrate", interactive=False, verbosity=0)
         call_command(Command(), interactive=False, verbosity=0)
+
+    def prepare(self, *, points: int, writers: int) -> None:
+        """Migrate; make runs that are training, the first `writers` of them for the writers; store `points`."""
+        self.migrate()
+        from django.db import connection
+
         runs = max(writers, -(-points // (HISTORY_STEPS * len(METRICS))))
         self._make_runs(runs, writers)
         steps = HISTORY_STEPS if points else 0
@@ -123,8 +135,8 @@ class CohortWeb:
     def start(self) -> None:
         # fmt: off
         words = [
-            sys.executable, "-m", "gunicorn", "cohort.server.wsgi:application", "--bind", f"127.0.0.1:{self.port}",
-            "--workers", "2", "--threads", "4", "--graceful-timeout", "5", "--no-control-socket",
+            sys.executable, "-m", "gunicorn", "--config", "python:cohort.server.gunicorn",
+            "cohort.server.wsgi:application", "--bind", f"127.0.0.1:{self.port}", "--workers", "2", "--graceful-timeout", "5",
         ]
         # fmt: on
         with open(self.home / "web.log", "ab") as log:
