@@ -136,7 +136,8 @@ class CohortWeb:
         # fmt: off
         words = [
             sys.executable, "-m", "gunicorn", "--config", "python:cohort.server.gunicorn",
-            "cohort.server.wsgi:application", "--bind", f"127.0.0.1:{self.port}", "--workers", "2", "--graceful-timeout", "5",
+            "cohort.server.wsgi:application", "--bind", f"127.0.0.1:{self.port}", "--workers", "2",
+            "--graceful-timeout", "5",
         ]
         # fmt: on
         with open(self.home / "web.log", "ab") as log:

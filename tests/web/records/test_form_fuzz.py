@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_from_bytes, urljoin, urlsplit
+from urllib.parse import SplitResult, quote_from_bytes, urljoin, urlsplit
 
 import pytest
 from django.test import Client
@@ -125,13 +125,13 @@ class Forms(HTMLParser):
 class Links(HTMLParser):
     def __init__(self, address: str) -> None:
         super().__init__()
-        self.address, self.found = address, list[str]()
+        self.address, self.targets = address, list[SplitResult]()
 
     def handle_starttag(self, tag: str, pairs: list[tuple[str, str | None]]) -> None:
         given = dict(pairs)
         for name in ("href", "hx-get", "data-series"):
-            if given.get(name):
-                self.found.append(urlsplit(urljoin(self.address, given[name])))  # type: ignore[arg-type]
+            if target := given.get(name):
+                self.targets.append(urlsplit(urljoin(self.address, target)))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -229,7 +229,7 @@ def _unreadable(site: World, client: Client) -> list[tuple[str, int]]:
         if response.status_code == 200 and "text/html" in response.headers["Content-Type"]:
             links = Links(address)
             links.feed(content.decode())
-            ours = [link for link in links.found if link.path.startswith("/p/ours/")]
+            ours = [link for link in links.targets if link.path.startswith("/p/ours/")]
             waiting += [link.path + (f"?{link.query}" if link.query else "") for link in ours]
     return wrong
 
