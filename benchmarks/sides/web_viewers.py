@@ -1,5 +1,5 @@
-"""People who watch one run, as their browsers do: each polls the run's live part and, when that changed, fetches the new
-points of its charts, over one kept connection.
+"""People who watch one run, as their browsers do: each polls the live part of the run and, when that changed, fetches
+the new points of its charts, over one kept connection.
 
     python web_viewers.py URL VIEWERS SECONDS < {"paths": {"live", "series"}, "cookies": [...], "version": str}
 
