@@ -14,6 +14,10 @@ STAMP := .venv/.made-from
 PIP := -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Checks that import the settings need a mode that asks for no secrets; no database is reached by them.
 CHECK_ENV := COHORT_MODE=test COHORT_HOME=$(CURDIR)/build/check COHORT_DATABASE_URL=postgresql:///none
+# As a real installation: the values are strong in form, and nothing answers at them.
+PRODUCTION_ENV = COHORT_MODE=production COHORT_HOME=$(CURDIR)/build/check COHORT_TRUSTED_PROXY=true \
+	COHORT_SECRET_KEY=only-for-checks-and-long-enough-that-none-may-complain COHORT_PUBLIC_URL=https://cohort.example.org \
+	COHORT_DATABASE_URL=postgresql://cohort:none@none/cohort COHORT_BROKER_URL=amqp://cohort:none@none//
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +62,7 @@ test-all: setup vllm-env deepspeed-env  ## Run every test but chaos: whoever men
 
 # A service that is not there, or lets nobody in, is named and left out. SQL and MESSAGES name other tests.
 SQL ?= tests/test_migrations.py tests/web tests/worker
-MESSAGES ?= tests/worker/test_celery_worker.py tests/worker/test_platform_worker.py tests/web/test_run_services.py
+MESSAGES ?= tests/worker/test_celery_worker.py tests/worker/test_platform_worker.py tests/worker/test_broker_rights.py tests/web/test_run_services.py
 test-services: setup  ## Run tests on the PostgreSQL, RabbitMQ and Redis of this machine
 	@$(BIN)/python -m tests.services --sql '$(SQL)' --messages '$(MESSAGES)'
 
@@ -69,6 +73,7 @@ lint: setup  ## Check style, types, Django's settings and missing migrations
 	@! LC_ALL=C.UTF-8 grep -rnE '^.{141,}' templates >&2 || { echo 'templates: these lines are over 140 characters; break them between elements or attributes' >&2; exit 1; }
 	$(CHECK_ENV) $(BIN)/mypy
 	$(CHECK_ENV) $(BIN)/python platform/manage.py check
+	$(PRODUCTION_ENV) $(BIN)/python platform/manage.py check --deploy --fail-level WARNING
 	$(CHECK_ENV) $(BIN)/python -W ignore::RuntimeWarning platform/manage.py makemigrations --check --dry-run
 
 # COHORT_CHAOS_SCALE=0.1 does a tenth of the rounds; COHORT_CHAOS_SEED=… has the same chances again.

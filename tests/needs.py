@@ -6,6 +6,7 @@ A database or broker that is given by COHORT_TEST_… and does not answer fails 
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -73,6 +74,10 @@ def _broker(start: str) -> Callable[[], bool]:
     return lambda: os.environ.get("COHORT_TEST_BROKER_URL", "filesystem://").startswith(start)
 
 
+def _administers_rabbitmq() -> bool:
+    return shutil.which("rabbitmqctl") is not None and subprocess.run(["rabbitmqctl", "-q", "ping"]).returncode == 0
+
+
 # fmt: off
 _KNOWN = {
     "chromium": _program("chromium", "chromium"),
@@ -87,6 +92,10 @@ _KNOWN = {
     ),
     "file-broker": (_broker("filesystem"), "messages in files: unset COHORT_TEST_BROKER_URL"),
     "redis": (_broker("redis"), "messages on Redis: COHORT_TEST_BROKER_URL=redis://…"),
+    "rabbitmq": (
+        lambda: _broker("amqp")() and _administers_rabbitmq(),
+        "messages on this machine's RabbitMQ, and root: COHORT_TEST_BROKER_URL=amqp://…",
+    ),
     "cgroup": (_cgroup, "a control group that this user may make others in (root, or a delegated one)"),
     "memory-cgroup": (lambda: memory_cgroup() is not None, "a control group that others with a memory limit fit in"),
     "root": (lambda: os.geteuid() == 0, "root, to mount a small disk"),

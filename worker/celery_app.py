@@ -16,8 +16,9 @@ from celery import Celery
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 from celery.worker import state
 from kombu.entity import Exchange, Queue
+from kombu.exceptions import ChannelError
 
-from grpo_core.protocol.queues import LAB_QUEUE, TRAIN_QUEUE, celery_transport, train_queues
+from grpo_core.protocol.queues import LAB_QUEUE, TRAIN_QUEUE, WITHOUT_EVENTS, celery_transport, train_queues
 from worker.devices import gpus
 from worker.environment import MissingSetting, environment
 from worker.node.heartbeat import start_heartbeat
@@ -26,20 +27,36 @@ from worker.processes.orphans import sweep
 SHUTDOWN = threading.Event()
 """Set when the worker is to stop: the task passes it on to its supervisor, which stops the trainer and reports."""
 
+
+class WorkQueue(Queue):  # type: ignore[misc]
+    """Declared only where it is missing: a node's user of RabbitMQ may read its queues and do nothing else."""
+
+    def declare(self, nowait: bool = False, channel: Any = None) -> str:
+        try:
+            self.queue_declare(passive=True, channel=channel)  # type: ignore[no-untyped-call]
+        except ChannelError as error:
+            if str(error.reply_code) != "404":
+                raise
+            super().declare(nowait=nowait, channel=channel)  # type: ignore[no-untyped-call]
+        return str(self.name)
+
+
 try:
     _BROKER_URL = environment().resolved_broker_url()
     _QUEUES = train_queues(labels=environment().label_list, gpus=len(gpus()))
 except MissingSetting as error:
     sys.exit(f"The worker cannot start: {error}")
 
+
+def _work_queue(name: str) -> WorkQueue:
+    return WorkQueue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+
+
 app = Celery("worker", include=["worker.tasks"])
 app.conf.update(
     **celery_transport(_BROKER_URL, environment().broker_folder),
     task_default_queue=TRAIN_QUEUE,
-    task_queues=[
-        Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
-        for name in _QUEUES
-    ],
+    task_queues=[_work_queue(name) for name in _QUEUES],
     task_serializer="json",
     accept_content=["json"],
     task_ignore_result=True,
@@ -54,10 +71,12 @@ app.conf.update(
     broker_channel_error_retry=True,
     timezone="UTC",
 )
+app.amqp.queues.add(_work_queue(LAB_QUEUE))  # past the settings, where it would be read without --queues too
 
 
 @worker_init.connect  # type: ignore[untyped-decorator]
-def _refuse_without_token(**_: Any) -> None:
+def _prepare(sender: Any, **_: Any) -> None:
+    sender.options.update(WITHOUT_EVENTS)
     try:
         environment().resolved_node_token()
     except MissingSetting as error:

@@ -37,10 +37,22 @@ def train_queues(*, labels: list[str], gpus: int) -> list[str]:
     return [train_queue(label=label, gpus=count) for label in ["", *labels] for count in range(gpus + 1)]
 
 
+def queue_pattern(*, labels: list[str], gpus: int) -> str:
+    """Regular expression of RabbitMQ for the queues that a node with these labels and GPUs reads, and no other."""
+    names = [*train_queues(labels=labels, gpus=gpus), LAB_QUEUE]
+    return f"^({'|'.join(re.escape(name) for name in names)})$"
+
+
+WITHOUT_EVENTS: Final = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+"""Options of a Celery worker that then sends and reads no events, which take exchanges and queues on the broker."""
+
+
 def celery_transport(broker_url: str, folder: Path) -> dict[str, Any]:
-    """Celery settings for the address; for filesystem:// the folder is made and used for all messages."""
+    """Celery settings for the address; for filesystem:// the folder is made and used for all messages. Remote control
+    is off: whoever reaches the broker could end every worker with it."""
+    control_off = {"worker_enable_remote_control": False}
     if not broker_url.startswith("filesystem:"):
-        return {"broker_url": broker_url}
+        return {"broker_url": broker_url, **control_off}
     messages, control = folder / "messages", folder / "control"
     messages.mkdir(parents=True, exist_ok=True)
     control.mkdir(parents=True, exist_ok=True)
@@ -51,4 +63,5 @@ def celery_transport(broker_url: str, folder: Path) -> dict[str, Any]:
             "data_folder_out": str(messages),
             "control_folder": str(control),
         },
+        **control_off,
     }

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_embedded_init, beat_init
+from celery.signals import beat_embedded_init, beat_init, worker_init
 from kombu.exceptions import ChannelError
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
 from cohort.base.environment import environment
 from cohort.settings import CELERY
+from grpo_core.protocol.queues import WITHOUT_EVENTS
 
 
 class Channel(filesystem.Channel):
@@ -51,3 +52,8 @@ app.conf.imports = ["cohort.background.tasks"]  # imported once Django is set up
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]
 def _make_home(**_: Any) -> None:
     _SCHEDULE.parent.mkdir(parents=True, exist_ok=True)
+
+
+@worker_init.connect  # type: ignore[untyped-decorator]
+def _send_no_events(sender: Any, **_: Any) -> None:
+    sender.options.update(WITHOUT_EVENTS)

@@ -77,7 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--revoke", action="store_true", help="refuse this node's token from now on")
     what.add_argument("--drain", action="store_true", help="give it no new run; what runs there ends there")
     what.add_argument("--undrain", action="store_true", help="let it take runs again")
+    what.add_argument(
+        "--broker-user",
+        action="store_true",
+        help="read a password from standard input and print the node's user of RabbitMQ, for import_definitions",
+    )
     node.add_argument("--move", action="store_true", help="with --drain: what runs there resumes elsewhere")
+    node.add_argument("--labels", metavar="A,B", help="with --broker-user: as COHORT_LABELS on the node's worker")
+    node.add_argument("--gpus", type=_positive, metavar="N", help="with --broker-user: how many it has (default: none)")
     _home(node)
     node.set_defaults(run=_node)
     return parser
@@ -160,6 +167,8 @@ def _node(arguments: argparse.Namespace) -> int:
         raise HomeError("give the node's name, or --list alone to see them all.")
     if arguments.move and not arguments.drain:
         raise HomeError("--move is of no use alone: it says how a node is drained, with --drain.")
+    if (arguments.labels or arguments.gpus) and not arguments.broker_user:
+        raise HomeError("--labels and --gpus are of no use alone: they say what --broker-user may read.")
     with database(Home.at(arguments.home), "cohort node"):
         from cohort.cli.embedded import people
 
@@ -171,6 +180,13 @@ def _node(arguments: argparse.Namespace) -> int:
             line = people.node_revoke(name=arguments.name)
         elif arguments.drain:
             line = people.node_drain(name=arguments.name, move=arguments.move)
+        elif arguments.broker_user:
+            line = people.node_broker_user(
+                name=arguments.name,
+                password=sys.stdin.readline().strip(),
+                labels=[label.strip() for label in (arguments.labels or "").split(",") if label.strip()],
+                gpus=arguments.gpus or 0,
+            )
         elif arguments.undrain:
             line = people.node_undrain(name=arguments.name)
         else:

@@ -1,18 +1,26 @@
 """People, their first project, and nodes, managed from the command line of the machine that Cohort runs on."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from kombu.utils.url import parse_url
 
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import membership_set, password_hand_out, project_create, staff_make, user_create
 from cohort.background import revoke
+from cohort.base.environment import environment
 from cohort.cli.embedded.home import HomeError
 from cohort.nodes import services as nodes
+from cohort.nodes.broker_user import definitions
 from cohort.nodes.models import Draining, Node
 from cohort.runs.node_status import node_status_rows
+from grpo_core.protocol.queues import LABEL, LABEL_RULE
+
+BROKER_PASSWORD_CHARS = 24
+"""Least of a node's user on RabbitMQ, which tries passwords as fast as they come."""
 
 
 def password_renew(username: str) -> tuple[User, str]:
@@ -81,6 +89,24 @@ def node_drain(*, name: str, move: bool) -> str:
 def node_undrain(*, name: str) -> str:
     _change(nodes.node_undrain, name)
     return f"{name} takes runs again"
+
+
+def node_broker_user(*, name: str, password: str, labels: list[str], gpus: int) -> str:
+    """Definitions, as JSON, with which RabbitMQ lets the node's worker read its queues and do nothing else."""
+    broker = parse_url(environment().resolved_broker_url())
+    if broker["transport"] not in ("amqp", "amqps"):
+        raise HomeError("COHORT_BROKER_URL is not amqp://: of the brokers, RabbitMQ alone has users with such rights.")
+    if len(password) < BROKER_PASSWORD_CHARS:
+        raise HomeError(
+            f"the password has {len(password)} characters; give one of {BROKER_PASSWORD_CHARS} or more on standard "
+            "input, such as of `openssl rand -hex 24`."
+        )
+    for label in labels:
+        if not LABEL.fullmatch(label):
+            raise HomeError(f"{label!r} can be no label: one takes {LABEL_RULE}.")
+    vhost = broker["virtual_host"] or "/"
+    node = _node(name).name
+    return json.dumps(definitions(node=node, password=password, vhost=vhost, labels=labels, gpus=gpus), indent=1)
 
 
 def node_lines() -> list[str]:
