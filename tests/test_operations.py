@@ -41,9 +41,9 @@ def test_the_web_server_listens_where_the_variables_say(tmp_path: Path) -> None:
     settings = {
         "COHORT_MODE": "production",
         "COHORT_HOME": str(tmp_path),
-        "COHORT_SECRET_KEY": "k" * 50,
+        "COHORT_SECRET_KEY": "secret" * 10,
         "COHORT_DATABASE_URL": "postgresql:///none",
-        "COHORT_BROKER_URL": "amqp://broker",
+        "COHORT_BROKER_URL": "amqp://cohort:password@broker",
         "COHORT_LISTEN": "0.0.0.0:8499",
         "COHORT_WEB_WORKERS": "3",
     }

@@ -8,6 +8,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cohort.base import paths
 from cohort.base.environment import environment
+from cohort.base.production import weak_settings
 from grpo_core.protocol.queues import celery_transport
 
 ENV = environment()
@@ -16,24 +17,11 @@ DEBUG = ENV.debug
 DATABASE_URL, BROKER_URL = ENV.resolved_database_url(), ENV.resolved_broker_url()
 SECRET_KEY = ENV.resolved_secret_key() or ("not-secret-only-for-tests" if ENV.mode == "test" else "")
 
-if ENV.mode == "production":
-    weak = [
-        fault
-        for fault, holds in {
-            "COHORT_SECRET_KEY (or COHORT_SECRET_KEY_FILE) must be set, 50 characters or more": len(SECRET_KEY) < 50,
-            "COHORT_DEBUG must be off": DEBUG,
-            "COHORT_BROKER_URL must be amqp:// or redis://; filesystem:// is for one machine only": (
-                BROKER_URL.startswith("filesystem:")
-            ),
-            "COHORT_DATABASE_URL (or COHORT_DATABASE_URL_FILE) must be set": not DATABASE_URL,
-        }.items()
-        if holds
-    ]
-    if weak:
-        raise ImproperlyConfigured(
-            "Cohort will not start in production mode:\n  " + "\n  ".join(weak) + "\n"
-            "For one machine without setting anything up, use `cohort up`."
-        )
+if ENV.mode == "production" and (weak := weak_settings(ENV)):
+    raise ImproperlyConfigured(
+        "Cohort will not start in production mode:\n  " + "\n  ".join(weak) + "\n"
+        "For one machine without setting anything up, use `cohort up`."
+    )
 
 _public = ENV.public_url.rstrip("/")
 _host = _public.split("://", 1)[-1].split("/", 1)[0].rsplit(":", 1)[0]
@@ -140,6 +128,8 @@ SECURE_SSL_REDIRECT = _https
 # Load balancers and workers may sit inside a private network, behind the proxy that ends TLS.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/worker/"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
+# Whether the domain's other hosts are https:// alone, and are listed in browsers as such, its owner decides.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.trusted_proxy else None
 X_FRAME_OPTIONS = "DENY"
 

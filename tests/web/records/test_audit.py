@@ -235,10 +235,11 @@ def test_threads_that_add_and_number_and_sign_at_once_leave_no_gap_and_no_double
 
 PRODUCTION = {
     "COHORT_MODE": "production",
-    "COHORT_SECRET_KEY": "k" * 50,
-    "COHORT_DATABASE_URL": "postgresql://cohort@127.0.0.1:9/none",
-    "COHORT_BROKER_URL": "amqp://127.0.0.1:9",
+    "COHORT_SECRET_KEY": "secret" * 10,
+    "COHORT_DATABASE_URL": "postgresql://cohort:password@127.0.0.1:9/none",
+    "COHORT_BROKER_URL": "amqp://cohort:password@127.0.0.1:9",
     "COHORT_PUBLIC_URL": "https://cohort.example.org",
+    "COHORT_TRUSTED_PROXY": "true",
 }
 
 
