@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env clean
+.PHONY: help setup demo test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env lock audit sbom clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -120,7 +120,30 @@ DEEPSPEED_PIP := .venv-deepspeed/bin/python $(PIP)
 	@$(DEEPSPEED_PIP) --no-build-isolation --editable '.[deepspeed]'
 	@touch $@
 
-clean:  ## Remove .venv, .venv-bench, .venv-vllm, .venv-deepspeed, builds and caches (the data in .cohort stays)
-	rm -rf .venv .venv-bench .venv-vllm .venv-deepspeed build dist test-artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
+# Of what the images install: each file with its hashes. Run it after a change of pyproject.toml or constraints.txt.
+LOCKS := docker/web.lock docker/worker.lock
+UV_LOCK := .venv-supply/bin/uv pip compile pyproject.toml - --constraint constraints.txt --universal --python-version 3.11 \
+	--only-binary :all: --generate-hashes --no-annotate --quiet --custom-compile-command 'make lock'
+lock: .venv-supply/.made-from  ## Write docker/*.lock: every package of the images, with the hashes of its files
+	@grep -o 'hatchling[^"]*' pyproject.toml | head -1 | $(UV_LOCK) --extra platform --output-file docker/web.lock
+	@grep -o 'hatchling[^"]*' pyproject.toml | head -1 | $(UV_LOCK) --extra worker --extra train --output-file docker/worker.lock
+
+# AUDIT='--vulnerability-service osv --osv-url http://…' queries a database of your own instead of the registry.
+audit: .venv-supply/.made-from  ## Look for known vulnerabilities in what docker/*.lock pin; fails where it cannot look
+	@.venv-supply/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off $(AUDIT) \
+		$(foreach lock,$(LOCKS),--requirement $(lock)) || { \
+		echo 'make audit: NOT clean. Either a vulnerability is listed above, or a package could not be looked up' >&2; exit 1; }
+
+.venv-supply/.made-from: docker/supply.txt $(STAMP)
+	@test -x .venv-supply/bin/python || $(BIN)/python -m venv .venv-supply
+	@.venv-supply/bin/python -m pip --disable-pip-version-check --no-input install --quiet --requirement $<
+	@touch $@
+
+sbom: setup  ## Write build/sbom.json: what the images hold, as CycloneDX, with versions, hashes and licences
+	@mkdir -p build
+	@$(BIN)/python -m tests.sbom build/sbom.json
+
+clean:  ## Remove .venv, .venv-bench, .venv-vllm, .venv-deepspeed, .venv-supply, builds and caches (the data in .cohort stays)
+	rm -rf .venv .venv-bench .venv-vllm .venv-deepspeed .venv-supply build dist test-artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@if [ -d .cohort ]; then echo 'Kept .cohort, the data of make demo. To forget it: rm -rf .cohort'; fi

@@ -2,15 +2,18 @@
 #   docker build --file docker/web.Dockerfile --tag cohort-web .
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY docker/web.lock ./
+# Every file by its hash; nothing is built but Cohort.
+RUN python -m venv /opt/cohort \
+ && /opt/cohort/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement web.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY grpo_core grpo_core
 COPY worker worker
 COPY migrations migrations
 COPY platform platform
 COPY templates templates
-RUN python -m venv /opt/cohort \
- && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt hatchling \
- && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt --no-build-isolation ".[platform]"
+RUN /opt/cohort/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation . \
+ && /opt/cohort/bin/pip check
 
 FROM python:3.11.14-slim-bookworm
 # The audit log's heads are pushed with git, over https or ssh.

@@ -2,16 +2,18 @@
 #   docker build --file docker/worker.Dockerfile --tag cohort-worker .
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
-# torch first and alone: it is by far the largest layer and changes least.
+COPY docker/worker.lock ./
+# Every file by its hash; nothing is built but Cohort.
 RUN python -m venv /opt/cohort \
- && /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt "$(grep '^torch==' constraints.txt)" hatchling
+ && /opt/cohort/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement worker.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY grpo_core grpo_core
 COPY worker worker
 COPY migrations migrations
 COPY platform platform
 COPY templates templates
-RUN /opt/cohort/bin/pip install --no-cache-dir --constraint constraints.txt --no-build-isolation ".[worker,train]"
+RUN /opt/cohort/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation . \
+ && /opt/cohort/bin/pip check
 
 FROM python:3.11.14-slim-bookworm
 RUN apt-get update \
