@@ -1,6 +1,7 @@
 # The platform: web server, platform worker and `cohort manage`. Holds no torch. Build from the root of the checkout:
 #   docker build --file docker/web.Dockerfile --tag cohort-web .
-FROM python:3.11.14-slim-bookworm AS build
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+FROM $PYTHON_IMAGE AS build
 WORKDIR /src
 COPY docker/web.lock ./
 # Every file by its hash; nothing is built but Cohort.
@@ -15,7 +16,7 @@ COPY templates templates
 RUN /opt/cohort/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation . \
  && /opt/cohort/bin/pip check
 
-FROM python:3.11.14-slim-bookworm
+FROM $PYTHON_IMAGE
 # The audit log's heads are pushed with git, over https or ssh.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends git openssh-client \
@@ -30,7 +31,7 @@ ENV PATH=/opt/cohort/bin:$PATH \
 USER cohort
 WORKDIR /var/lib/cohort
 # A volume takes the owner of the folder that it covers.
-RUN mkdir artifacts signing
+RUN mkdir artifacts signing scratch
 # Static files belong to the image; they need settings that would pass for real ones, and no database.
 RUN COHORT_MODE=embedded COHORT_SECRET_KEY=only-while-building COHORT_DATABASE_URL=postgresql:///none \
     cohort manage collectstatic --no-input --verbosity 0

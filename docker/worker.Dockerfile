@@ -1,6 +1,7 @@
 # A GPU worker: Celery and the trainer. Knows no database. Build from the root of the checkout:
 #   docker build --file docker/worker.Dockerfile --tag cohort-worker .
-FROM python:3.11.14-slim-bookworm AS build
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+FROM $PYTHON_IMAGE AS build
 WORKDIR /src
 COPY docker/worker.lock ./
 # Every file by its hash; nothing is built but Cohort.
@@ -15,7 +16,7 @@ COPY templates templates
 RUN /opt/cohort/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation . \
  && /opt/cohort/bin/pip check
 
-FROM python:3.11.14-slim-bookworm
+FROM $PYTHON_IMAGE
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends bubblewrap \
  && rm -rf /var/lib/apt/lists/*
@@ -28,7 +29,7 @@ ENV PATH=/opt/cohort/bin:$PATH \
 USER cohort
 WORKDIR /var/lib/cohort
 # A volume takes the owner of the folder that it covers.
-RUN mkdir runs
+RUN mkdir runs .cache
 # Time to stop the trainer and ship what it recorded: see stop_grace_period in compose.yaml.
 STOPSIGNAL SIGTERM
 CMD ["celery", "-A", "worker.celery_app", "worker", "--loglevel", "INFO"]

@@ -83,6 +83,7 @@ _KNOWN = {
     "chromium": _program("chromium", "chromium"),
     "bwrap": _program("bwrap", "bubblewrap"),
     "node": _program("node", "nodejs", title="Node.js 20 or newer"),
+    "nginx": _program("nginx", "nginx"),
     "make": _program("make", "make"),
     "cc": _program("cc", "gcc", title="a C compiler"),
     "c++": _program("g++", "g++", title="a C++ compiler"),
