@@ -24,7 +24,8 @@ class Environment(BaseSettings):
     node_token_file: Path | None = None
     """File that holds it instead."""
     broker_url: str = "filesystem://"
-    """amqp://… or redis://…, the same as the platform's; filesystem:// uses the folder broker/ under home."""
+    """amqp://… or redis://…, the platform's broker, on RabbitMQ as the node's own user; filesystem:// uses the folder
+    broker/ under home."""
     broker_url_file: Path | None = None
     """File that holds it instead, because it has a password in it."""
     home: Path = Path("~/.local/share/cohort")
