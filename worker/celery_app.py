@@ -24,6 +24,8 @@ from worker.environment import MissingSetting, environment
 from worker.node.heartbeat import start_heartbeat
 from worker.processes.orphans import sweep
 
+os.umask(0o077)  # inherited by supervisors and trainers: what they write is read by the worker's own user alone
+
 SHUTDOWN = threading.Event()
 """Set when the worker is to stop: the task passes it on to its supervisor, which stops the trainer and reports."""
 

@@ -1,5 +1,6 @@
 """Django's settings, all of them; what differs between machines comes from `environment`."""
 
+import os
 from typing import Any
 
 from csp.constants import NONE, SELF
@@ -10,6 +11,8 @@ from cohort.base import paths
 from cohort.base.environment import environment
 from cohort.base.production import weak_settings
 from grpo_core.protocol.queues import celery_transport
+
+os.umask(0o077)  # of web server, workers and commands alike: what they write is read by their own user alone
 
 ENV = environment()
 

@@ -5,6 +5,7 @@ a defect of ours.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,7 @@ from grpo_core.errors import GrpoError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    os.umask(0o077)
     command_line = list(sys.argv[1:] if argv is None else argv)
     if command_line and command_line[0] in _SEPARATE_PARSERS:  # the rest is parsed by the command itself
         return _exit_status(lambda: _SEPARATE_PARSERS[command_line[0]](command_line[1:]))

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 from grpo_core.errors import GrpoError
 
 DEFAULT = "~/.local/share/cohort"
+_CLOSED = ("artifacts", "broker", "cards", "demo-data", "logs", "models", "runs", "scratch", "static")
+"""Folders of the home that its owner alone enters. PostgreSQL closes the database's."""
 SET_BY_UP = (
     "COHORT_MODE",
     "COHORT_DATABASE_URL",
@@ -70,6 +72,9 @@ class Home:
                 self.path.mkdir(parents=True, mode=0o700)
             for folder in (self.logs, self.cards, self.runs, self.models):
                 folder.mkdir(parents=True, exist_ok=True)
+            for name in _CLOSED:
+                if (self.path / name).is_dir():  # those of an earlier version may be open to others
+                    (self.path / name).chmod(0o700)
         except OSError as error:
             raise HomeError(
                 f"cannot make the folder {self.path}: {error.strerror or error}. Give another one with --home."
