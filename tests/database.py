@@ -5,14 +5,16 @@ once for the tests that roll back and afresh for each test that commits. So noth
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection, connections
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
+from cohort.base.database_roles import INGEST, WEB
 from tests.factories.stock import STOCKS
 
 
@@ -24,6 +26,9 @@ class Databases:
 
     def __init__(self, url: str) -> None:
         self._admin = psycopg.connect(url, autocommit=True)
+        for role in (WEB, INGEST):
+            with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+                self._admin.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
         self._prefix = f"cohort_tests_{os.getpid()}"
         self._made: list[str] = []
         self._selected = ""
@@ -60,6 +65,9 @@ class Databases:
         connections.close_all()
         for name in list(self._made):
             self._drop(name)
+        for role in (WEB, INGEST):  # another process of the tests may still need it
+            with suppress(psycopg.errors.DependentObjectsStillExist, psycopg.errors.UndefinedObject):
+                self._admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
         self._admin.close()
 
     def _template(self, stock: str) -> str:
@@ -88,3 +96,16 @@ class Databases:
 
 def _migrate() -> None:
     call_command("migrate", verbosity=0, interactive=False)
+
+
+@contextmanager
+def as_role(role: str) -> Iterator[None]:
+    """Inside, this thread's connection has the rights of a role of the platform's processes."""
+    connection.ensure_connection()
+    server = connection.connection  # past Django's cursors: tests count what goes through those
+    server.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+    try:
+        yield
+    finally:
+        if connection.connection is server and server.info.transaction_status != TransactionStatus.INERROR:
+            server.execute("RESET ROLE")

@@ -5,6 +5,7 @@ import signal
 import socket
 import stat
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from psutil import Process
@@ -77,6 +78,7 @@ def test_other_accounts_of_the_machine_read_nothing_of_it(home: Path) -> None:
     with up(home) as (_, address):
         assert answers(address)
         assert cohort("user", "ann", "--project", "adders", "--home", str(home)).returncode == 0
+        addresses = {process.environ().get("COHORT_DATABASE_URL", "") for process in belonging_to(home)} - {""}
         masks = {
             Path(f"/proc/{process.pid}/status").read_text().split("Umask:")[1][:6] for process in belonging_to(home)
         }
@@ -84,6 +86,7 @@ def test_other_accounts_of_the_machine_read_nothing_of_it(home: Path) -> None:
         closed = {path for path in home.rglob("*") if path.is_dir() and path not in open_ones}
         mode = stat.S_IMODE(home.stat().st_mode)
     assert masks == {"\t0077\n"}
+    assert {urlsplit(address).username for address in addresses} == {"cohort_web"}, "no part owns what it writes to"
     assert mode & 0o066 == 0, "passable at most"
     assert {home / "pg", home / "logs", home / "artifacts", home / "static"} <= closed
     assert [path for path in open_ones if not closed & set(path.parents)] == []

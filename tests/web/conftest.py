@@ -10,12 +10,14 @@ from django.utils import timezone
 
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import user_create
+from cohort.base.database_roles import WEB
 from cohort.base.environment import environment
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create
 from cohort.runs.models import Run
 from tests.browser import chromium
+from tests.database import as_role
 from tests.factories import sealed_run
 from tests.factories.runs import Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
@@ -58,12 +60,20 @@ def ours(db: None) -> Project:
     return Project.objects.get(slug="ours")
 
 
+class Browser(Client):
+    """Pages are answered with the rights that a web server has in the database."""
+
+    def request(self, **request: Any) -> Any:
+        with as_role(WEB):
+            return super().request(**request)
+
+
 @pytest.fixture
 def client_for() -> ClientFor:
     """A browser in which this person is signed in; CSRF is not checked (test_login checks it)."""
 
     def make(user: User) -> Client:
-        client = Client()
+        client = Browser()
         client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
         return client
 

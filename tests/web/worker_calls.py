@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from cohort.base.database_roles import INGEST
 from cohort.runs.models import Run
 from grpo_core.protocol.messages import ClaimReply, JobGiven, Refusal
+from tests.database import as_role
 from tests.factories.runs import Maker
 from tests.factories.worker import NODE
 
@@ -15,7 +17,7 @@ API = "/api/worker/v1"
 
 
 class Caller:
-    """A worker by hand: one token, plain calls."""
+    """A worker by hand: one token, plain calls, answered with the rights that a web server for workers has."""
 
     def __init__(self, token: str) -> None:
         self.client = Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}"})
@@ -23,10 +25,12 @@ class Caller:
     def post(self, path: str, body: Any, **headers: str) -> Any:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/zstd" if isinstance(body, bytes) else "application/json"
-        return self.client.post(f"{API}/{path}", content, content_type=kind, headers=headers)
+        with as_role(INGEST):
+            return self.client.post(f"{API}/{path}", content, content_type=kind, headers=headers)
 
     def get(self, path: str) -> Any:
-        return self.client.get(f"{API}/{path}")
+        with as_role(INGEST):
+            return self.client.get(f"{API}/{path}")
 
 
 class AttemptCaller(Caller):

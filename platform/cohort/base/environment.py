@@ -42,6 +42,9 @@ class Environment(BaseSettings):
     inside a private network."""
     listen: str = "127.0.0.1:8400"
     """Address and port that `gunicorn --config python:cohort.server.gunicorn` listens on."""
+    serves: Literal["all", "pages", "workers"] = "all"
+    """What a web server answers: all, the pages alone, or the calls of workers alone. In two processes, one for pages
+    and one for workers, each can have its own role in the database (docs/operations.md)."""
     web_workers: int = Field(default=2, ge=1)
     """Its processes; each has 8 threads. About one per core."""
     secret_key: SecretStr = SecretStr("")

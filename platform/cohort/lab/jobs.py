@@ -15,6 +15,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from pydantic import ValidationError
 
+from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import Refused, storable, storable_json
 from cohort.catalog.run_inputs import input_path
@@ -200,15 +201,16 @@ def _keep_probe(job: LabJob, report: dict[str, Any]) -> None:
         digest=hashlib.sha256(rfc8785.dumps(report)).hexdigest(),
         verdict=report["verdict"],
         pays_wrong=list(report["pays_wrong"]),
-        by=job.created_by,
+        by_id=job.created_by_id,
     )
+    person = User.objects.values_list("username", flat=True).get(pk=job.created_by_id)
     audit.log(
         actor=f"node:{job.node.name}",
         kind="verifier_probed",
         subject=f"verifier:{job.version.verifier_id}",
         project=job.project,
         after={"verdict": probe.verdict, "pays_wrong": probe.pays_wrong, "digest": probe.digest},
-        data={"version": job.version.number, "probe": probe.pk, "job": job.pk, "asked_by": job.created_by.username},
+        data={"version": job.version.number, "probe": probe.pk, "job": job.pk, "asked_by": person},
     )
 
 

@@ -92,6 +92,11 @@ class LoginRequired(LoginRequiredMiddleware):
     """Redirects people who are not signed in; a page that polls is redirected as a whole, so that the sign-in page does
     not replace a part of it."""
 
+    def process_view(self, request: HttpRequest, view_func: Any, *rest: Any) -> HttpResponseBase | None:
+        if not getattr(view_func, "login_required", True):
+            return None  # and no session is read: a web server for workers may not
+        return super().process_view(request, view_func, *rest)
+
     def handle_no_permission(  # type: ignore[override]  # the base promises a redirect by the browser
         self, request: HttpRequest, view_func: Any
     ) -> HttpResponseBase:

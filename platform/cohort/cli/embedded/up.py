@@ -192,17 +192,21 @@ def running(home: Home, *, host: str, port: int, trainer: bool = True, purpose: 
 
 
 def _start(up: Up, listener: socket.socket, local: str, *, trainer: bool) -> None:
+    from cohort.base.database_roles import WEB
+
     home = up.home
     children.keep_last_log(home.logs / "postgres.log")
     began = time.monotonic()
     up.postgres.start()
     say(f"database ready after {time.monotonic() - began:.1f} s")
+    up.postgres.make_role(WEB)
     environment = home.platform_environment(up.postgres.url, up.address)
     up.address = environment["COHORT_PUBLIC_URL"]
     enter(environment)
     migrate()
     make_signing_key()
     _collect_static(home)
+    environment["COHORT_DATABASE_URL"] = up.postgres.url_as(WEB)  # only migrations and commands are the owner's
     up.children = [
         _web(home, listener, local, environment),
         _platform_worker(home, environment),

@@ -22,6 +22,7 @@ from cohort.evidence.canonical import canonical, sha256
 from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
 from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
 from cohort.runs.models import Run, RunState
+from cohort.runs.transitions import run_lock
 from grpo_core.text import UNSTORABLE
 
 # The address at which anyone reads the public part of a record: made, withdrawn, and looked up.
@@ -212,7 +213,7 @@ def checked_text(text: str, *, field: str, what: str, most: int = TEXT_CHARS) ->
 
 def _lock(record: Record) -> None:
     """One change of a record at a time, so that two people cannot fill one role at once."""
-    Record.objects.select_for_update(no_key=True).only("pk").get(pk=record.pk)
+    run_lock(run=record.run)  # a record is only added to, so that no role may lock its row
 
 
 _LOGGED = {
