@@ -1,7 +1,8 @@
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 from cohort.base.database_roles import grant_roles
+from cohort.base.schema_version import refuse_newer
 
 
 class AccountsConfig(AppConfig):
@@ -11,4 +12,6 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from cohort.accounts import sign_ins  # noqa: F401  # listens to Django's signals
 
-        post_migrate.connect(grant_roles, sender=self)  # sent for each app; for one of them is once
+        # Sent for each app; for one of them is once.
+        pre_migrate.connect(refuse_newer, sender=self)
+        post_migrate.connect(grant_roles, sender=self)

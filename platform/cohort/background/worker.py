@@ -55,5 +55,22 @@ class Signing(bootsteps.StartStopStep):  # type: ignore[misc]
         return False  # there is nothing to start or stop
 
 
+class Schema(bootsteps.StartStopStep):  # type: ignore[misc]
+    """No platform worker starts on a database of another version."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        from cohort.base.schema_version import OtherSchema, require_schema_at_start  # Django is set up only now
+
+        try:
+            require_schema_at_start()
+        except OtherSchema as error:
+            sys.exit(f"Cohort's worker will not start: {error}")
+        super().__init__(worker, **options)
+
+    def include_if(self, worker: Any) -> bool:
+        return False  # there is nothing to start or stop
+
+
 app.steps["worker"].add(Signing)
+app.steps["worker"].add(Schema)
 app.steps["worker"].add(Leases)

@@ -18,7 +18,9 @@ worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def post_worker_init(worker: Any) -> None:
-    """In each process, once the application is loaded: its sign of life begins."""
+    """In each process, once the application is loaded: its sign of life begins, on a database of this version."""
     from cohort.background.outages import pulse_start  # Django is set up only now
+    from cohort.base.schema_version import require_schema_at_start
 
+    require_schema_at_start()
     pulse_start()

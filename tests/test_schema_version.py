@@ -1,0 +1,73 @@
+"""A database of another version of Cohort is refused by migrations, web server and workers, in words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
+from psycopg.conninfo import make_conninfo
+
+from cohort.base.environment import environment
+from cohort.base.schema_version import OtherSchema, connect, require_schema, require_schema_at_start
+
+
+def newer() -> None:
+    MigrationRecorder(connection).record_applied("runs", "0999_of_tomorrow")
+
+
+def older() -> None:
+    MigrationRecorder(connection).record_unapplied("runs", "0002_guards")
+
+
+@pytest.mark.django_db
+def test_this_version_s_database_is_taken_and_an_older_one_is_migrated() -> None:
+    require_schema(connection)
+    older()
+    with pytest.raises(OtherSchema, match=r"lacks runs\.0002_guards.*cohort manage migrate"):
+        require_schema(connection)
+
+
+@pytest.mark.django_db
+def test_a_newer_one_is_not_migrated() -> None:
+    newer()
+    for refusing in (lambda: require_schema(connection), lambda: call_command("migrate", verbosity=0)):
+        with pytest.raises(OtherSchema, match=r"a newer Cohort: runs\.0999_of_tomorrow\. Install that version"):
+            refusing()
+
+
+WEB = [
+    "gunicorn",
+    "--config",
+    "python:cohort.server.gunicorn",
+    "--bind",
+    "127.0.0.1:0",
+    "cohort.server.wsgi:application",
+]
+WORKER = ["celery", "-A", "cohort.background.worker", "worker", "--queues", "platform.seal", "--pool", "threads"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("words", [WEB, WORKER], ids=["web server", "worker"])
+@pytest.mark.parametrize(("change", "text"), [(newer, "a newer Cohort: runs.0999"), (older, "lacks runs.0002_guards")])
+def test_no_part_starts_on_it(tmp_path: Path, words: list[str], change: object, text: str) -> None:
+    assert callable(change)
+    change()
+    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
+    own = {"COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
+    done = subprocess.run(
+        [sys.executable, "-m", *words], env=os.environ | own, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode not in (0, None)
+    assert text in done.stderr
+
+
+@pytest.mark.django_db
+def test_a_part_whose_database_does_not_answer_starts_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "HOST", "/nonexistent")
+    with pytest.raises(OperationalError):
+        require_schema(connect(seconds=1))
+    require_schema_at_start()
