@@ -1,5 +1,6 @@
 """Django's settings, all of them; what differs between machines comes from `environment`."""
 
+import logging
 import os
 from typing import Any
 
@@ -55,6 +56,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "cohort.web.access.BodyLimit",
+    "cohort.web.access.NotStored",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -85,6 +87,9 @@ TEMPLATES = [
     }
 ]
 
+COHORT_WEB_THREADS = {"pages": 8, "workers": 4, "files": 4}
+"""Of each process of the web server: for pages, for the worker API, and for the files that workers send and fetch."""
+
 
 def _database() -> dict[str, Any]:
     parts = conninfo_to_dict(DATABASE_URL)
@@ -95,7 +100,9 @@ def _database() -> dict[str, Any]:
         **{setting: str(parts[name]) for name, setting in known.items() if parts.get(name) is not None},
         "CONN_HEALTH_CHECKS": True,
         # One for each thread of a web server's process, one for its pulse, and one to spare.
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": 10}, **options} if ENV.mode != "test" else options,
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": sum(COHORT_WEB_THREADS.values()) + 2}, **options}
+        if ENV.mode != "test"
+        else options,
     }
 
 
@@ -103,7 +110,7 @@ DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+PASSWORD_HASHERS = ["cohort.accounts.hashing.BoundedArgon2"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -133,6 +140,7 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/worker/"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
 # Whether the domain's other hosts are https:// alone, and are listed in browsers as such, its owner decides.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+COHORT_TRUSTED_PROXY = ENV.trusted_proxy
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.trusted_proxy else None
 X_FRAME_OPTIONS = "DENY"
 
@@ -228,10 +236,20 @@ if ENV.log_git or ENV.log_witness:  # to the worker that makes records: those ou
         "options": {**_TO_SEALER, "expires": 600.0},
     }
 
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """Leave out the traceback of a request that was refused, which Django logs with its exception."""
+    if getattr(record, "status_code", 500) < 500:
+        record.exc_info = None
+    return True
+
+
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "filters": {"one line": {"()": "django.utils.log.CallbackFilter", "callback": _one_line}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["one line"]}},
     "root": {"handlers": ["stderr"], "level": ENV.log_level},
+    "loggers": {"waitress.queue": {"level": "ERROR"}},  # else a line for each request that waits for a thread
 }

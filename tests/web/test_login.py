@@ -1,13 +1,17 @@
 """Signing in and out: throttled, no hint which half was wrong, CSRF checked."""
 
+import logging
 import re
+import threading
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from cohort.accounts import hashing
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import password_hand_out, user_create
+from tests.processes import wait_for
 from tests.web.conftest import PASSWORD
 from tests.web.control import fresh
 
@@ -91,3 +95,44 @@ def test_password_change(admin: Client) -> None:
     assert right.status_code == 302
     assert admin.get("/projects/").status_code == 200, "the person stays signed in here"
     assert sign_in(Client(), "alice", new).status_code == 302
+
+
+def test_of_many_sign_ins_at_once_few_wait_and_the_others_are_refused_in_words(alice: User) -> None:
+    """A refused one counts as no failure, and none of them costs a hash."""
+    hasher, hashed = hashing.BoundedArgon2(), []
+    threads = [
+        threading.Thread(target=lambda: hashed.append(hasher.encode("x", "12345678"))) for _ in range(hashing.MOST)
+    ]
+    with hashing._turn:
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: hashing._places._value == 0, "all wait")
+        for name in ("alice", "nobody", "alice", "alice", "alice", "alice"):
+            refused = sign_in(Client(), name, PASSWORD)
+            assert (refused.status_code, b"Too many people are signing in at once" in refused.content) == (200, True)
+        assert hashed == []
+    for thread in threads:
+        thread.join()
+    assert len(hashed) == hashing.MOST
+    assert sign_in(Client(), "alice", PASSWORD).status_code == 302
+
+
+def test_no_page_stays_in_a_cache_unless_it_says_so(ours: Project, alice: User) -> None:
+    client = Client()
+    assert "no-store" in client.get("/login/")["Cache-Control"]
+    sign_in(client, "alice", PASSWORD)
+    for path, kept in (("/p/ours/runs/", "private, no-store"), ("/verify/verify.pyz", "private, no-cache")):
+        assert client.get(path)["Cache-Control"] == kept
+    assert "public" in client.get("/static/cohort/app.css")["Cache-Control"]
+
+
+def test_what_is_refused_takes_one_line_of_the_log(ours: Project, bob: User) -> None:
+    """Django logs a 403 with its exception; a fault of our own keeps its traceback."""
+    (handler,) = [handler for handler in logging.getLogger().handlers if handler.filters]
+    lines = {}
+    for status in (403, 404, 500):
+        record = logging.LogRecord("django.request", logging.WARNING, "", 0, "refused", (), (OSError, OSError(), None))
+        record.status_code = status
+        assert handler.filter(record)
+        lines[status] = len(handler.format(record).splitlines())
+    assert (lines[403], lines[404], lines[500] > 1) == (1, 1, True)

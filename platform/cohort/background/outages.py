@@ -6,6 +6,7 @@ Reads and writes ServiceBeat by the database's clock alone.
 
 import logging
 import threading
+from contextlib import closing
 from datetime import timedelta
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from cohort.nodes import leases
 from cohort.nodes.models import Node
 from cohort.runs.models import Attempt, AttemptState, Run, RunState, ServiceBeat
 from cohort.runs.retry import DELAYS
+from grpo_core.runtime.http import HttpClient, HttpError
 
 RECONCILER = "reconciler"
 WEB = "web"
@@ -27,7 +29,13 @@ AWAY = 4 * timedelta(seconds=settings.COHORT_ROUND_SECONDS)
 """A reconciler that was silent for longer was away, and with it, perhaps, the database. A third of a lease of 60 s,
 half of one of 20 s to 40 s: after a shorter outage, what is left of every lease is time enough to beat again."""
 WEB_AWAY = 3 * timedelta(seconds=settings.COHORT_PULSE_SECONDS)
-"""The same for a web server, which beats too; while it is down, no beat of a worker arrives."""
+"""The same for a web server, which calls itself as a worker would and beats when that is answered. While it is down, or
+its threads are taken, no beat of a worker arrives."""
+BEATLESS = timedelta(hours=1)
+"""A web server that is silent for longer while workers call was started without that config, so its silence means
+nothing. Before, it does: of many workers one may get through while the others cannot be heard."""
+CALL_SECONDS = settings.COHORT_PULSE_SECONDS
+"""Longest time that the web server's own call may take."""
 _AT_ONCE = timedelta(seconds=5)
 """A beat less far ahead was made during this check; one further ahead, before the clock was set back."""
 
@@ -63,12 +71,13 @@ def _outage() -> str:
     if ServiceBeat.objects.filter(away, name=RECONCILER).exists():
         return "the reconciler or the database was away, or the database's clock was set back"
     silent = Q(beat_at__lt=Now() - WEB_AWAY) | Q(beat_at__gt=Now() + _AT_ONCE)
-    if ServiceBeat.objects.filter(silent, name=WEB).exists() and not _workers_called():
-        return (
-            "the web server sends no heartbeat, and no worker has called. If it does run, start it with "
-            "`gunicorn --config python:cohort.server.gunicorn`, which sends it"
-        )
-    return ""
+    web = ServiceBeat.objects.filter(silent, name=WEB)
+    if not web.exists() or (web.filter(beat_at__lt=Now() - BEATLESS).exists() and _workers_called()):
+        return ""
+    return (
+        "the web server sends no heartbeat, so calls of workers may not arrive. Its own log says why. If it does run, "
+        "start it with `gunicorn --config python:cohort.server.gunicorn`, which sends it"
+    )
 
 
 def _workers_called() -> bool:
@@ -91,10 +100,11 @@ def tries_capped() -> int:
     return ahead.update(not_before=Now() + after)
 
 
-def pulse_start() -> threading.Event:
-    """Beat in a separate thread until the returned event is set. The thread ends with the process."""
+def pulse_start(address: str, host: str = "") -> threading.Event:
+    """Beat in a separate thread until the returned event is set. The thread ends with the process. `address`: of this
+    web server, as workers reach it; `host`: the name it is called by there, when that is another."""
     stop = threading.Event()
-    threading.Thread(target=_beat_on, args=(stop,), name="pulse", daemon=True).start()
+    threading.Thread(target=_beat_on, args=(address, host, stop), name="pulse", daemon=True).start()
     return stop
 
 
@@ -108,18 +118,33 @@ def pulse() -> None:
     )
 
 
-def _beat_on(stop: threading.Event) -> None:
+def _beat_on(address: str, host: str, stop: threading.Event) -> None:
     answering = True
-    while not stop.is_set():
-        try:
-            pulse()
-            if not answering:
-                log.info("the database answers again")
-            answering = True
-        except (DatabaseError, InterfaceError) as error:
-            if answering:  # once for each outage
-                log.warning("the database does not answer: %s", error)
-            answering = False
-        finally:
-            connection.close()  # between beats none is held, and a broken one is not used again
-        stop.wait(settings.COHORT_PULSE_SECONDS)
+    with closing(HttpClient(private=True)) as client:
+        while not stop.is_set():
+            if why := _silence(client, address, host):
+                if answering:  # once for each outage
+                    log.warning("no sign of life: %s", why)
+            elif not answering:
+                log.info("signs of life again")
+            answering = not why
+            stop.wait(settings.COHORT_PULSE_SECONDS)
+
+
+def _silence(client: HttpClient, address: str, host: str) -> str:
+    """Beat, if a call arrives here as a worker's would: through the socket, and by the threads that answer workers.
+    Returns why there was no beat, or an empty text."""
+    url = f"{address.rstrip('/')}/api/worker/v1/pulse"
+    headers = {"Host": host} if host else {}
+    try:
+        reply = client.call("GET", url, headers=headers, seconds=CALL_SECONDS, max_bytes=4096)
+        if reply.status != 204:
+            return f"the web server answered {reply.status} to {url}: {reply.body[:300].decode(errors='replace')}"
+        pulse()
+    except HttpError as error:
+        return f"the web server does not answer {url}: {error}"
+    except (DatabaseError, InterfaceError) as error:
+        return f"the database does not answer: {error}"
+    finally:
+        connection.close()  # between beats none is held, and a broken one is not used again
+    return ""

@@ -46,7 +46,11 @@ class Environment(BaseSettings):
     """What a web server answers: all, the pages alone, or the calls of workers alone. In two processes, one for pages
     and one for workers, each can have its own role in the database (docs/operations.md)."""
     web_workers: int = Field(default=2, ge=1)
-    """Its processes; each has 8 threads. About one per core."""
+    """Its processes; each has 8 threads for pages, 4 for calls of workers and 4 for their checkpoints. About one per
+    core."""
+    pulse_url: str = ""
+    """Address that the web server calls itself under, as its sign of life. Empty: the one that it listens on. Set it to
+    the address that workers use when they come through a proxy, so that a proxy that fails ends no run."""
     secret_key: SecretStr = SecretStr("")
     """Django's signing key."""
     secret_key_file: Path | None = None
@@ -66,7 +70,8 @@ class Environment(BaseSettings):
     debug: bool = False
     """Show tracebacks in the browser. Refused in production."""
     trusted_proxy: bool = False
-    """Trust X-Forwarded-Proto: set it when your proxy terminates TLS."""
+    """Trust X-Forwarded-Proto and the last address of X-Forwarded-For: set it when your proxy terminates TLS, and let
+    nothing but the proxy reach the web server. Without it both headers are dropped."""
     max_dataset_bytes: int = Field(default=512 * 1024 * 1024, ge=1)
     """Largest dataset that may be uploaded, in bytes."""
     max_dataset_problems: int = Field(default=1_000_000, ge=1)

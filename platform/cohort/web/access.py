@@ -1,4 +1,4 @@
-"""Who may see and do what (one helper per noun, so that no view can forget it), and how large a request may be.
+"""Who may see and do what (one helper per noun, so that no view can forget it), and what holds for every request.
 
 A person who does not belong to a project gets 404 for everything in it, as if it did not exist. A member whose role
 does not reach gets 403.
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser
@@ -17,28 +16,14 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
-from django.urls import Resolver404, resolve, reverse
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRedirect
 
 from cohort.accounts.models import Membership, Project, Role, User, reaches
-from cohort.catalog.suites import MAX_SUITE_BYTES
-from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES
 from cohort.runs.models import Run
-
-# Refuses a request's body that is too large before anything reads it.
-#
-# The CSRF check reads the whole body, and spools uploaded files to disk, before the user's role is
-# looked at. So the length that the browser states is checked first; the web server reads no more than that length.
-
-FORM_BYTES = 1024 * 1024
-"""Every form without an upload; the largest is a run's config."""
-MAX_CARD_BYTES = 64 * 1024 * 1024
-"""Of each of the two cards that the page for checking takes; larger ones are for the command."""
-MAX_STATEMENT_BYTES = 15 * 1024 * 1024
-"""Far more than a statement may hold: a text that is too long comes back in its form, with the reason."""
-OVERHEAD_BYTES = 1024 * 1024
-"""What an upload's other fields and separators may take."""
+from cohort.server.limits import WORKERS, body_limit
+from cohort.worker_api.records import refusal
 
 STOP_POLLING = 286
 """Status: htmx swaps such an answer and polls no more."""
@@ -46,45 +31,50 @@ STOP_POLLING = 286
 form_page = require_http_methods(["GET", "HEAD", "POST"])
 """Decorator for a view of a page with a form, which is sent to the same address."""
 
-WORKERS = "/api/worker/"  # has its own limits, per call
-
 
 class BodyLimit:
+    """Refuses a request's body that is too large before anything reads it.
+
+    The CSRF check reads the whole body, and spools uploaded files to disk, before the user's role is looked at. So the
+    length that the browser states is checked first; the web server reads no more than that length, and nothing of a
+    body that is refused here.
+    """
+
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if request.path_info.startswith(WORKERS):
-            return self.get_response(request)
         if "HTTP_TRANSFER_ENCODING" in request.META:
-            return _refusal(411, "The length is missing", "A form must be sent with its length (Content-Length).")
+            return _refusal(
+                request, 411, "The length is missing", "A body must be sent with its length (Content-Length)."
+            )
         stated = request.META.get("CONTENT_LENGTH") or "0"
-        limit = _limit(request)
+        limit = body_limit(request.path_info)
         if not re.fullmatch(r"[0-9]{1,18}", stated) or int(stated) > limit:
             text = f"This address takes at most {limit:,} bytes, with all that the form holds."
             if request.path_info == reverse("verify_page"):
                 text += " Check a larger card on your own machine: `cohort verify CARD.zip`."
-            return _refusal(413, "Too much was sent", text)
+            return _refusal(request, 413, "Too much was sent", text)
         return self.get_response(request)
 
 
-def _limit(request: HttpRequest) -> int:
-    try:
-        name = resolve(request.path_info).url_name
-    except Resolver404:
-        return FORM_BYTES
-    uploads = {
-        "dataset_new": settings.COHORT_MAX_DATASET_BYTES,
-        "suite_new": MAX_SUITE_BYTES,
-        "suite_version_new": MAX_SUITE_BYTES,
-        "run_import": MAX_UPLOAD_BYTES,
-        "run_statements": MAX_STATEMENT_BYTES,
-        "verify_page": 2 * MAX_CARD_BYTES,
-    }
-    return uploads[name] + OVERHEAD_BYTES if name in uploads else FORM_BYTES
+class NotStored:
+    """No page is left in a cache, also not in the browser's, unless it says otherwise: the next person at the machine
+    sees nothing of it. One with an ETag is kept by the browser alone, and asked for again each time."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if not response.has_header("Cache-Control"):
+            response["Cache-Control"] = "private, no-cache" if response.has_header("ETag") else "private, no-store"
+        return response
 
 
-def _refusal(status: int, title: str, text: str) -> HttpResponse:
+def _refusal(request: HttpRequest, status: int, title: str, text: str) -> HttpResponse:
+    if request.path_info.startswith(WORKERS):
+        return refusal(status, {411: "length_required", 413: "too_large"}[status], text)
     return HttpResponse(render_to_string("413.html", {"title": title, "text": text}), status=status)
 
 

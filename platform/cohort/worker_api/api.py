@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import NinjaAPI
@@ -69,6 +70,17 @@ _job_auth = LeaseToken(LabJob.objects.select_related("dataset"), "job_id")
 def _caller(request: HttpRequest) -> Any:
     """Whose token it is: a Node, an Attempt or a LabJob, as the call's `auth` says."""
     return request.auth  # type: ignore[attr-defined]
+
+
+@api.get("/pulse", response={204: None})
+def pulse(request: HttpRequest) -> Any:
+    """Whether calls of workers get through, as far as the database; the web server calls it for its sign of life."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except (DatabaseError, InterfaceError) as error:
+        return refusal(503, "database_away", f"the database does not answer: {error}")
+    return None
 
 
 # ---------------------------------------------------------------------- nodes

@@ -292,7 +292,7 @@ def _web(home: Home, listener: socket.socket, local: str, environment: dict[str,
     # fmt: off
     argv = [
         sys.executable, "-m", "gunicorn", "--config", "python:cohort.server.gunicorn", "cohort.server.wsgi:application",
-        "--bind", f"fd://{listener.fileno()}", "--workers", "2", "--threads", "4", "--graceful-timeout", "5",
+        "--bind", f"fd://{listener.fileno()}", "--workers", "2", "--graceful-timeout", "5",
         "--no-control-socket",
     ]
     # fmt: on

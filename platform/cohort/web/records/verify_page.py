@@ -22,7 +22,8 @@ from cohort.evidence import pyz
 from cohort.evidence.keys import KeyFault, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.command import NEVER_PROVEN, VERDICTS
-from cohort.web.access import MAX_CARD_BYTES, file_response, form_page
+from cohort.server.limits import MAX_CARD_BYTES
+from cohort.web.access import file_response, form_page
 
 MAX_SECONDS = 40
 MAX_MEMORY_BYTES = 3 * 1024**3
