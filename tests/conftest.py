@@ -130,8 +130,10 @@ def _django_db_helper(
 ) -> Iterator[None]:
     """In place of pytest-django's, which empties every table after a test that commits: such a test has a database of
     its own, all others roll back."""
+    from django.core.cache import cache
     from django.test import TestCase
 
+    cache.clear()  # of rows that are gone; others may get their ids
     marker, stock = request.node.get_closest_marker("django_db"), stock_of(request.fixturenames)
     commits = {"transactional_db", "live_server"} & set(request.fixturenames)
     with django_db_blocker.unblock():

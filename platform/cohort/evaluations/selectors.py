@@ -5,13 +5,13 @@ The record is made from the same rows by the same functions, so page and card ca
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from django.db import connection
 from django.db.models import QuerySet
 
 import grpo_core.stats
@@ -132,23 +132,43 @@ def tone(compared: Mapping[str, Any]) -> str:
     return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
 
 
-Compare = Callable[[Sequence[Case]], list[dict[str, Any]]]
+@dataclass(frozen=True)
+class Measured:
+    """One suite of a run as it was measured, without its items."""
+
+    facts: SuiteFacts
+    before: EvalResult | None
+    after: EvalResult | None
+    same_protocol: bool
+    touched: frozenset[str] | None
+    """Ids of items that the trainer found in its training file; None where it did not look."""
+
+    def case(self) -> Case:
+        """With every item, read from the database."""
+        before, after = (_scores(result) if result else None for result in (self.before, self.after))
+        return self.facts, before, after, self.same_protocol, self.touched
 
 
-def suites(run: Run, config: RunConfig, *, compare: Compare = compare_all) -> list[Suite]:
+def suites(run: Run, config: RunConfig) -> list[Suite]:
     """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
-    compared item by item, and only when both answered the same items under one protocol. `compare` returns what
-    `compare_all` does, which takes seconds for long suites; pages pass one that uses the cache below."""
+    compared item by item, and only when both answered the same items under one protocol. That takes seconds for long
+    suites; pages take `suites_cached`."""
+    measured = _measured(run, config)
+    return _joined(measured, compare_all([suite.case() for suite in measured]))
+
+
+def _measured(run: Run, config: RunConfig) -> list[Measured]:
     results: dict[str, dict[str, EvalResult]] = {}
     for result in newest_results(run):
         results.setdefault(result.suite, {})[result.phase] = result
     known = {suite.name: suite for suite in config.eval.suites}
     names = sorted(results, key=lambda name: (name in known, name))
-    given = [_case(known.get(name), name, results[name], config) for name in names]
-    return [
-        Suite(results[name].get("before"), results[name].get("after"), compared, case[3])
-        for name, case, compared in zip(names, given, compare(given), strict=True)
-    ]
+    return [_measured_suite(known.get(name), name, results[name], config) for name in names]
+
+
+def _joined(measured: Sequence[Measured], compared: Sequence[dict[str, Any]]) -> list[Suite]:
+    pairs = zip(measured, compared, strict=True)
+    return [Suite(suite.before, suite.after, comparison, suite.same_protocol) for suite, comparison in pairs]
 
 
 def by_category(measured: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
@@ -177,7 +197,9 @@ def result_items(result: EvalResult) -> QuerySet[EvalItem]:
     return same.filter(seq__lt=result.seq).order_by("seq")
 
 
-def _case(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig) -> Case:
+def _measured_suite(
+    suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig
+) -> Measured:
     before, after = phases.get("before"), phases.get("after")
     shown = after or before
     assert shown is not None, "a suite is known by its results"
@@ -192,8 +214,7 @@ def _case(suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult]
         margin=margin,
         protocol=shown.protocol,
     )
-    scores = [_scores(result) if result else None for result in (before, after)]
-    return facts, scores[0], scores[1], same, _touched(shown)
+    return Measured(facts, before, after, same, _touched(shown))
 
 
 def _scores(result: EvalResult) -> list[Item]:
@@ -261,41 +282,52 @@ def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[C
 # A bootstrap of 1,000 items takes most of a second, and every page of a run's evaluations shows it. The newest
 # comparisons of each run are kept in one row, under a digest of all that went into them: every item, what the suite and
 # its margin are, and the code that computes. What is read is therefore what would be computed now, and nothing has to
-# be invalidated.
+# be invalidated. The database digests the items, so that a page reads none of them.
 #
 # Only for pages. A record is sealed from what is computed there and then.
 
-
-_values = attrgetter(*(field.name for field in fields(Item)))
+_ITEMS = """
+    SELECT result.id, encode(sha256(convert_to(string_agg(
+        ROW(item.problem_id, item.score, item.truncated, item.error <> '', item.cluster, item.slice)::text,
+        ',' ORDER BY item.seq
+    ), 'UTF8')), 'hex')
+    FROM runs_evalresult AS result
+    JOIN runs_evalitem AS item
+        ON (item.attempt_id, item.suite, item.phase) = (result.attempt_id, result.suite, result.phase)
+        AND item.seq < result.seq
+    WHERE result.id = ANY(%s)
+    GROUP BY result.id
+"""
+"""SHA-256 over the parts of items that `evidence.compare.Item` has, by evaluation; without items no row."""
 
 
 def suites_cached(run: Run, config: RunConfig) -> list[Suite]:
     """As `suites`."""
-    return suites(run, config, compare=lambda cases: _compared(run, cases))
-
-
-def _compared(run: Run, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    if not cases:
+    measured = _measured(run, config)
+    if not measured:
         return []
-    key = _key(cases)
+    key = _key(measured)
     kept = ComparisonCache.objects.filter(run=run, key=key).values_list("comparisons", flat=True).first()
     if kept is None:
-        kept = json.dumps(compare_all(cases))
+        kept = json.dumps(compare_all([suite.case() for suite in measured]))
         row = ComparisonCache(run=run, key=key, comparisons=kept)
         ComparisonCache.objects.bulk_create(
             [row], update_conflicts=True, unique_fields=["run"], update_fields=["key", "comparisons"]
         )
-    comparisons: list[dict[str, Any]] = json.loads(kept)
-    return comparisons
+    return _joined(measured, json.loads(kept))
 
 
-def _key(cases: Sequence[Case]) -> str:
+def _key(measured: Sequence[Measured]) -> str:
     """SHA-256, as hex."""
+    results = [(suite.before and suite.before.pk, suite.after and suite.after.pk) for suite in measured]
+    with connection.cursor() as cursor:
+        cursor.execute(_ITEMS, [[pk for pair in results for pk in pair if pk is not None]])
+        items_of = dict(cursor.fetchall())
     digest = hashlib.sha256(_code().encode())
-    for facts, before, after, same_protocol, touched in cases:
-        sides = [None if side is None else [*map(_values, side)] for side in (before, after)]
-        parts = [asdict(facts), sides, same_protocol, None if touched is None else sorted(touched)]
-        digest.update(json.dumps(parts).encode())
+    for suite, pair in zip(measured, results, strict=True):
+        sides = [None if pk is None else items_of.get(pk, "") for pk in pair]
+        touched = None if suite.touched is None else sorted(suite.touched)
+        digest.update(json.dumps([asdict(suite.facts), sides, suite.same_protocol, touched]).encode())
     return digest.hexdigest()
 
 

@@ -128,7 +128,7 @@ def call_service(
 
 
 def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER) -> Project:
-    """The project, when the person belongs to it with at least this role; the request keeps it for templates."""
+    """The project, when the person belongs to it with at least this role; the request keeps both for templates."""
     if not request.user.is_authenticated:
         raise Http404
     members = Membership.objects.select_related("project")
@@ -138,7 +138,7 @@ def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER
             f"This needs the role {at_least.value}; yours in {membership.project.name} is {membership.role}. "
             "An admin of the project can change it."
         )
-    request.project = membership.project  # type: ignore[attr-defined]  # read by context.frame
+    request.membership, request.project = membership, membership.project  # type: ignore[attr-defined]  # for context
     return membership.project
 
 
@@ -160,6 +160,12 @@ def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Ro
         *("cloned_from", "resume_from"),
     )
     return get_object_or_404(runs, project=project, pk=run_id)
+
+
+def polled_run_for(request: HttpRequest, slug: str, run_id: int) -> Run:
+    """As `run_for`, for a poll: only the columns that change while a run lives, and no other rows."""
+    runs = Run.objects.defer("config", "log_tail", "first_metrics", "latest_metrics")
+    return get_object_or_404(runs, project=project_for(request, slug), pk=run_id)
 
 
 def keeps_nodes(user: User) -> bool:

@@ -4,12 +4,17 @@ Lazy: a partial that shows no frame costs no query. A person who is not a member
 """
 
 import hashlib
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from django.core.cache import cache
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import get_token
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 
 from cohort.accounts.models import Membership, Project, Role, reaches
@@ -36,7 +41,38 @@ _COUNTED = {"run_list": "runs", "queue": "waiting", "node_list": "nodes"}
 """Links with a number beside them."""
 
 
-class Frame:
+class ProjectFrame:
+    """What the frame shows of a project to everybody who has one role in it."""
+
+    def __init__(self, project: Project | None, role: str) -> None:
+        self.project, self.role = project, role
+
+    @property
+    def may(self) -> dict[str, bool]:
+        """By role: whether the person may do what needs it."""
+        return {role.value: bool(self.role) and reaches(self.role, role) for role in Role}
+
+    @cached_property
+    def _runs(self) -> dict[str, int]:
+        runs = Run.objects.filter(project=self.project, state__in=LIVE)
+        return runs.aggregate(live=Count("pk"), waiting=Count("pk", filter=Q(state=RunState.QUEUED)))
+
+    @property
+    def live_runs(self) -> int:
+        return self._runs["live"]
+
+    @property
+    def waiting(self) -> int:
+        """Runs of the project that wait for a worker."""
+        return self._runs["waiting"]
+
+    @cached_property
+    def nodes(self) -> int:
+        """Nodes with a recent heartbeat."""
+        return nodes_here().count()
+
+
+class Frame(ProjectFrame):
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
 
@@ -49,22 +85,19 @@ class Frame:
 
     @cached_property
     def _membership(self) -> Membership | None:
+        if (checked := getattr(self._request, "membership", None)) is not None:
+            return checked
         match = self._request.resolver_match
         slug = match.kwargs.get("slug") if match else None
         return next((membership for membership in self.memberships if membership.project.slug == slug), None)
 
     @property
-    def project(self) -> Project | None:
+    def project(self) -> Project | None:  # type: ignore[override]  # looked up when a page shows it
         return self._membership.project if self._membership else None
 
     @property
-    def role(self) -> str:
+    def role(self) -> str:  # type: ignore[override]
         return self._membership.role if self._membership else ""
-
-    @property
-    def may(self) -> dict[str, bool]:
-        """By role: whether the person may do what needs it."""
-        return {role.value: bool(self.role) and reaches(self.role, role) for role in Role}
 
     @property
     def others(self) -> list[Project]:
@@ -83,20 +116,6 @@ class Frame:
     def _link(self, label: str, name: str, slug: str) -> dict[str, Any]:
         href, count_of = reverse(name, args=[slug]), _COUNTED.get(name, "")
         return {"label": label, "href": href, "current": self._request.path.startswith(href), "count_of": count_of}
-
-    @cached_property
-    def live_runs(self) -> int:
-        return Run.objects.filter(project=self.project, state__in=LIVE).count() if self.project else 0
-
-    @cached_property
-    def waiting(self) -> int:
-        """Runs of the project that wait for a worker."""
-        return Run.objects.filter(project=self.project, state=RunState.QUEUED).count() if self.project else 0
-
-    @cached_property
-    def nodes(self) -> int:
-        """Nodes with a recent heartbeat."""
-        return nodes_here().count()
 
 
 def query_without(request: HttpRequest, *names: str) -> str:
@@ -120,6 +139,28 @@ def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str
     if request.GET["v"] == context["page"].version:
         return HttpResponse(status=204)
     return render(request, part, context)
+
+
+SHARED_SECONDS = 5
+"""For so long a web process gives what it prepared for one viewer to others of the same role."""
+_TOKEN = secrets.token_hex(16)
+"""Marks where a prepared part needs the viewer's CSRF token. Random, so that no text of a run can contain it."""
+
+
+def shared_part(
+    request: HttpRequest, template: str, key: Sequence[Any], context: Callable[[], dict[str, Any]], *, status: int = 200
+) -> HttpResponse:
+    """A part of a page of the request's project, prepared once for all viewers of one role and `key`, which holds all
+    that it depends on. The template sees neither the request nor the person; the CSRF token is put in for each."""
+    membership: Membership = request.membership  # type: ignore[attr-defined]  # set by access.project_for
+    name = version_of((template, membership.project_id, membership.role, *key))
+    text = cache.get(name)
+    if text is None:
+        frame = ProjectFrame(membership.project, membership.role)
+        shown = {**context(), "frame": frame, "project": membership.project, "csrf_token": _TOKEN}
+        text = render_to_string(template, shown)
+        cache.set(name, text, SHARED_SECONDS)
+    return HttpResponse(text.replace(_TOKEN, get_token(request)) if _TOKEN in text else text, status=status)
 
 
 def position(pks: Sequence[int], pk: int) -> dict[str, int | None]:

@@ -1,6 +1,7 @@
 """The header above every tab of a run: what it is, progress, node, last heartbeat, why it waits or is paused."""
 
 from datetime import datetime, timedelta
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.utils import timezone
 from cohort.base.formatting import exact
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.nodes.models import Draining
+from cohort.records.after_seal.rules import Standing
 from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Attempt, Desired, Run, RunEvent, RunState
 from cohort.runs.retry import DELAYS
@@ -19,9 +21,10 @@ from cohort.web.after_seal.timeline import standings
 from cohort.web.context import LIVE, version_of
 from cohort.web.launch.variants import variant_in_words
 from cohort.web.records.listing import record_of
-from grpo_core.config.preset_differences import diff
-from grpo_core.config.presets import PRESETS
+from grpo_core.config.preset_differences import Difference, diff
+from grpo_core.config.presets import PRESETS, Preset
 from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
 
 QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 """Three missed heartbeats of an attempt: shown as a notice, before its lease runs out."""
@@ -37,7 +40,7 @@ class Header:
 
     def __init__(self, run: Run) -> None:
         """Two queries for a run on a worker; up to eight for one that waits."""
-        self.run, self.config = run, run.parsed_config
+        self.run = run
         attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest")
         self.attempt = attempt = attempts.order_by("-fence").first()
         self.record = record_of(run)
@@ -49,11 +52,6 @@ class Header:
         pauses = RunEvent.objects.filter(run=run, kind="state", data__to=RunState.PAUSED).order_by("-id")
         self.moved = pauses.first() if run.state == RunState.PAUSED else None
         """Who paused it, and when; None unless it is paused."""
-        self.preset = PRESETS.get(run.preset)
-        self.differences = tuple(diff(self.config)) if self.config.preset in PRESETS else ()
-        self.variant = variant_in_words(self.config.algorithm)
-        self.standing = standings([self.record.pk])[self.record.pk] if self.record is not None else None
-        """Status of the record's sign-off."""
         self.now = timezone.now()
         self.heartbeat_at = (attempt.heartbeat_at or attempt.claimed_at) if attempt else None
         self.silence = self._since(self.heartbeat_at)
@@ -69,6 +67,30 @@ class Header:
         self.due = run.not_before if self.waiting and later else None
         """When a run that is tried again may be taken; None when it may be now."""
         self.until_due = self.due - self.now if self.due else None
+
+    # What the version does not need is worked out only for a page that shows it: most polls end at the version.
+
+    @property
+    def config(self) -> RunConfig:
+        return self.run.parsed_config
+
+    @property
+    def preset(self) -> Preset | None:
+        return PRESETS.get(self.run.preset)
+
+    @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """From the preset."""
+        return tuple(diff(self.config)) if self.config.preset in PRESETS else ()
+
+    @cached_property
+    def variant(self) -> str:
+        return variant_in_words(self.config.algorithm)
+
+    @cached_property
+    def standing(self) -> Standing | None:
+        """Status of the record's sign-off."""
+        return standings([self.record.pk])[self.record.pk] if self.record is not None else None
 
     def _since(self, when: datetime | None) -> timedelta | None:
         return self.now - when if when else None

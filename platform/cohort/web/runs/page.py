@@ -1,5 +1,6 @@
 """The tabs of a run, each a separate page, and the parts of them that are polled while the run lives."""
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
@@ -8,7 +9,8 @@ import yaml
 from csp.constants import SELF
 from csp.decorators import csp_update
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.core.cache import cache
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -18,13 +20,14 @@ from cohort.evaluations.selectors import CHANGES, by_category, changed_items, ev
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.runs.models import RunEvent
-from cohort.web.access import STOP_POLLING, may, run_for
+from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
+from cohort.web.context import SHARED_SECONDS, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
 from cohort.web.runs.charts import series, width_of
 from cohort.web.runs.header import Header
-from cohort.web.runs.series import epoch, pieces, seams
+from cohort.web.runs.series import epoch, newest_step, pieces, seams
 from cohort.web.runs.tiles import tiles
 from cohort.web.runs.tries import attempt_page, checkpoint_page, superseded_evaluations
 
@@ -59,6 +62,7 @@ def awaits(header: Header) -> RunEvent | None:
     return None if newest is None or newest.data.get("over") else newest
 
 
+TABS = ("overview", "groups", "evaluations", "attempts", "logs", "config", "events")
 NEWEST_GROUPS = 6
 LAST_LINES = 12
 ITEMS = 50
@@ -85,39 +89,51 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_safe
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
-    header = Header(run_for(request, slug, run_id))
-    tab = request.GET.get("tab", "overview")
-    if header.polls and request.GET.get("v") == header.version:
+    polled = Header(polled_run_for(request, slug, run_id))
+    if polled.polls and request.GET.get("v") == polled.version:
         return HttpResponse(status=204)
-    if tab == "overview":
-        context = _overview(header, drawn=request.GET.get("evals", ""))
-    elif tab == "attempts":
-        context = _attempts(header, every=bool(request.GET.get("all")))
-    else:
-        context = header.context(tab)
-    status = 200 if header.polls else STOP_POLLING
-    return render(request, "runs/_live.html", context | {"oob": True}, status=status)
+    tab, drawn, every = request.GET.get("tab", "overview"), request.GET.get("evals", ""), bool(request.GET.get("all"))
+    tab = tab if tab in TABS else "overview"
+
+    def context() -> dict[str, Any]:
+        header = Header(run_for(request, slug, run_id))
+        if tab == "overview":
+            shown = _overview(header, drawn=drawn)
+        elif tab == "attempts":
+            shown = _attempts(header, every=every)
+        else:
+            shown = header.context(tab)
+        return shown | {"oob": True}
+
+    key = (run_id, polled.version, polled.polls, tab, drawn, every)
+    return shared_part(request, "runs/_live.html", key, context, status=200 if polled.polls else STOP_POLLING)
 
 
 @require_safe
-def run_series(request: HttpRequest, slug: str, run_id: int) -> JsonResponse:
+def run_series(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """What the charts draw, of the steps beyond `after`; of all when steps drawn before are superseded by now, which
-    shows in another `epoch`, or when much has come since."""
-    run = run_for(request, slug, run_id)
-    now = epoch(run)
+    shows in another `epoch`, or when much has come since. 204 while there is no step beyond `after`."""
+    run = polled_run_for(request, slug, run_id)
+    now, newest = epoch(run), newest_step(run)
     after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
-    after, drawn = pieces(run, after=after)
-    return JsonResponse(
-        {
+    if after and newest <= after:
+        return HttpResponse(status=204)
+
+    def text() -> str:
+        first, drawn = pieces(run, after=after)
+        shown = {
             "charts": series(drawn),
             "steps": len(drawn),
             "last": drawn[-1].last if drawn else None,
-            "after": after,
+            "after": first,
             "epoch": now,
             "width": width_of(drawn),
             "seams": [asdict(seam) for seam in seams(run)],
         }
-    )
+        return json.dumps(shown)
+
+    name = version_of(("series", run_id, now, newest, after))
+    return HttpResponse(cache.get_or_set(name, text, SHARED_SECONDS), content_type="application/json")
 
 
 @require_safe

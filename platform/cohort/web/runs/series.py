@@ -75,11 +75,16 @@ def epoch(run: Run) -> str:
     return ",".join(f"{fence}:{through}" for fence, through in ends)
 
 
+def newest_step(run: Run) -> int:
+    """Of those that are current; 0 before the first."""
+    return current_steps(run).values_list("step", flat=True).last() or 0
+
+
 def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     """(the step beyond which these are, the current steps beyond it in order): each step by itself, or in the
     narrowest buckets that are few enough. When more steps than that came after `after`, the whole run is returned.
     What is superseded counts for nothing: a run that went back to an early step is a short one again."""
-    newest = current_steps(run).values_list("step", flat=True).last() or 0
+    newest = newest_step(run)
     if newest - after > MOST_ROWS:
         after = 0
     if newest <= after + MOST_ROWS:

@@ -34,6 +34,7 @@
       const query = new URLSearchParams({ after: last, epoch });
       const answer = await fetch(`${root.dataset.series}?${query}`, { headers: { Accept: "application/json" } });
       if (!answer.ok || answer.redirected) return; // signed out: the page itself goes to the sign-in
+      if (answer.status === 204) return; // no step since the last one
       const reply = await answer.json();
       const anew = reply.after === 0; // the first time, after a resume from an earlier step, or when much has come
       for (const chart of panels) {
