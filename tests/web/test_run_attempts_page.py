@@ -4,7 +4,7 @@ from django.test import Client
 from django.utils import timezone
 
 from cohort.runs.models import Attempt, Run
-from cohort.web.runs.tries import attempt_page, checkpoint_page, successor
+from cohort.web.runs.tries import attempt_rows, attempts_of, checkpoint_rows, checkpoints_of, successor
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.web.control import ended, fresh, poll_of
 from tests.web.pages import html
@@ -21,9 +21,8 @@ def second_of(maker: Maker, run: Run, *, resumed: int) -> Attempt:
 def test_attempts_show_their_steps_their_end_and_what_is_superseded(viewer: Client, maker: Maker, trained: Run) -> None:
     ended(trained.attempts.get(), "lost", end_code="worker_lost", end_reason=f"no sign {HOSTILE}", valid_through=4)
     add_steps(second_of(maker, trained, resumed=4), [{"reward": 0.5}], first=5)
-    table = attempt_page(trained)
-    assert table.total == 2
-    assert [(row.attempt.fence, row.first_step, row.last_step, row.superseded) for row in table.rows] == [
+    rows = attempt_rows(attempts_of(trained))
+    assert [(row.attempt.fence, row.first_step, row.last_step, row.superseded) for row in rows] == [
         (2, 5, 5, 0),
         (1, 1, 6, 2),
     ]
@@ -35,11 +34,11 @@ def test_attempts_show_their_steps_their_end_and_what_is_superseded(viewer: Clie
 
 def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, trained: Run) -> None:
     trained.checkpoints.filter(step=6).update(stored_at=timezone.now(), pinned=True)
-    table = checkpoint_page(trained)
-    assert (len(table.rows), table.removed, table.total) == (3, 1, 4)
-    assert [row.where for row in table.rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
+    rows = checkpoint_rows(checkpoints_of(trained))
+    assert [row.where for row in rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
     page = page_of(viewer, trained, "attempts/")
     text = words(page.split("Checkpoints</h2>")[1])
+    assert "showing 3 of 4; 1 made room for newer ones" in text
     for part in ("12.0 MB", "pinned", "best"):
         assert part in text
     assert "/pin/" not in page, "a viewer pins nothing"

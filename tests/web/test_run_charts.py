@@ -48,7 +48,7 @@ def drawn(metrics: dict[str, float] | None = None, **parts: Any) -> dict[str, Ch
 # ---------------------------------------------------------------- the series
 
 
-def test_the_series_are_the_rows_and_only_what_is_new(maker: Maker, run: Run, ask: Series) -> None:
+def test_the_series_are_the_rows_and_only_what_is_new(viewer: Client, maker: Maker, run: Run, ask: Series) -> None:
     shares = {"groups/mixed": 1.0, "groups/all_right": 0.0, "groups/all_wrong": 0.0}
     add_steps(
         maker.attempt(run),
@@ -65,8 +65,7 @@ def test_the_series_are_the_rows_and_only_what_is_new(maker: Maker, run: Run, as
     assert got["charts"]["entropy"] == {"step": [2], "entropy": [1.5]}, "absent is left out, not 0"
     assert set(got["charts"]) == {chart.id for chart in CHARTS}
     assert ask(after=2)["charts"]["reward"]["step"] == [3]
-    nothing = ask(after=3)
-    assert (nothing["last"], nothing["charts"]["reward"]["step"]) == (None, [])
+    assert viewer.get(f"/p/ours/runs/{run.pk}/series.json", {"after": 3}).status_code == 204
     assert len(ask(after="-1; drop")["charts"]["reward"]["step"]) == 3
 
 
@@ -84,8 +83,9 @@ def test_after_a_resume_everything_is_sent_anew(maker: Maker, run: Run, ask: Ser
     assert (got["epoch"], got["after"], got["last"]) == ("1:1", 0, 2)
     assert (got["charts"]["reward"]["step"], got["charts"]["reward"]["reward"]) == ([1, 2], [0.1, 0.9])
     assert got["seams"] == [{"step": 1, "attempt": 2, "why": "attempt 1 lost: not heard from"}]
+    add_steps(second, [{"reward": 0.8}], first=3)
     more = ask(after=2, epoch="1:1")
-    assert (more["after"], more["last"], len(more["seams"])) == (2, None, 1)
+    assert (more["after"], more["last"], len(more["seams"])) == (2, 3, 1)
 
 
 def test_a_seam_that_no_longer_stands_is_not_drawn(maker: Maker, run: Run) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
 import grpo_core.stats
 from cohort.catalog.suites import CATEGORIES
@@ -249,32 +249,32 @@ class Changed:
 
     @property
     def kind(self) -> str:
-        return _kind(self.before.score, self.after.score)
+        if self.after.score > self.before.score:
+            return "fixed"
+        return "broken" if self.after.score < self.before.score else "same"
 
 
-def _kind(before: float, after: float) -> str:
-    if after > before:
-        return "fixed"
-    return "broken" if after < before else "same"
-
-
-def changed_items(suite: Suite, *, show: str, limit: int | None) -> tuple[list[Changed], int]:
-    """(the first `limit` pairs of the chosen kind, all without one; how many there are)."""
+def changed_items(suite: Suite, *, show: str) -> QuerySet[EvalItem]:
+    """The items before, in order, that were answered after too and went the chosen way."""
     if suite.before is None or suite.after is None:
-        return [], 0
-    before, after = (
-        dict(result_items(result).values_list("problem_id", "score")) for result in (suite.before, suite.after)
-    )
-    kinds = {name: _kind(score, after[name]) for name, score in before.items() if name in after}
-    chosen = [
-        name for name, kind in kinds.items() if show == "all" or kind == show or (show == "changed" and kind != "same")
-    ]
-    shown = chosen[:limit]  # only of these are the texts read, which may be long
-    old, new = (
-        {item.problem_id: item for item in result_items(result).filter(problem_id__in=shown)}
-        for result in (suite.before, suite.after)
-    )
-    return [Changed(old[name], new[name]) for name in shown], len(chosen)
+        return EvalItem.objects.none()
+    later = result_items(suite.after).filter(problem_id=OuterRef("problem_id")).order_by().values("score")
+    items = result_items(suite.before).annotate(later=Subquery(later)).filter(later__isnull=False)
+    condition = {
+        "fixed": Q(later__gt=F("score")),
+        "broken": Q(later__lt=F("score")),
+        "changed": ~Q(later=F("score")),
+    }
+    return items.filter(condition[show]) if show in condition else items
+
+
+def changed_pairs(suite: Suite, before: Sequence[EvalItem]) -> list[Changed]:
+    """Some of the items of `changed_items` with what they became."""
+    if suite.after is None:
+        return []
+    after = result_items(suite.after).filter(problem_id__in=[item.problem_id for item in before])
+    by_problem = {item.problem_id: item for item in after}
+    return [Changed(item, by_problem[item.problem_id]) for item in before]
 
 
 # A run's suites with statistics that were computed before, by any web process.

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from django.core.cache import cache
+from django.core.paginator import Page, Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
@@ -118,12 +119,48 @@ class Frame(ProjectFrame):
         return {"label": label, "href": href, "current": self._request.path.startswith(href), "count_of": count_of}
 
 
+POLLED = ("v", "tab", "evals")
+"""Parameters of a poll that its page does not have."""
+
+
 def query_without(request: HttpRequest, *names: str) -> str:
     """The query of the page's address, without these parameters."""
     query = request.GET.copy()
     for name in names:
         query.pop(name, None)
     return query.urlencode()
+
+
+ROWS = 100
+"""Of one page of a list, where the list does not say otherwise."""
+
+
+class ListPage(Page[Any]):
+    """Some rows of a list, for the template partials/_pages.html."""
+
+    link = ""
+    """Address of another page, without its number."""
+
+    @property
+    def total(self) -> int:
+        return self.paginator.count
+
+
+def listed(
+    request: HttpRequest,
+    rows: Any,
+    size: int = ROWS,
+    *,
+    name: str = "page",
+    row: Callable[[list[Any]], Sequence[Any]] = list,
+) -> ListPage:
+    """The page of a list (a queryset or a sequence) that the address names by the parameter `name`: the first without
+    one, the nearest where there is no such page. `row` makes rows of what was read."""
+    read = Paginator(rows, size).get_page(request.GET.get(name))
+    page = ListPage(row(list(read.object_list)), read.number, read.paginator)
+    query = query_without(request, name, *POLLED)
+    page.link = f"?{query}&{name}=" if query else f"?{name}="
+    return page
 
 
 def version_of(parts: Any) -> str:
@@ -148,17 +185,24 @@ _TOKEN = secrets.token_hex(16)
 
 
 def shared_part(
-    request: HttpRequest, template: str, key: Sequence[Any], context: Callable[[], dict[str, Any]], *, status: int = 200
+    request: HttpRequest,
+    role: str,
+    template: str,
+    key: Sequence[Any],
+    context: Callable[[], dict[str, Any]],
+    *,
+    status: int = 200,
 ) -> HttpResponse:
-    """A part of a page of the request's project, prepared once for all viewers of one role and `key`, which holds all
-    that it depends on. The template sees neither the request nor the person; the CSRF token is put in for each."""
-    membership: Membership = request.membership  # type: ignore[attr-defined]  # set by access.project_for
-    name = version_of((template, membership.project_id, membership.role, *key))
+    """A part of a page, prepared once for all viewers with one role and one `key`, which holds all else that it depends
+    on. `context` checks the person's role (access.project_for) and gives what the template needs, which sees neither
+    the request nor the person; the CSRF token is put in for each."""
+    name = version_of((template, role, *key))
     text = cache.get(name)
     if text is None:
-        frame = ProjectFrame(membership.project, membership.role)
-        shown = {**context(), "frame": frame, "project": membership.project, "csrf_token": _TOKEN}
-        text = render_to_string(template, shown)
+        shown = context()
+        project: Project = request.project  # type: ignore[attr-defined]
+        frame = ProjectFrame(project, role)
+        text = render_to_string(template, {**shown, "frame": frame, "project": project, "csrf_token": _TOKEN})
         cache.set(name, text, SHARED_SECONDS)
     return HttpResponse(text.replace(_TOKEN, get_token(request)) if _TOKEN in text else text, status=status)
 

@@ -41,7 +41,7 @@ class Header:
     def __init__(self, run: Run) -> None:
         """Two queries for a run on a worker; up to eight for one that waits."""
         self.run = run
-        attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest")
+        attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest", "outcome", "node__info")
         self.attempt = attempt = attempts.order_by("-fence").first()
         self.record = record_of(run)
         self.waits = next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
-import yaml
 from csp.constants import SELF
 from csp.decorators import csp_update
 from django.conf import settings
@@ -16,12 +15,19 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
-from cohort.evaluations.selectors import CHANGES, by_category, changed_items, evaluations_known, suites_cached
+from cohort.evaluations.selectors import (
+    CHANGES,
+    by_category,
+    changed_items,
+    changed_pairs,
+    evaluations_known,
+    suites_cached,
+)
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
-from cohort.runs.models import RunEvent
+from cohort.runs.models import Checkpoint, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
-from cohort.web.context import SHARED_SECONDS, shared_part, version_of
+from cohort.web.context import POLLED, SHARED_SECONDS, listed, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
@@ -29,7 +35,16 @@ from cohort.web.runs.charts import series, width_of
 from cohort.web.runs.header import Header
 from cohort.web.runs.series import epoch, newest_step, pieces, seams
 from cohort.web.runs.tiles import tiles
-from cohort.web.runs.tries import attempt_page, checkpoint_page, superseded_evaluations
+from cohort.web.runs.tries import (
+    ATTEMPTS,
+    CHECKPOINTS,
+    attempt_rows,
+    attempts_of,
+    checkpoint_rows,
+    checkpoints_of,
+    superseded_evaluations,
+    superseded_rows,
+)
 
 PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
 """A fixed style element that plotly 7.1's map code adds as it loads; no chart of ours needs it, but each refusal would
@@ -66,7 +81,6 @@ TABS = ("overview", "groups", "evaluations", "attempts", "logs", "config", "even
 NEWEST_GROUPS = 6
 LAST_LINES = 12
 ITEMS = 50
-EVENTS = 200
 
 
 @charts_csp
@@ -89,31 +103,33 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_safe
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
-    polled = Header(polled_run_for(request, slug, run_id))
+    run, role = polled_run_for(request, slug, run_id)
+    polled = Header(run)
     if polled.polls and request.GET.get("v") == polled.version:
         return HttpResponse(status=204)
-    tab, drawn, every = request.GET.get("tab", "overview"), request.GET.get("evals", ""), bool(request.GET.get("all"))
+    tab, drawn = request.GET.get("tab", ""), request.GET.get("evals", "")
     tab = tab if tab in TABS else "overview"
+    part = {name: request.GET[name] for name in ("page", "checkpoints", "all") if name in request.GET}
 
     def context() -> dict[str, Any]:
         header = Header(run_for(request, slug, run_id))
         if tab == "overview":
             shown = _overview(header, drawn=drawn)
         elif tab == "attempts":
-            shown = _attempts(header, every=every)
+            shown = _attempts(request, header)
         else:
             shown = header.context(tab)
         return shown | {"oob": True}
 
-    key = (run_id, polled.version, polled.polls, tab, drawn, every)
-    return shared_part(request, "runs/_live.html", key, context, status=200 if polled.polls else STOP_POLLING)
+    key = (run_id, polled.version, polled.polls, tab, drawn, part)
+    return shared_part(request, role, "runs/_live.html", key, context, status=200 if polled.polls else STOP_POLLING)
 
 
 @require_safe
 def run_series(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """What the charts draw, of the steps beyond `after`; of all when steps drawn before are superseded by now, which
     shows in another `epoch`, or when much has come since. 204 while there is no step beyond `after`."""
-    run = polled_run_for(request, slug, run_id)
+    run, _ = polled_run_for(request, slug, run_id)
     now, newest = epoch(run), newest_step(run)
     after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
     if after and newest <= after:
@@ -138,16 +154,20 @@ def run_series(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Every suite in a table, one of them (`suite`) with its items: `show` filters them, `all` removes the limit,
-    `texts` opens those of a sensitive suite to reviewers and above."""
+    """Every suite in a table, one of them (`suite`) with its items: `show` filters them, `texts` opens those of a
+    sensitive suite to reviewers and above."""
     run = run_for(request, slug, run_id)
     header = Header(run)
     suites = suites_cached(run, header.config)
     name, show = request.GET.get("suite", ""), request.GET.get("show", "changed")
     show = show if show in CHANGES else "changed"
     opened = next((suite for suite in suites if suite.name == name), suites[0] if suites else None)
-    items, count = (
-        changed_items(opened, show=show, limit=None if request.GET.get("all") else ITEMS) if opened else ([], 0)
+    items = listed(
+        request,
+        changed_items(opened, show=show) if opened else [],
+        ITEMS,
+        name="items",
+        row=lambda before: changed_pairs(opened, before) if opened else [],
     )
     may_read = opened is not None and (not opened.sensitive or may(request, run.project, Role.REVIEWER))
     context = header.context(
@@ -156,13 +176,12 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
         suites=suites,
         suite=opened,
         items=items,
-        count=count,
         show=show,
         changes=CHANGES,
         may_read=may_read,
         texts=opened is not None and may_read and (not opened.sensitive or bool(request.GET.get("texts"))),
-        imported=list(run.imported_results.select_related("by").order_by("pk")),
-        superseded=superseded_evaluations(run),
+        imported=listed(request, run.imported_results.select_related("by").order_by("pk"), name="imported"),
+        superseded=listed(request, superseded_evaluations(run), ITEMS, name="superseded", row=superseded_rows),
     )
     return render(request, "runs/evaluations.html", context)
 
@@ -171,7 +190,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
 def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Attempts, and the checkpoints that they cut."""
     header = Header(run_for(request, slug, run_id))
-    return render(request, "runs/attempts.html", _attempts(header, every=bool(request.GET.get("all"))))
+    return render(request, "runs/attempts.html", _attempts(request, header))
 
 
 @require_safe
@@ -188,18 +207,25 @@ def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_safe
 def run_events(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
-    events = RunEvent.objects.filter(run=header.run).select_related("attempt").order_by("-id")
-    shown = list(events if request.GET.get("all") else events[:EVENTS])
-    data = [yaml.safe_dump(row.data, allow_unicode=True, sort_keys=True) if row.data else "" for row in shown]
-    rows = list(zip(shown, data, strict=True))  # each with what else it holds, as text
-    context = header.context("events", events=shown, total=events.count(), data=rows)
-    return render(request, "runs/events.html", context)
+    rows = RunEvent.objects.filter(run=header.run).select_related("attempt").order_by("-id")
+    events = listed(request, rows.defer("attempt__manifest", "attempt__outcome"))
+    return render(request, "runs/events.html", header.context("events", events=events))
 
 
-def _attempts(header: Header, *, every: bool) -> dict[str, Any]:
-    """`every`: all of them, and so again at each poll."""
-    tried, checkpoints = attempt_page(header.run, every=every), checkpoint_page(header.run, every=every)
-    return header.context("attempts", tried=tried, checkpoints=checkpoints, show_all=every)
+def _attempts(request: HttpRequest, header: Header) -> dict[str, Any]:
+    """With `all` the checkpoints that were removed too. Each poll brings the same pages again."""
+    run, every = header.run, bool(request.GET.get("all"))
+    shown = checkpoints_of(run, every=every)
+    recorded = Checkpoint.objects.filter(run=run).count()
+    context = header.context(
+        "attempts",
+        tried=listed(request, attempts_of(run), ATTEMPTS, row=attempt_rows),
+        checkpoints=listed(request, shown, CHECKPOINTS, name="checkpoints", row=checkpoint_rows),
+        recorded=recorded,
+        every=every,
+        same_part=query_without(request, *POLLED),
+    )
+    return context | {"removed": recorded - checkpoints_of(run).count()}
 
 
 def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:

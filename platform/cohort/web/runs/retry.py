@@ -14,12 +14,13 @@ from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Checkpoint, Run
 from cohort.web.access import form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
+from cohort.web.context import listed
 from cohort.web.runs.actions import reason_of, refusal
 from cohort.web.runs.header import Header
-from cohort.web.runs.tries import resumable_rows
+from cohort.web.runs.tries import checkpoint_rows
 
 CHOICES = 20
-"""Checkpoints offered at first."""
+"""Checkpoints offered on one page."""
 START = "start"
 
 
@@ -68,9 +69,10 @@ def _resumes(checkpoint: Checkpoint | None) -> str:
 
 def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
-    rows = resumable_rows(run, limit=None if request.GET.get("all") else CHOICES)
+    offered = resumable(run).select_related("attempt__node").defer("attempt__manifest", "attempt__outcome")
+    rows = listed(request, offered, CHOICES, row=checkpoint_rows)
     chosen = request.POST.get("from") or next((str(row.checkpoint.pk) for row in rows if row.reachable), START)
-    shown = {"rows": rows, "every": resumable(run).count(), "chosen": chosen, "reason": request.POST.get("reason", "")}
+    shown = {"rows": rows, "chosen": chosen, "reason": request.POST.get("reason", "")}
     return _page(request, Header(run), "retry", fault=fault, **shown)
 
 

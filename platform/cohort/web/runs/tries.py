@@ -1,6 +1,7 @@
 """The attempts of a run as its page lists them: from which step to which, how each ended, what is still current; and
 the checkpoints that they cut: which can be resumed from, where they lie, which were removed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,12 +10,12 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from cohort.nodes.services import nodes_here
-from cohort.runs.checkpoints import resumable
 from cohort.runs.models import Attempt, Checkpoint, EvalResult, Run, StepMetric
 from cohort.runs.transitions import current_evaluations
 
-SHOWN = 50
-CHECKPOINTS_SHOWN = 20
+ATTEMPTS = 50
+CHECKPOINTS = 20
+"""Of one page."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,17 @@ class AttemptRow:
         return max(0, self.last_step - max(through, self.began_after))
 
 
-@dataclass(frozen=True)
-class AttemptPage:
-    rows: tuple[AttemptRow, ...]
-    total: int
-
-
-def attempt_page(run: Run, *, every: bool = False) -> AttemptPage:
-    """Newest first. A constant number of queries; no step is read but each attempt's last."""
-    attempts, now = Attempt.objects.filter(run=run), timezone.now()
+def attempts_of(run: Run) -> QuerySet[Attempt]:
+    """Newest first, each with its newest step; no step is read but that one."""
     newest = StepMetric.objects.filter(attempt=OuterRef("pk")).order_by("-seq").values("step")[:1]
-    listed = attempts.select_related("node").defer("manifest", "outcome").annotate(last=Subquery(newest))
-    rows = listed.order_by("-fence")[: None if every else SHOWN]
-    return AttemptPage(tuple(AttemptRow(attempt, attempt.last, now) for attempt in rows), attempts.count())
+    attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest", "outcome", "node__info")
+    return attempts.annotate(last=Subquery(newest)).order_by("-fence")
+
+
+def attempt_rows(attempts: Iterable[Any]) -> list[AttemptRow]:
+    """Of attempts as `attempts_of` reads them."""
+    now = timezone.now()
+    return [AttemptRow(attempt, attempt.last, now) for attempt in attempts]
 
 
 @dataclass(frozen=True)
@@ -78,13 +77,18 @@ class Successor:
         return f"superseded: attempt {self.fence} resumed from step {self.from_step:,}"
 
 
-def superseded_evaluations(run: Run) -> list[dict[str, Any]]:
-    """Each with its successor, newest first. One query, and one more for each."""
+def superseded_evaluations(run: Run) -> QuerySet[EvalResult]:
+    """Newest first."""
     every = EvalResult.objects.filter(run=run)
     superseded = every.exclude(pk__in=current_evaluations(every).values("pk"))
-    rows = superseded.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk")
+    return superseded.select_related("attempt").defer("attempt__manifest", "attempt__outcome").order_by("-pk")
+
+
+def superseded_rows(results: Iterable[EvalResult]) -> list[dict[str, Any]]:
+    """Each with its successor; one query for each."""
     return [
-        {"result": row, "successor": successor(row.attempt, step=0 if row.phase == "before" else None)} for row in rows
+        {"result": row, "successor": successor(row.attempt, step=0 if row.phase == "before" else None)}
+        for row in results
     ]
 
 
@@ -142,29 +146,15 @@ class CheckpointRow:
         return self.checkpoint.stored_at is not None or (self.checkpoint.removed_at is None and self.here)
 
 
-@dataclass(frozen=True)
-class CheckpointPage:
-    rows: tuple[CheckpointRow, ...]
-    removed: int
-    """Those that were removed everywhere."""
-    total: int
-
-
-def resumable_rows(run: Run, *, limit: int | None = None) -> list[CheckpointRow]:
-    """What the run's next attempt may resume from, newest first, with where each lies."""
-    return _rows(resumable(run), limit)
-
-
-def checkpoint_page(run: Run, *, every: bool = False) -> CheckpointPage:
+def checkpoints_of(run: Run, *, every: bool = False) -> QuerySet[Checkpoint]:
     """The run's checkpoints, newest attempt and step first: those that are held, and with `every` those that made
     room for newer ones as well."""
     checkpoints = Checkpoint.objects.filter(run=run)
-    total, held = checkpoints.count(), checkpoints.filter(Q(removed_at=None) | Q(stored_at__isnull=False))
-    shown = (checkpoints if every else held).order_by("-attempt__fence", "-step", "-pk")
-    return CheckpointPage(tuple(_rows(shown, None if every else CHECKPOINTS_SHOWN)), total - held.count(), total)
+    held = checkpoints.filter(Q(removed_at=None) | Q(stored_at__isnull=False))
+    return (checkpoints if every else held).select_related("attempt__node").order_by("-attempt__fence", "-step", "-pk")
 
 
-def _rows(checkpoints: QuerySet[Checkpoint], limit: int | None) -> list[CheckpointRow]:
+def checkpoint_rows(checkpoints: Iterable[Checkpoint]) -> list[CheckpointRow]:
+    """With where each lies."""
     here = set(nodes_here().values_list("pk", flat=True))
-    shown = checkpoints.select_related("attempt__node").defer("attempt__manifest", "attempt__outcome")[:limit]
-    return [CheckpointRow(checkpoint, checkpoint.attempt.node_id in here) for checkpoint in shown]
+    return [CheckpointRow(checkpoint, checkpoint.attempt.node_id in here) for checkpoint in checkpoints]
