@@ -54,8 +54,8 @@ def _entries(listed: str, prefix: str) -> list[URLPattern]:
     """Entries of the log, a project's or the server's own."""
     return [
         path("", audit.entries, name=listed),
-        path("entries.jsonl", audit.entries_jsonl, name=f"{prefix}_jsonl"),
-        path("entries.csv", audit.entries_csv, name=f"{prefix}_csv"),
+        path("entries.jsonl", audit.entries_file, {"form": "jsonl"}, name=f"{prefix}_jsonl"),
+        path("entries.csv", audit.entries_file, {"form": "csv"}, name=f"{prefix}_csv"),
         path("<int:entry_id>/entry.json", audit.entry_body, name=f"{prefix}_entry"),
         path("<int:entry_id>/proof", audit.entry_proof, name=f"{prefix}_proof"),
     ]

@@ -185,8 +185,8 @@ def download(viewer: Client) -> Download:
     return lambda run, file: viewer.get(f"/p/ours/runs/{run.pk}/{file}")
 
 
-def table(response: HttpResponse) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(response.content.decode(), newline="")))
+def table(response: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(response.getvalue().decode(), newline="")))
 
 
 def test_the_config_is_the_run_s_own(download: Download, maker: Maker) -> None:

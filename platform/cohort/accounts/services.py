@@ -8,7 +8,7 @@ import secrets
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Case, Count, Q, QuerySet, Value, When
 
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.audit import services as audit
@@ -27,10 +27,10 @@ def projects_of(user: User) -> QuerySet[Membership]:
     )
 
 
-def members_of(project: Project) -> list[Membership]:
+def members_of(project: Project) -> QuerySet[Membership]:
     """Admins first, then by name."""
-    memberships = Membership.objects.filter(project=project).select_related("user")
-    return sorted(memberships, key=lambda membership: (-Role.values.index(membership.role), membership.user.username))
+    rank = Case(*(When(role=role, then=Value(rank)) for rank, role in enumerate(reversed(Role.values))))
+    return Membership.objects.filter(project=project).select_related("user").order_by(rank, "user__username")
 
 
 def person_named(username: str) -> User | None:

@@ -5,7 +5,7 @@ does not reach gets 403.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import OuterRef, Subquery
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -112,6 +112,12 @@ def redirect_to(request: HttpRequest, name: str, *args: Any) -> HttpResponse:
 def file_response(content: str | bytes, kind: str, name: str) -> HttpResponse:
     """A file for the browser to keep; `kind` is its media type."""
     return HttpResponse(content, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def streamed(lines: Iterable[str | bytes], kind: str, name: str) -> StreamingHttpResponse:
+    """As `file_response`, of a file that is made while it is sent, so that no more than a line of it is held."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingHttpResponse(lines, content_type=kind, headers=headers)
 
 
 def call_service(

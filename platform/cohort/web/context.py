@@ -42,6 +42,10 @@ _COUNTED = {"run_list": "runs", "queue": "waiting", "node_list": "nodes"}
 """Links with a number beside them."""
 
 
+MOST_OTHERS = 20
+"""Projects that the sidebar offers."""
+
+
 class ProjectFrame:
     """What the frame shows of a project to everybody who has one role in it."""
 
@@ -82,7 +86,7 @@ class Frame(ProjectFrame):
         if not self._request.user.is_authenticated:
             return []
         rows = Membership.objects.filter(user=self._request.user).select_related("project")
-        return list(rows.order_by("project__name"))
+        return list(rows.order_by("project__name")[:MOST_OTHERS])
 
     @cached_property
     def _membership(self) -> Membership | None:
@@ -90,7 +94,10 @@ class Frame(ProjectFrame):
             return checked
         match = self._request.resolver_match
         slug = match.kwargs.get("slug") if match else None
-        return next((membership for membership in self.memberships if membership.project.slug == slug), None)
+        if slug is None or not self._request.user.is_authenticated:
+            return None
+        rows = Membership.objects.filter(user=self._request.user, project__slug=slug)
+        return rows.select_related("project").first()
 
     @property
     def project(self) -> Project | None:  # type: ignore[override]  # looked up when a page shows it
@@ -102,6 +109,7 @@ class Frame(ProjectFrame):
 
     @property
     def others(self) -> list[Project]:
+        """Some projects to change to; the list of projects has all."""
         return [membership.project for membership in self.memberships if membership.project != self.project]
 
     @cached_property

@@ -21,6 +21,7 @@ from cohort.accounts import services
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import person_named
 from cohort.web.access import call_service, form_page, project_for
+from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
 
 # Addresses that are words of the URLconf, or would read as if they were.
@@ -84,7 +85,7 @@ def person(request: HttpRequest) -> User:
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Straight to the runs of the only project, else to the list of projects."""
-    memberships = list(services.projects_of(person(request)))
+    memberships = list(services.projects_of(person(request))[:2])
     if len(memberships) == 1:
         return redirect("project_home", memberships[0].project.slug)
     return redirect("project_list")
@@ -92,7 +93,9 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def project_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "accounts/projects.html", {"memberships": services.projects_of(person(request))})
+    return render(
+        request, "accounts/projects.html", {"memberships": listed(request, services.projects_of(person(request)))}
+    )
 
 
 @form_page
@@ -131,7 +134,7 @@ def member_list(request: HttpRequest, slug: str) -> HttpResponse:
         ):
             messages.success(request, f"{user.username} is {membership.role} in {project.name}.")
             return redirect("member_list", slug)
-    context = {"members": services.members_of(project), "form": form, "roles": Role.choices}
+    context = {"members": listed(request, services.members_of(project)), "form": form, "roles": Role.choices}
     return render(request, "accounts/members.html", context, status=form.status)
 
 

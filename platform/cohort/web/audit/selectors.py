@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -136,16 +136,16 @@ def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[bytes]:
 
 def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     """For spreadsheets: what a cell would take for a formula has an apostrophe before it."""
-    yield _csv(COLUMNS)
+    yield csv_line(COLUMNS)
     for entry in entries.iterator(chunk_size=1000):
         content = json.loads(bytes(entry.body)) | {"index": _index(entry)}
         values = (content[name] for name in COLUMNS)
-        yield _csv(tuple(plain_cell(value if isinstance(value, int | None) else _text(value)) for value in values))
+        yield csv_line(value if isinstance(value, int | None) else _text(value) for value in values)
 
 
-def _csv(cells: tuple[Any, ...]) -> str:
+def csv_line(cells: Iterable[Any]) -> str:
     line = io.StringIO()
-    csv.writer(line).writerow(cells)
+    csv.writer(line).writerow(map(plain_cell, cells))
     return line.getvalue()
 
 

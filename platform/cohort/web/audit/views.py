@@ -3,7 +3,7 @@ for its members; the server's own, for its staff."""
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -15,7 +15,7 @@ from cohort.audit.services import proof_of, public_keys
 from cohort.base.formatting import natural
 from cohort.evidence import merkle
 from cohort.evidence.keys import parse_vkey
-from cohort.web.access import file_response, project_for
+from cohort.web.access import file_response, project_for, streamed
 from cohort.web.accounts.views import person
 from cohort.web.audit import selectors
 from cohort.web.audit.selectors import downloaded
@@ -119,17 +119,9 @@ def entries(request: HttpRequest, slug: str = "") -> HttpResponse:
 
 
 @require_safe
-def entries_jsonl(request: HttpRequest, slug: str = "") -> HttpResponseBase:
-    """The entries that the filters leave, newest first, the exact bytes of each in a line."""
-    return _export(request, slug, "jsonl")
-
-
-@require_safe
-def entries_csv(request: HttpRequest, slug: str = "") -> HttpResponseBase:
-    return _export(request, slug, "csv")
-
-
-def _export(request: HttpRequest, slug: str, form: str) -> HttpResponseBase:
+def entries_file(request: HttpRequest, slug: str = "", *, form: str) -> HttpResponseBase:
+    """The entries that the filters leave, newest first: the exact bytes of each in a line (`jsonl`), or a table
+    (`csv`)."""
     project = _project(request, slug)
     filters = selectors.Filters(request.GET)
     if not filters.is_valid():
@@ -147,8 +139,7 @@ def _export(request: HttpRequest, slug: str, form: str) -> HttpResponseBase:
     )
     lines = selectors.json_lines(rows) if form == "jsonl" else selectors.csv_lines(rows)
     kind = "application/jsonl" if form == "jsonl" else "text/csv; charset=utf-8"
-    headers = {"Content-Disposition": f'attachment; filename="audit-{owner}.{form}"'}
-    return StreamingHttpResponse(lines, content_type=kind, headers=headers)
+    return streamed(lines, kind, f"audit-{owner}.{form}")
 
 
 @require_safe

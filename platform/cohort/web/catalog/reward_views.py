@@ -4,6 +4,7 @@ Nothing given by a person or a model is executed here: source is only parsed. Tr
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -13,23 +14,23 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
+from cohort.base.formatting import natural
 from cohort.catalog import services
-from cohort.catalog.models import Verifier
+from cohort.catalog.models import Verifier, VerifierVersion
+from cohort.lab.models import VerifierProbe
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import reward_versions, selectors
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import ComponentForm, RewardForm
+from cohort.web.context import listed
 from grpo_core.rewards import KINDS
 
 
 @require_safe
 def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
-    verifiers = list(selectors.verifiers(project_for(request, slug)))
-    newest = [verifier.versions.all()[0] for verifier in verifiers]
-    probed = selectors.newest_probes(newest)
-    rows = [(verifier, version, probed.get(version.pk)) for verifier, version in zip(verifiers, newest, strict=True)]
-    return render(request, "catalog/verifiers.html", {"verifiers": rows})
+    verifiers = listed(request, selectors.verifiers(project_for(request, slug)), row=selectors.with_newest)
+    return render(request, "catalog/verifiers.html", {"verifiers": verifiers})
 
 
 @form_page
@@ -155,12 +156,11 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     verifier = selectors.verifier(project, pk)
     every = selectors.versions(verifier)
     version = selectors.version_numbered(every, request.GET.get("version"))
-    index, probed = every.index(version), selectors.newest_probes(every)
     context = {
         "verifier": verifier,
-        "versions": [(row, probed.get(row.pk)) for row in every],
+        "versions": listed(request, every, row=_with_probes),
         "version": version,
-        "older": every[index + 1] if index + 1 < len(every) else None,
+        "older": every.filter(number__lt=version.number).first(),
         "components": reward_versions.components_shown(version),
         "limits": version.spec.get("limits"),
         "kinds": KINDS,
@@ -172,19 +172,23 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     return render(request, "catalog/verifier.html", context)
 
 
+def _with_probes(versions: Sequence[VerifierVersion]) -> list[tuple[VerifierVersion, VerifierProbe | None]]:
+    probed = selectors.newest_probes(versions)
+    return [(version, probed.get(version.pk)) for version in versions]
+
+
 @require_safe
 def verifier_compare(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Two versions (`from`, `to`) side by side; without them the newest and the one before it."""
     project = project_for(request, slug)
     verifier = selectors.verifier(project, pk)
     every = selectors.versions(verifier)
-    by_number = {str(version.number): version for version in every}
-    after = by_number.get(request.GET.get("to", ""), every[0])
-    earlier = [version for version in every if version.number < after.number]
-    before = by_number.get(request.GET.get("from", ""), earlier[0] if earlier else after)
+    after = selectors.version_numbered(every, request.GET.get("to"))
+    earlier = every.filter(number__lt=after.number).first() or after
+    before = every.filter(number=natural(request.GET.get("from")) or 0).first() or earlier
     context = {
         "verifier": verifier,
-        "versions": every,
+        "versions": selectors.offered(every, before, after),
         "before": before,
         "after": after,
         "difference": reward_versions.difference(before, after),

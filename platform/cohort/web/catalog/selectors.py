@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.shortcuts import get_object_or_404
 
 from cohort.accounts.models import Project
+from cohort.base.formatting import natural
 from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.runs.models import Attempt, Run
@@ -15,11 +16,12 @@ from grpo_core.evaluate.suites.load import Starter, starters
 RUNS_SHOWN = 50
 PROBES_SHOWN = 25
 LAUNCHES_SHOWN = 10
+VERSIONS_OFFERED = 200
 Version = TypeVar("Version", VerifierVersion, EvalSuiteVersion)
 
 
 def base_models(project: Project) -> QuerySet[BaseModel]:
-    return BaseModel.objects.filter(project=project).annotate(run_count=Count("runs"))
+    return BaseModel.objects.filter(project=project).annotate(run_count=Count("runs")).order_by("name")
 
 
 def read_by_run(model: BaseModel) -> dict[str, Any] | None:
@@ -44,47 +46,64 @@ def read_by_run(model: BaseModel) -> dict[str, Any] | None:
 
 
 def datasets(project: Project) -> QuerySet[PromptDataset]:
-    return PromptDataset.objects.filter(project=project).annotate(
-        run_count=Count("training_runs", distinct=True), eval_count=Count("evaluated_runs", distinct=True)
-    )
+    counts = {"run_count": Count("training_runs", distinct=True), "eval_count": Count("evaluated_runs", distinct=True)}
+    return PromptDataset.objects.filter(project=project).annotate(**counts).order_by("name")
 
 
 def verifiers(project: Project) -> QuerySet[Verifier]:
-    """With `newest` (its spec's components) through the prefetched versions, newest first."""
-    versions = Prefetch("versions", VerifierVersion.objects.order_by("-number"))
-    rows = Verifier.objects.filter(project=project).prefetch_related(versions)
-    return rows.annotate(run_count=Count("versions__runs", distinct=True))
+    rows = Verifier.objects.filter(project=project)
+    return rows.annotate(run_count=Count("versions__runs", distinct=True)).order_by("name")
+
+
+def with_newest(verifiers: Iterable[Verifier]) -> list[tuple[Verifier, VerifierVersion, VerifierProbe | None]]:
+    """Each with its newest version and that version's newest probe."""
+    rows = VerifierVersion.objects.filter(verifier__in=[verifier.pk for verifier in verifiers])
+    newest = {row.verifier_id: row for row in rows.order_by("verifier_id", "-number").distinct("verifier_id")}
+    probed = newest_probes(newest.values())
+    return [(verifier, newest[verifier.pk], probed.get(newest[verifier.pk].pk)) for verifier in verifiers]
 
 
 def verifier(project: Project, pk: int) -> Verifier:
     return get_object_or_404(Verifier, project=project, pk=pk)
 
 
-def versions(parent: Verifier) -> list[VerifierVersion]:
+def versions(parent: Verifier) -> QuerySet[VerifierVersion]:
     """Newest first, each with how many runs used it."""
-    return list(parent.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
+    rows = parent.versions.select_related("created_by", "verifier")
+    return rows.annotate(run_count=Count("runs")).order_by("-number")
 
 
-def version_numbered(versions: list[Version], number: str | None) -> Version:
+def version_numbered(versions: QuerySet[Version], number: str | None) -> Version:
     """The one with this number; else the first, which is the newest."""
-    return next((version for version in versions if str(version.number) == number), versions[0])
+    return versions.filter(number=natural(number) or 0).first() or versions[0]
+
+
+def offered(versions: QuerySet[Version], *chosen: Version) -> list[Version]:
+    """To choose from: the newest ones, and those that are chosen."""
+    by_number = {version.number: version for version in [*versions[:VERSIONS_OFFERED], *chosen]}
+    return [by_number[number] for number in sorted(by_number, reverse=True)]
 
 
 def suites(project: Project) -> QuerySet[EvalSuite]:
-    """With the versions prefetched, newest first."""
-    versions = Prefetch("versions", EvalSuiteVersion.objects.order_by("-number"))
-    rows = EvalSuite.objects.filter(project=project).prefetch_related(versions)
-    return rows.annotate(run_count=Count("versions__runs", distinct=True))
+    rows = EvalSuite.objects.filter(project=project)
+    return rows.annotate(run_count=Count("versions__runs", distinct=True)).order_by("name")
+
+
+def newest_suite_versions(suites: Iterable[EvalSuite]) -> list[tuple[EvalSuite, EvalSuiteVersion]]:
+    """Each with its newest version."""
+    rows = EvalSuiteVersion.objects.filter(suite__in=[suite.pk for suite in suites])
+    newest = {row.suite_id: row for row in rows.order_by("suite_id", "-number").distinct("suite_id")}
+    return [(suite, newest[suite.pk]) for suite in suites]
 
 
 def suite(project: Project, pk: int) -> EvalSuite:
     return get_object_or_404(EvalSuite, project=project, pk=pk)
 
 
-def suite_versions(parent: EvalSuite) -> list[EvalSuiteVersion]:
+def suite_versions(parent: EvalSuite) -> QuerySet[EvalSuiteVersion]:
     """Newest first, each with how many runs used it."""
     rows = parent.versions.select_related("created_by", "suite").annotate(run_count=Count("runs"))
-    return list(rows.order_by("-number"))
+    return rows.order_by("-number")
 
 
 def starters_missing(project: Project) -> list[Starter]:

@@ -15,6 +15,7 @@ from cohort.web.access import form_page, may, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
 from cohort.web.catalog.suite_forms import SuiteForm
+from cohort.web.context import listed
 from grpo_core.evaluate.suites.formats import FORMATS
 
 
@@ -22,7 +23,7 @@ from grpo_core.evaluate.suites.formats import FORMATS
 def suite_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
-        "suites": selectors.suites(project),
+        "suites": listed(request, selectors.suites(project), row=selectors.newest_suite_versions),
         "starters": selectors.starters_missing(project),
         "categories": CATEGORIES,
     }
@@ -58,7 +59,7 @@ def suite_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     version = selectors.version_numbered(every, request.GET.get("version"))
     context = {
         "suite": suite,
-        "versions": every,
+        "versions": listed(request, every),
         "version": version,
         "category": CATEGORIES.get(version.category, version.category),
         "scorer_about": SCORERS.get(version.scorer["kind"], ""),

@@ -19,6 +19,7 @@ from cohort.contamination.selectors import of_dataset
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
+from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
 from grpo_core.data import gym
 
@@ -114,7 +115,7 @@ def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def base_model_list(request: HttpRequest, slug: str) -> HttpResponse:
-    models = selectors.base_models(project_for(request, slug))
+    models = listed(request, selectors.base_models(project_for(request, slug)))
     return render(request, "catalog/base_models.html", {"models": models})
 
 
@@ -146,7 +147,7 @@ def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @require_safe
 def dataset_list(request: HttpRequest, slug: str) -> HttpResponse:
-    datasets = selectors.datasets(project_for(request, slug))
+    datasets = listed(request, selectors.datasets(project_for(request, slug)))
     return render(request, "catalog/datasets.html", {"datasets": datasets})
 
 

@@ -24,6 +24,7 @@ from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors as catalog
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import RewardForm
+from cohort.web.context import listed
 from cohort.web.lab.forms import FORMS, ProbeForm, RowsForm, SampleForm, TryForm
 from cohort.web.lab.job_views import JOB_ROWS
 from grpo_core.data.problem import Problem
@@ -68,10 +69,7 @@ def posted(request: HttpRequest, project: Project) -> Subject:
 @require_safe
 def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
-    rows = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
-    newest = list(rows.order_by("verifier__name", "verifier_id", "-number").distinct("verifier__name", "verifier_id"))
-    probed = catalog.newest_probes(newest)
-    rewards = [(version, probed.get(version.pk)) for version in newest]
+    rewards = listed(request, catalog.verifiers(project), row=catalog.with_newest)
     return render(request, "lab/home.html", {"rewards": rewards, "jobs": jobs_of(project), "examples": EXAMPLES})
 
 
@@ -82,8 +80,7 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
     version = catalog.version_numbered(every, request.GET.get("version"))
-    version.verifier = verifier
-    return _lab(request, project, of_version(version), versions=every)
+    return _lab(request, project, of_version(version))
 
 
 @form_page
@@ -178,14 +175,12 @@ def _lab(
     *,
     status: int = 200,
     scored: dict[str, Any] | None = None,
-    versions: Any = (),
     try_form: TryForm | None = None,
     faulty: tuple[str, Any] | None = None,
 ) -> HttpResponse:
     """`faulty`: name and form of what was refused, shown again with what is wrong."""
     version = chosen.version
-    if version is not None and not versions:
-        versions = catalog.versions(version.verifier)
+    versions = catalog.offered(catalog.versions(version.verifier), version) if version is not None else []
     initial = {"dataset": natural(request.GET.get("dataset", "")) or _newest(catalog.datasets(project))}
     context = {
         "subject": chosen,

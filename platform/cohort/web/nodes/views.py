@@ -29,6 +29,7 @@ from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
 from cohort.runs.schedule import SEARCHED
 from cohort.web.access import call_service, form_page, keeps_nodes, project_for, redirect_to
 from cohort.web.accounts.views import person
+from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
 
 ATTEMPTS_SHOWN = 10
@@ -45,7 +46,9 @@ class NodeForm(ServiceForm):
 def node_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     context = {
-        "nodes": [_row(project, status) for status in node_status_rows()],
+        "nodes": listed(
+            request, node_status_rows(), row=lambda statuses: [_row(project, status) for status in statuses]
+        ),
         "may_keep": keeps_nodes(person(request)),
         "platform_version": __version__,
         "silent_after": SILENT_AFTER,

@@ -16,13 +16,15 @@ from cohort.records.models import Record
 from cohort.records.schema import Document
 from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
 from cohort.records.statements.services import statements_since
-from cohort.runs.models import Run
 from cohort.web.access import project_for, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import Life
 from cohort.web.cards.views import downloads
-from cohort.web.context import query_without
+from cohort.web.context import listed, query_without
 from cohort.web.records.listing import STATES, VERDICTS, record_page
+
+ENDS = 20
+"""Records of a run on one page of their list."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,18 @@ class RecordRow:
 def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None = None) -> HttpResponse:
     """The newest record of the run, or of its end number `end`; `?version=` gives an earlier one of that end."""
     run = run_for(request, slug, run_id)
-    every = _rows(run)
+    records = Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")
+    newest = records.defer("document").first()
     version = natural(request.GET.get("version"))
-    row = _chosen_row(every, end, version)
-    if row is None and (end is not None or version is not None):
+    chosen = records if end is None else records.filter(end=end)
+    if end is not None and version is not None:
+        chosen = chosen.filter(version=version)
+    record = chosen.first()
+    if record is None and (end is not None or version is not None):
         raise Http404("this run has no such record")
-    context: dict[str, Any] = {"run": run, "row": row, "every": every, "record": row.record if row else None}
+    row = _row(record, newest) if record is not None else None
+    every = listed(request, records, ENDS, name="records", row=lambda rows: [_row(each, newest) for each in rows])
+    context: dict[str, Any] = {"run": run, "row": row, "every": every, "record": record}
     if row is not None:
         user = person(request)
         role = role_in(run.project, user)
@@ -60,25 +68,11 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     return render(request, "records/record_detail.html", context)
 
 
-def _rows(run: Run) -> list[RecordRow]:
-    """Every record of the run, newest first."""
-    records = Record.objects.filter(run=run).select_related("run").order_by("-end", "-version")
-    return [_row(record, newest=index == 0) for index, record in enumerate(records)]
-
-
-def _row(record: Record, *, newest: bool) -> RecordRow:
+def _row(record: Record, newest: Record | None) -> RecordRow:
     document: dict[str, Any] = json.loads(record.document)
     suites = document["sections"]["behaviour"]["performance"]["value"] or []
     first = compared(Comparison.model_validate(suites[0])) if suites else None
-    return RecordRow(record, document["head"]["state"], first, len(suites), newest)
-
-
-def _chosen_row(rows: list[RecordRow], end: int | None, version: int | None) -> RecordRow | None:
-    """Of rows, newest first."""
-    if end is None:
-        return rows[0] if rows else None
-    rows_of_end = [row for row in rows if row.record.end == end]
-    return next((row for row in rows_of_end if version in (None, row.record.version)), None)
+    return RecordRow(record, document["head"]["state"], first, len(suites), record == newest)
 
 
 @require_safe

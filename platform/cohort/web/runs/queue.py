@@ -17,7 +17,7 @@ from cohort.runs.models import Attempt, AttemptState, Priority
 from cohort.runs.waiting import waiting_rows
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
-from cohort.web.context import render_polled, version_of
+from cohort.web.context import POLLED, listed, query_without, render_polled, version_of
 
 
 class LimitsForm(forms.Form):
@@ -41,10 +41,11 @@ class LimitsForm(forms.Form):
 
 
 class QueuePage:
-    def __init__(self, project: Project) -> None:
+    def __init__(self, request: HttpRequest, project: Project) -> None:
         running = Attempt.objects.filter(state=AttemptState.RUNNING).select_related("run", "node")
-        self.waiting = waiting_rows()
-        self.running = list(running.order_by("claimed_at").defer("manifest", "outcome", "run__config", "run__log_tail"))
+        running = running.defer("manifest", "outcome", "node__info", "run__config", "run__log_tail")
+        self.waiting = listed(request, waiting_rows(), name="waiting")
+        self.running = listed(request, running.order_by("claimed_at"), name="running")
         """Of every project, longest first."""
         self.use = project_use(project)
 
@@ -52,6 +53,7 @@ class QueuePage:
     def version(self) -> str:
         """Changes when anything but the ages has changed."""
         parts = [
+            *(self.waiting.total, self.running.total),
             *((row.position, row.run.pk, row.run.priority, row.needs, row.why) for row in self.waiting),
             *(
                 (attempt.pk, attempt.run.state, attempt.run.step, attempt.run.desired, attempt.run.stalled_at)
@@ -66,7 +68,8 @@ class QueuePage:
 def queue(request: HttpRequest, slug: str) -> HttpResponse:
     """With `v` the tables alone, for a poll."""
     project = project_for(request, slug)
-    context = {"page": QueuePage(project), "priorities": Priority, "window": WINDOW.days}
+    page, same_part = QueuePage(request, project), query_without(request, *POLLED)
+    context = {"page": page, "priorities": Priority, "window": WINDOW.days, "same_part": same_part}
     return render_polled(request, "runs/queue.html", "runs/_queue.html", context)
 
 

@@ -4,8 +4,6 @@ Only current steps are read, unless all are requested. A long run is read from i
 same however long the run is.
 """
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +12,14 @@ from typing import Any
 from django.db import connection
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from cohort.ingest.buckets import FACTOR, WIDTHS, first_of, numbers, point
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
-from cohort.web.access import file_response, run_for
-from cohort.web.audit.selectors import downloaded, plain_cell
+from cohort.web.access import file_response, run_for, streamed
+from cohort.web.audit.selectors import csv_line, downloaded
 from cohort.web.runs.charts import Piece
 
 MOST_ROWS = 2000
@@ -148,15 +147,12 @@ def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
 
 
 @require_safe
-def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpResponseBase:
     """One line a step, one column a metric. `?all=1` gives superseded steps too, marked."""
     run = run_for(request, slug, run_id)
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    for row in metric_table(run, everything=bool(request.GET.get("all"))):
-        writer.writerow(map(plain_cell, row))
     downloaded(request, kind="run_metrics_downloaded", subject=f"run:{run.pk}", project=run.project)
-    return file_response(buffer.getvalue(), "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
+    lines = map(csv_line, metric_table(run, everything=bool(request.GET.get("all"))))
+    return streamed(lines, "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
 
 
 def _stem(run: Run) -> str:
