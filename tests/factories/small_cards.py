@@ -22,7 +22,7 @@ from cohort.evidence import dsse, merkle, record, zip_layout
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.checkpoint import Checkpoint, rotation
 from cohort.evidence.compare import Case, Item, SuiteFacts, by_suite, compare_all
-from cohort.evidence.keys import SigningKey
+from cohort.evidence.keys import PublicKey, SigningKey
 from cohort.evidence.merkle import Nodes, leaf_hash
 from cohort.evidence.note import sign_note
 from cohort.evidence.samples import Commitments
@@ -30,6 +30,7 @@ from cohort.evidence.verify import Report, check_card
 from cohort.evidence.verify.check import References
 from cohort.evidence.verify.opened import OUTSIDE
 from cohort.evidence.verify.record import schema
+from cohort.evidence.verify.signed import KnownKeys
 from grpo_core.config.yaml_text import dump_yaml
 from grpo_core.records.leaves import leaf
 
@@ -42,6 +43,15 @@ Change = Callable[[dict[str, Any]], None]
 def key(seed: str, name: str = ORIGIN) -> SigningKey:
     """The same key for the same seed."""
     return SigningKey(name, Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest()))
+
+
+OWN = KnownKeys((key("first").public_key,))
+"""The key of a log that nothing else is said of, as its operator gives it."""
+
+
+def known(given: PublicKey) -> References:
+    """What a reader has who got this key from the operator."""
+    return References((KnownKeys((given,)),))
 
 
 def salt(*names: object) -> str:
@@ -384,7 +394,7 @@ def deflate(content: bytes) -> bytes:
 
 def check_zip(content: bytes | io.BytesIO, beside: References | None = None) -> Report:
     handle = io.BytesIO(content) if isinstance(content, bytes) else content
-    return check_card(handle, "card.zip", beside or References())
+    return check_card(handle, "card.zip", beside or References((OWN,)))
 
 
 def check(files: dict[str, bytes], beside: References | None = None) -> Report:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from cohort.audit.keys import public_keys
+from cohort.audit.keys import keys_file, public_keys
 from cohort.audit.models import LogCheckpoint
 from cohort.audit.tree import LogFault, roots
 from cohort.base.scratch import scratch_folder
@@ -47,10 +47,8 @@ def git_push(repository: str, newest: LogCheckpoint) -> str:
             if before == newest.note:
                 return f"the checkpoint of {newest.size:,} entries lies there"
             _require_follows(before, newest)
-        vkeys, rotations = public_keys()
-        listed = {"origin": parse_vkey(vkeys[0]).name, "keys": vkeys, "rotations": rotations}
         _put(file, newest.note)
-        _put(folder / "keys.json", json.dumps(listed, indent=2) + "\n")
+        _put(folder / "keys.json", json.dumps(keys_file(), indent=2) + "\n")
         git("add", "--", "checkpoint", "keys.json")
         git("commit", "--quiet", "--message", f"Checkpoint of {newest.size:,} entries")
         git("push", "--quiet", "origin", f"{BRANCH}:{BRANCH}")

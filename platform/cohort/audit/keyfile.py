@@ -1,9 +1,10 @@
 """The file of the private signing key: made once, checked before a start. Needs neither Django nor a database."""
 
+import os
 from pathlib import Path
 
 from cohort.base.environment import environment
-from cohort.evidence.keys import KeyFault, SigningKey, generate, load
+from cohort.evidence.keys import KeyFault, PublicKey, SigningKey, generate, load
 
 
 def make_key(path: Path) -> SigningKey:
@@ -17,15 +18,21 @@ def make_key(path: Path) -> SigningKey:
     return key
 
 
-def usable_key() -> None:
+def own_public_key() -> PublicKey | None:
+    """The public part of this installation's signing key; None where there is none that this user may read. Raises
+    KeyFault for a file that holds no key."""
+    return usable_key().public_key if os.access(environment().signing_key_path, os.R_OK) else None
+
+
+def usable_key() -> SigningKey:
     """Raises KeyFault unless the file of the signing key is there and holds one."""
     path = environment().signing_key_path
     if not path.exists():
         raise KeyFault(missing(path))
     try:
-        load(path)
+        return load(path)
     except KeyFault:
-        load(path, environment().log_name)  # a file made by `openssl genpkey` has no name in it
+        return load(path, environment().log_name)  # a file made by `openssl genpkey` has no name in it
 
 
 def missing(path: Path) -> str:

@@ -3,6 +3,7 @@ and the signed statements that one replaced another, are in the database and on 
 """
 
 from pathlib import Path
+from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -78,6 +79,12 @@ def public_keys() -> tuple[list[str], list[str]]:
     """(keys as name+hash+base64 in order of use, the statements that lead from each to the next)."""
     rows = list(LogKey.objects.order_by("pk").values_list("vkey", "rotation"))
     return [vkey for vkey, _ in rows], [statement for _, statement in rows[1:]]
+
+
+def keys_file() -> dict[str, Any]:
+    """keys.json, as cards have it; without an origin while the log has no key."""
+    vkeys, statements = public_keys()
+    return {"origin": parse_vkey(vkeys[0]).name if vkeys else None, "keys": vkeys, "rotations": statements}
 
 
 @transaction.atomic

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from cohort.audit import keys
 from cohort.audit.entries import NotLoggable, fitted, log, reason_checked, who
-from cohort.audit.keys import public_keys, signing_key
+from cohort.audit.keys import keys_file, public_keys, signing_key
 from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, LogKey, TreeHead
 from cohort.audit.tree import READ_ROWS, LogFault, nodes, peaks_of, roots
 from cohort.base.environment import environment
@@ -26,7 +26,17 @@ from cohort.evidence.merkle import leaf_hash
 from cohort.evidence.note import sign_note
 from grpo_core.errors import DataError
 
-__all__ = ["LogFault", "NotLoggable", "fitted", "log", "public_keys", "reason_checked", "signing_key", "who"]
+__all__ = [
+    "LogFault",
+    "NotLoggable",
+    "fitted",
+    "keys_file",
+    "log",
+    "public_keys",
+    "reason_checked",
+    "signing_key",
+    "who",
+]
 """What is defined elsewhere and used from here."""
 
 AT_MOST_EVERY = timedelta(seconds=60)

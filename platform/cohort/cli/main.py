@@ -135,9 +135,10 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _verify(argv: list[str]) -> int:
+    from cohort.audit.keyfile import own_public_key
     from cohort.evidence.verify import main as verify
 
-    return verify(argv)
+    return verify(argv, own_key=own_public_key)
 
 
 def _manage(argv: list[str]) -> int:

@@ -26,12 +26,13 @@ _MAIN = """\
 import sys
 
 if sys.version_info < (3, 11):
-    print("verify.pyz needs Python 3.11 or newer", file=sys.stderr)
+    print("verify.pyz: cannot check: it needs Python 3.11 or newer", file=sys.stderr)
     sys.exit(2)
 try:
     import cryptography
 except ImportError:
-    print("verify.pyz needs the package cryptography: python3 -m pip install cryptography", file=sys.stderr)
+    advice = "python3 -m pip install cryptography"
+    print(f"verify.pyz: cannot check: it needs the package cryptography: {advice}", file=sys.stderr)
     sys.exit(2)
 from cohort.evidence.verify.command import main
 

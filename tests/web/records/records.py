@@ -9,12 +9,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.base import artifacts
 from cohort.evidence import record as evidence
 from cohort.evidence.canonical import canonical
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import verify_card
+from cohort.evidence.verify.check import References
+from cohort.evidence.verify.signed import log_keys
 from cohort.records.models import Audience, Card, Record
 from cohort.records.schema import Document
 from cohort.records.schema_types import Entry
@@ -116,8 +119,13 @@ def saved(card: Card, folder: Path) -> Path:
 
 
 def accepted(card: Card, folder: Path) -> bool:
-    """Whether `cohort verify` takes the card."""
-    return verify_card(saved(card, folder)).accepted
+    """Whether `cohort verify` takes the card, with the keys of this platform."""
+    return verify_card(saved(card, folder), platform_keys()).accepted
+
+
+def platform_keys() -> References:
+    """This platform's keys.json, as its page gives it."""
+    return References((log_keys(audit.keys_file()),))
 
 
 def stored(run_id: int) -> list[str]:

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,11 @@ from django.db import transaction
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 
-from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.evidence import pyz
 from cohort.evidence.keys import parse_vkey
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.verify import verify_card
-from cohort.evidence.verify.check import References
 from cohort.evidence.verify.opened import OUTSIDE
 from cohort.records import services
 from cohort.records.cards import issue, reissue
@@ -40,6 +39,7 @@ from tests.web.records.records import (
     files_of,
     lines,
     logged,
+    platform_keys,
     saved,
     stored,
 )
@@ -157,7 +157,7 @@ def test_attestations_verify_with_another_library(sealed: Record) -> None:
 )
 def test_verify_takes_the_card_and_none_that_was_changed(sealed: Record, tmp_path: Path, audience: str) -> None:
     path = saved(sealed.card(audience), tmp_path)
-    report = verify_card(path, References(key=parse_vkey(audit.public_keys()[0][-1])))
+    report = verify_card(path, platform_keys())
     assert (report.exit_status, report.seal) == (0, sealed.seal), faults(report)
     (statistics,) = [check.detail for check in report.checks if check.name == "statistics"]
     assert statistics.startswith("heldout: 30.0 % before, 80.0 % after of 100 problems, +50.0 points")
@@ -169,8 +169,8 @@ def test_a_second_card_proves_that_the_log_only_grew(sealed: Record, world: Worl
     second = sealed_run.sealed(world.launch(name="another"))
     older, newer = (saved(record.card("public"), tmp_path) for record in (sealed, second))
     with older.open("rb") as first, newer.open("rb") as other:
-        assert verify_card(newer, References(older=first)).exit_status == 0
-        assert list(faults(verify_card(older, References(older=other)))) == ["older card"]
+        assert verify_card(newer, replace(platform_keys(), older=first)).exit_status == 0
+        assert list(faults(verify_card(older, replace(platform_keys(), older=other)))) == ["older card"]
 
 
 # ---------------------------------------------------------------------- downloads (who may: tests/cases/access/)

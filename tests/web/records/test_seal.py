@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from cohort.background.reconcile import seals_republish
 from cohort.background.tasks import seal
 from cohort.base import artifacts
 from cohort.evidence.verify import verify_card
-from cohort.evidence.verify.check import References
 from cohort.records import services
 from cohort.records.cards import data_files, issue, pack
 from cohort.records.cards.issue import KeysChanged, read_contents
@@ -41,7 +41,7 @@ from tests.web.records.attempts import (
     retried,
 )
 from tests.web.records.conftest import World
-from tests.web.records.records import accepted, entry, logged, saved, stored
+from tests.web.records.records import accepted, entry, logged, platform_keys, saved, stored
 from tests.web.records.scenarios import never_began
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
@@ -347,7 +347,7 @@ def test_what_was_stated_after_the_seal_stands_in_the_next_version(
     body = logged("record_sealed")[-1]
     assert (body["actor"], body["reason"], body["data"]["version"]) == ("user:rita", "the plan was stated", 2)
     with saved(sealed.card(), tmp_path).open("rb") as older:
-        report = verify_card(saved(second.card(), tmp_path), References(older=older, older_name="first"))
+        report = verify_card(saved(second.card(), tmp_path), replace(platform_keys(), older=older, older_name="first"))
     assert report.accepted
     assert any(check.name == "older card" for check in report.checks)
 

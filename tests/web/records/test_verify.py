@@ -11,18 +11,36 @@ from typing import Any
 
 import pytest
 
+from cohort.audit.keyfile import own_public_key
+from cohort.base.environment import environment
 from cohort.base.paths import PACKAGE
 from cohort.evidence import dsse
 from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.keys import KeyFault
 from cohort.evidence.merkle import EMPTY_ROOT, root
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.samples import Commitments, SampleFault, sample_leaf, sample_proof
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import References
+from cohort.evidence.verify.signed import log_keys
 from grpo_core.records import commitments as trainer
 from grpo_core.records import types as records
 from tests.factories import small_cards
-from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, group, key, packed, sample_content
+from tests.factories.small_cards import (
+    OWN,
+    Log,
+    Sealed,
+    card,
+    cards,
+    check,
+    faults,
+    group,
+    key,
+    known,
+    packed,
+    reissued,
+    sample_content,
+)
 
 LONG_HEX = re.compile(r"\b[0-9a-f]{64}\b")
 
@@ -57,11 +75,13 @@ def test_the_report_of_each_audiences_card(log: Log, golden: Callable[[str, Any]
 def test_the_command_prints_the_report(
     path: Path, capsys: pytest.CaptureFixture[str], golden: Callable[[str, Any], None]
 ) -> None:
-    assert main([str(path), "--json"]) == 0
+    known_key = ["--key", key("first").vkey]
+    assert main([str(path), "--json", *known_key]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["accepted"], report["exit_status"], len(report["seal"])) == (True, 0, 64)
+    assert (report["verdict"], report["accepted"], report["exit_status"]) == ("accepted", True, 0)
+    assert len(report["seal"]) == 64
     assert report["never_proven"]
-    assert main([str(path)]) == 0
+    assert main([str(path), *known_key]) == 0
     golden("verify/printed.txt", LONG_HEX.sub("…", capsys.readouterr().out).replace(str(path), "card.zip"))
 
 
@@ -71,13 +91,13 @@ def test_it_needs_neither_django_nor_network(path: Path) -> None:
         "def refuse(*a, **k): raise AssertionError('network')\n"
         "socket.socket.connect = refuse\n"
         "from cohort.evidence.verify import main\n"
-        "status = main([sys.argv[1]])\n"
+        "status = main(sys.argv[1:])\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'django', 'pydantic', 'torch', 'psycopg', 'celery', 'numpy'}, loaded\n"
         "sys.exit(status)\n"
     )
     environment = {"PYTHONPATH": f"{PACKAGE.parent}:{PACKAGE.parent.parent}", "PATH": ""}
-    words = [sys.executable, "-c", code, str(path)]
+    words = [sys.executable, "-c", code, str(path), "--key", key("first").vkey]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -113,9 +133,74 @@ def test_with_the_platforms_key(log: Log, path: Path, tmp_path: Path, capsys: py
     file.write_text(f"{vkey}\n")
     for given in (vkey, str(file)):
         assert main([str(path), "--key", given]) == 0
-        assert f"the key that you gave: {vkey}" in capsys.readouterr().out
-    assert main([str(path), "--key", key("somebody else").vkey]) == 1
-    assert "FAILED  key: " in capsys.readouterr().out
+        assert f"a known key: {vkey}" in capsys.readouterr().out
+    for given in ([], ["--key", key("somebody else").vkey], ["--key", key("x", "other.example/log").vkey]):
+        assert main([str(path), *given]) == 3
+        printed = capsys.readouterr().out
+        assert printed.startswith("unknown signer: ")
+        assert "\nUNKNOWN key: " in printed
+        assert all(vkey in printed for vkey in given[1:])
+    assert main([str(path), "--key", key("somebody else").vkey, "--key", vkey]) == 0
+
+
+def test_the_key_of_the_installation_counts_where_none_is_given(log: Log, path: Path) -> None:
+    own, other = log.keys[0].public_key, key("somebody else").public_key
+    assert main([str(path)], own_key=lambda: own) == 0
+    assert main([str(path)], own_key=lambda: other) == 3
+    assert main([str(path), "--key", other.vkey], own_key=lambda: own) == 3
+
+
+def test_the_key_of_the_installation_is_that_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "signing-key.pem"
+    monkeypatch.setattr(environment(), "signing_key_file", file)
+    assert own_public_key() is None
+    made = key("first")
+    made.write(file)
+    assert own_public_key() == made.public_key
+    file.write_text("no key")
+    with pytest.raises(KeyFault):
+        own_public_key()
+
+
+def test_a_card_sealed_and_signed_by_somebody_else_in_the_log_s_name(
+    log: Log, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every digest, proof and signature in it is right."""
+    forger, keys_file = Log("forger", notes=3), tmp_path / "keys.json"
+    chain = {"origin": forger.origin, "keys": [forger.keys[0].vkey], "rotations": []}
+
+    def change(inside: dict[str, bytes]) -> None:
+        inside |= {"CARD.md": b"# safe\n", "keys.json": canonical(chain)}
+
+    path.write_bytes(packed(reissued(forger, card(log), change)))
+    keys_file.write_bytes(card(log)["keys.json"])
+    for given, status, verdict, words in (
+        ([], 3, "unknown signer: ", "the card's own keys.json"),
+        (["--key", log.keys[0].vkey], 3, "unknown signer: ", "has not the known key"),
+        (["--key", str(keys_file)], 1, "changed: ", "signed by none of the keys that this log ever had"),
+    ):
+        assert main([str(path), *given]) == status
+        printed = capsys.readouterr().out
+        assert printed.startswith(verdict)
+        assert words in printed
+
+
+@pytest.mark.parametrize("card_of", ["forger", "platform before", "platform now", "platform later"])
+def test_a_log_s_keys_and_cards_from_before_and_after_them(log: Log, card_of: str) -> None:
+    """`keys.json` of a log of two keys, the first of which was stolen since."""
+    first = Log()
+    made = card(first)
+    log.rotate("second")
+    kept = References((log_keys(json.loads(card(log)["keys.json"])),))
+    if card_of == "forger":
+        first.rotate("forger")
+        report = check(card(first), kept)
+        assert report.verdict == "changed"
+        assert f"after {log.keys[0].vkey} came {log.keys[1].vkey}" in faults(report)["key"]
+        return
+    if card_of == "platform later":
+        log.rotate("third")
+    assert check(made if card_of == "platform before" else card(log), kept).accepted
 
 
 def test_a_replaced_key_is_followed_from_the_one_given(log: Log) -> None:
@@ -123,10 +208,10 @@ def test_a_replaced_key_is_followed_from_the_one_given(log: Log) -> None:
     log.rotate("third")
     made = card(log)
     first, second, third = (one.public_key for one in log.keys)
-    assert "2 statements" in line(check(made, References(key=first)), "key")
-    assert "replaced 2 times" in line(check(made), "key")
-    assert check(made, References(key=second)).accepted
-    assert check(made, References(key=third)).accepted
+    assert "2 statements" in line(check(made, known(first)), "key")
+    assert "replaced 2 times" in line(check(made, References()), "key")
+    assert check(made, known(second)).accepted
+    assert check(made, known(third)).accepted
     # the statement that leads to the third key is missing, or is one that the first key made
     chain = json.loads(made["keys.json"])
     for rotations in (chain["rotations"][:1], chain["rotations"][:1] * 2, []):
@@ -138,11 +223,13 @@ def test_a_card_signed_by_a_key_before_the_one_given(log: Log) -> None:
     made = card(log)
     log.rotate("second")
     chain = {"origin": log.origin, "keys": [one.vkey for one in log.keys], "rotations": log.rotations}
-    second = References(key=log.keys[1].public_key)
+    second = known(log.keys[1].public_key)
     report = check({**made, "keys.json": canonical(chain)}, second)
     assert report.exit_status == 1
     assert "which is not known here" in faults(report)["attestation"]
-    assert "give the key before it" in faults(check(made, second))["key"]
+    report = check(made, second)
+    assert report.verdict == "unknown signer"
+    assert "give the log's keys.json" in line(report, "key")
 
 
 def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Log) -> None:
@@ -155,7 +242,11 @@ def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Lo
     inside = small_cards._inside(log, sealed, "internal")
     chain = {"origin": log.origin, "keys": [stolen.vkey, newest.vkey], "rotations": log.rotations}
     made = small_cards.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
-    for beside in (References(), References(key=stolen.public_key), References(key=newest.public_key)):
+    for beside in (
+        References(),
+        known(stolen.public_key),
+        known(newest.public_key),
+    ):
         problems = faults(check(made, beside))
         assert "which is not known here" in problems["attestation"]
         assert f"is not signed by {newest.vkey}" in problems["checkpoint"]
@@ -240,12 +331,12 @@ def test_one_sample_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[st
     public = tmp_path / "card.zip"
     public.write_bytes(packed(card(Log(), audience="public")))
     (tmp_path / "sample.json").write_bytes(canonical(proof()))
-    assert main([str(public), "--trace", str(tmp_path / "sample.json")]) == 0
+    assert main([str(public), "--trace", str(tmp_path / "sample.json"), "--key", key("first").vkey]) == 0
     assert "step 3, group 1, sample 1 is in this run's tree: 20 characters, reward 1" in capsys.readouterr().out
     made = card(Log())
     for number in range(12):
         step, index, at = number // 4 + 1, number // 2 % 2, number % 2
-        assert check(made, References(sample=proof(step, index, at))).accepted
+        assert check(made, References((OWN,), sample=proof(step, index, at))).accepted
 
 
 def test_a_sample_that_is_changed_or_of_another_run() -> None:
@@ -265,4 +356,4 @@ def test_a_sample_that_is_changed_or_of_another_run() -> None:
         {"more": 1},
     )
     for one in (*({**good, **change} for change in changes), {}, [], "x"):
-        assert list(faults(check(made, References(sample=one)))) == ["sample"], one
+        assert list(faults(check(made, References((OWN,), sample=one)))) == ["sample"], one

@@ -58,7 +58,7 @@ def rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...
         printed, errors = capsys.readouterr()
         assert errors == ""
         assert not UNSAFE.search(printed)
-        assert printed.splitlines()[-1].startswith("rejected")
+        assert printed.startswith("changed: ")
         return printed
 
     return check_and_read

@@ -13,13 +13,14 @@ from cohort.evidence.note import sign_note
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import References
 from cohort.evidence.verify.report import Report
+from cohort.evidence.verify.signed import KnownKeys
 from tests.factories import small_cards
-from tests.factories.small_cards import Log, Sealed, card, cards, check, faults, key, packed
+from tests.factories.small_cards import OWN, Log, Sealed, card, cards, check, faults, key, known, packed
 from tests.tables import cases
 
 
 def against(newer: dict[str, bytes], older: dict[str, bytes]) -> Report:
-    return check(newer, References(older=io.BytesIO(packed(older)), older_name="older.zip"))
+    return check(newer, References((OWN,), older=io.BytesIO(packed(older)), older_name="older.zip"))
 
 
 def judged(newer: dict[str, bytes], older: dict[str, bytes]) -> tuple[int, str]:
@@ -90,7 +91,7 @@ def test_what_an_older_card_tells_of_a_log(
     """The newer card alone is accepted: key, proofs and numbers are right."""
     log = story(Log(notes=3), events)
     made = card(log, sealed(newer or {}))
-    assert check(made).accepted
+    assert check(made, known(log.keys[0].public_key)).accepted
     actual, words = judged(made, log.cards[0])
     assert actual == status
     assert says in words
@@ -104,7 +105,9 @@ def test_two_audiences_another_platform_and_the_other_way_round() -> None:
     assert (status, "'other.example/log'" in words) == (1, True)
     log.rotate("second")
     newer = card(log, sealed({"run": 8}))
-    assert check(newer, References(key=key("second").public_key, older=io.BytesIO(packed(both["public"])))).accepted
+    assert check(
+        newer, References((KnownKeys((key("second").public_key,)),), older=io.BytesIO(packed(both["public"])))
+    ).accepted
     status, words = judged(both["public"], newer)
     assert (status, "give the two the other way" in words) == (2, True)
 
@@ -127,9 +130,9 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (older, newer, 2, "CANNOT "),
         (newer, newer, 0, ""),
     ):
-        assert main([str(first), "--against", str(second)]) == status
+        assert main([str(first), "--against", str(second), "--key", log.keys[0].vkey]) == status
         assert f"{words} older card: " in capsys.readouterr().out
-    assert main([str(newer), "--against", str(newer)]) == 0
+    assert main([str(newer), "--against", str(newer)]) == 3  # who made both may be the same stranger
 
 
 # ---------------------------------------------------------------------- proofs
@@ -179,7 +182,7 @@ def test_a_spoilt_signature_of_the_key_before() -> None:
     two = sign_note(text_of(newer), log.keys[::-1])
     assert check(proof_with(newer, checkpoint_note=two)).accepted
     forged = two.replace(two.rstrip("\n").split("\n")[-1], earlier)
-    for beside in (References(), References(key=log.keys[1].public_key)):
+    for beside in (References(), known(log.keys[1].public_key)):
         problems = faults(check(proof_with(newer, checkpoint_note=forged), beside))
         assert "does not fit its text" in problems["checkpoint"]  # of the key before, whoever is trusted
 

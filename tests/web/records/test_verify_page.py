@@ -1,20 +1,34 @@
 """Anyone checks a card on the page, without signing in; what is too large or slow for it is told, with the command."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
+from cohort.audit.models import LogKey
 from cohort.base.environment import environment
 from cohort.evidence import pyz
+from cohort.records.after_seal.services import revoke
 from cohort.web.records import verify_page
+from tests.factories import sealed_run
 from tests.factories.small_cards import Log, Sealed, card, cards, key, packed
+from tests.web.records.conftest import World
+from tests.web.records.records import content_of
 
 pytestmark = pytest.mark.django_db
+VERDICT = re.compile(r'id="verdict".*?</span> ([^<]*)</h2>', re.DOTALL)
 HOSTILE = "<script>alert(1)</script> \u202e <img src=x onerror=alert(2)>"
+
+
+@pytest.fixture
+def own_log() -> None:
+    """This platform's log, with the key of the cards here."""
+    LogKey.objects.create(vkey=key("first").vkey, since_size=0, at=timezone.now())
 
 
 def upload(files: dict[str, bytes] | bytes, **beside: object) -> tuple[int, str]:
@@ -25,6 +39,11 @@ def upload(files: dict[str, bytes] | bytes, **beside: object) -> tuple[int, str]
     return response.status_code, response.content.decode()
 
 
+def verdict(page: str) -> str:
+    (shown,) = VERDICT.findall(page)
+    return str(shown)
+
+
 def test_the_page_gives_verify_pyz_with_its_digest() -> None:
     response = Client().get(reverse("verify_pyz"))
     digest = hashlib.sha256(response.content).hexdigest()
@@ -33,24 +52,45 @@ def test_the_page_gives_verify_pyz_with_its_digest() -> None:
     assert response["Content-Disposition"] == 'attachment; filename="verify.pyz"'
 
 
-def test_good_and_changed_cards_with_an_older_one_and_the_key() -> None:
+@pytest.mark.usefixtures("own_log")
+def test_good_and_changed_cards_with_an_older_one() -> None:
     log = Log(notes=4)
     older = card(log, Sealed(head={**Sealed().head, "run": 6, "title": HOSTILE}))
     newer = cards(log)["public"]
-    beside = {"older": SimpleUploadedFile("older.zip", packed(older)), "key": f" {log.keys[0].vkey} "}
-    status, page = upload(newer, **beside)
-    assert (status, "accepted: the card" in page) == (200, True)
+    status, page = upload(newer, older=SimpleUploadedFile("older.zip", packed(older)))
+    assert (status, verdict(page)) == (200, "Accepted")
     assert page.count("Does not prove: ") == 15  # of 17; config.yaml and metrics.jsonl are withheld from the public
     assert "the older card holds" in page
-    assert "the key that you gave" in page
-    for files, more in ((newer, {"key": key("other").vkey}), ({**newer, "CARD.md": b"else"}, {})):
-        status, page = upload(files, **more)
-        assert (status, "rejected: this is not the card" in page) == (200, True)
-        assert "Seal, to compare" not in page  # a changed card may well carry the right one
+    assert f"a known key: {log.keys[0].vkey}" in page
+    status, page = upload({**newer, "CARD.md": b"else"})
+    assert (status, verdict(page)) == (200, "Changed")
+    assert "Seal, to compare" not in page  # a changed card may well carry the right one
     _, page = upload(older)
     assert "&lt;script&gt;alert(1)" in page
     for raw in ("<script>alert", "<img src=x", "\u202e"):
         assert raw not in page
+
+
+@pytest.mark.usefixtures("own_log")
+def test_the_page_knows_the_keys_of_its_own_log() -> None:
+    """A card whose every digest and signature is right, by somebody who has another key."""
+    forged = upload(card(Log("forger")))[1]
+    assert verdict(forged) == "Changed"
+    assert "signed by none of the keys that this log ever had" in forged
+    assert verdict(upload(card(Log("forger")), key=key("forger").vkey)[1]) == "Changed"
+    elsewhere = Log("theirs", origin="other.example/log")
+    assert verdict(upload(card(elsewhere))[1]) == "Unknown signer"
+    assert verdict(upload(card(elsewhere), key=f" {elsewhere.keys[0].vkey} ")[1]) == "Accepted"
+
+
+def test_a_revoked_record_is_no_longer_accepted(world: World) -> None:
+    record = sealed_run.sealed(world.launch())
+    content = content_of(record.card("public"))
+    assert verdict(upload(content)[1]) == "Accepted"
+    revoke(record=record, actor=world.oscar, reason="SECRET-REASON")
+    page = upload(content)[1]
+    assert verdict(page) == "Revoked"
+    assert "SECRET-REASON" not in page
 
 
 def test_what_is_no_card_and_no_key() -> None:
@@ -82,6 +122,7 @@ def test_a_check_that_takes_too_long_or_too_much(monkeypatch: pytest.MonkeyPatch
     assert "needs more time or memory" in upload(made)[1]
 
 
+@pytest.mark.usefixtures("own_log")
 def test_no_more_than_two_at_once() -> None:
     held = [verify_page._AT_ONCE.acquire(blocking=False) for _ in range(2)]
     assert held == [True, True]
@@ -91,7 +132,7 @@ def test_no_more_than_two_at_once() -> None:
         for _ in held:
             verify_page._AT_ONCE.release()
     assert status == 503
-    assert "accepted" in upload(card(Log()))[1]
+    assert verdict(upload(card(Log()))[1]) == "Accepted"
 
 
 def test_nothing_of_an_upload_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,5 +142,5 @@ def test_nothing_of_an_upload_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     left = tmp_path / "home" / "scratch" / "verify" / "killed"
     left.mkdir(parents=True)
     (left / "card.zip").write_bytes(b"a card")
-    assert "accepted" in upload(card(Log()))[1]
+    assert verdict(upload(card(Log()))[1]) == "Unknown signer"
     assert [path for path in tmp_path.rglob("*") if path.name != ".lock" and path not in left.parents] == []

@@ -12,7 +12,7 @@ import cryptography
 import pytest
 
 from cohort.evidence import pyz
-from tests.factories.small_cards import Log, Sealed, card, packed
+from tests.factories.small_cards import Log, Sealed, card, key, packed
 
 NEEDED = ("cryptography", "cffi", "pycparser", "_cffi_backend*")
 
@@ -41,6 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "card.zip").write_bytes(packed(newer))
     rows = newer["evals/after.jsonl"].replace(b'"score":0', b'"score":1', 1)
     (made / "changed.zip").write_bytes(packed({**newer, "evals/after.jsonl": rows}))
+    (made / "forged.zip").write_bytes(packed(card(Log("forger"))))
+    (made / "keys.json").write_bytes(newer["keys.json"])
     (made / "verify.pyz").write_bytes(pyz.build())
     return made
 
@@ -51,13 +53,17 @@ def run(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[
 
 
 def test_cards_are_checked(python: Path, folder: Path, tmp_path: Path) -> None:
-    good = run(python, folder, "card.zip", "--against", "older.zip")
-    assert (good.returncode, good.stderr) == (0, "")
+    good = run(python, folder, "card.zip", "--against", "older.zip", "--key", key("first").vkey)
+    assert (good.returncode, good.stderr, good.stdout.split(":")[0]) == (0, "", "accepted")
     assert "heldout: 30.0 % before, 70.0 % after of 10 problems" in good.stdout
     changed = run(python, folder, "changed.zip")
     assert (changed.returncode, changed.stderr) == (1, "")
     assert "FAILED  sealed files: evals/after.jsonl" in changed.stdout
     assert "FAILED  statistics: evals: heldout." in changed.stdout
+    forged = run(python, folder, "forged.zip")
+    assert (forged.returncode, forged.stderr, forged.stdout.split(":")[0]) == (3, "", "unknown signer")
+    forged = run(python, folder, "forged.zip", "--key", "keys.json")
+    assert (forged.returncode, forged.stderr, forged.stdout.split(":")[0]) == (1, "", "changed")
     missing = run(python, folder, "none.zip")
     assert (missing.returncode, missing.stderr.split()[0]) == (2, "verify.pyz:")
     venv.create(tmp_path / "bare", with_pip=False)

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.formatting import NBSP, duration
 from cohort.cli.embedded.home import Home, HomeError
+from cohort.evidence.canonical import canonical
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.lab.models import VerifierProbe
 from cohort.records.models import Record
@@ -106,9 +108,10 @@ def verify(card: Path) -> dict[str, str]:
     its name. Raises HomeError when one refuses the card."""
     with tempfile.TemporaryDirectory(prefix="cohort-demo-") as folder, zipfile.ZipFile(card) as archive:
         pyz = archive.extract("verify.pyz", folder)
+        (known := Path(folder) / "keys.json").write_bytes(canonical(audit.keys_file()))
         checks = {
-            "cohort verify": [sys.executable, "-P", "-m", "cohort.cli.main", "verify", str(card)],
-            "verify.pyz": [sys.executable, "-P", pyz, str(card)],
+            "cohort verify": [sys.executable, "-P", "-m", "cohort.cli.main", "verify", str(card), "--key", str(known)],
+            "verify.pyz": [sys.executable, "-P", pyz, str(card), "--key", str(known)],
         }
         started = {
             name: subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -118,9 +121,7 @@ def verify(card: Path) -> dict[str, str]:
     for name, process in started.items():
         if process.returncode != 0:
             raise HomeError(f"`{name} {card}` refused the card:\n{printed[name]}")
-    return {
-        name: next(line for line in text.splitlines() if line.startswith("accepted")) for name, text in printed.items()
-    }
+    return {name: text.splitlines()[0] for name, text in printed.items()}
 
 
 def ended_well(run: Run) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from cohort.evidence.card_reader import CardReader
-from cohort.evidence.keys import PublicKey
 from cohort.evidence.verify import completions, numbers, older, opened, record, signed
 from cohort.evidence.verify.opened import OpenCard
-from cohort.evidence.verify.report import Report
+from cohort.evidence.verify.report import EXIT_STATUS, Report
+from cohort.evidence.verify.signed import KnownKeys
 from grpo_core.errors import GrpoError
 
 
@@ -18,15 +18,15 @@ class CannotRead(GrpoError):
     """There is no card to check: no such file, or no zip. Not a judgement on a card."""
 
     code: ClassVar[str] = "cannot_read"
-    exit_status: ClassVar[int] = 2
+    exit_status: ClassVar[int] = EXIT_STATUS["cannot check"]
 
 
 @dataclass(frozen=True)
 class References:
     """What a card is checked against; each may be missing."""
 
-    key: PublicKey | None = None
-    """The platform's key, from a source other than the card."""
+    known: tuple[KnownKeys, ...] = ()
+    """Keys of platforms, from a source other than the card. Without them the signer of every card is unknown."""
     older: IO[bytes] | None = None
     older_name: str = ""
     sample: Any = None
@@ -51,8 +51,7 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
                 raise CannotRead(f"{label} is not a card: it is no zip file")
     report, card = Report(name), OpenCard(CardReader(handle))
     for what, check in checks(card, references).items():
-        own_key = what == "key" and references.key is None
-        good = report.run(what, check, signed.NOT_WHOSE if own_key else NOT_PROVEN[what])
+        good = report.run(what, check, NOT_PROVEN[what])
         report.document = card.document or None
         if not good and what in _NEEDED:
             break
@@ -65,7 +64,7 @@ NOT_PROVEN = {
     "record root": "Anything about a withheld field, but that it is the one of the sealed record.",
     "seal": "That this is the record the platform sealed: the signature and the log below speak of that.",
     "sealed files": "That the run did what they say; they hold what the trainer reported.",
-    "key": signed.NOT_HOLDER,
+    "key": "That its holder is who they say, or that nobody else has the key.",
     "attestation": "That CARD.md, card.html and card.pdf say what record.json says; only that they were issued "
     "with it.",
     "log entry": "That the moment and the person in it are right: the platform wrote them.",
@@ -95,7 +94,7 @@ def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str
         "record root": partial(record.root, card),
         "seal": partial(record.seal, card),
         "sealed files": partial(record.files, card),
-        "key": partial(signed.keys, card, references.key),
+        "key": partial(signed.keys, card, references.known),
         "attestation": partial(signed.attestation, card),
         "log entry": partial(opened.entry, card),
         "inclusion": partial(opened.inclusion, card),

@@ -4,22 +4,20 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cohort.evidence.card_reader import Rejected
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import one_line, printable
 from cohort.evidence.verify.check import CannotRead, References, verify_card
-from cohort.evidence.verify.report import Check, Report, about
+from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
+from cohort.evidence.verify.signed import KnownKeys, log_keys
+from cohort.evidence.zip_layout import MAX_SMALL_BYTES
 
-_MARKS = {"ok": "ok", "failed": "FAILED", "cannot": "CANNOT", "withheld": "-"}
+_MARKS = {"ok": "ok", "failed": "FAILED", "cannot": "CANNOT", "unknown": "UNKNOWN", "withheld": "-"}
 _MOST_PROOF_BYTES = 64 * 1024**2
-VERDICTS = {
-    0: "accepted: the card is as it was issued",
-    1: "rejected: this is not the card as it was issued",
-    2: "cannot be checked: nothing was found changed, and something is missing for a judgement",
-}
 NEVER_PROVEN = (
     "That the training ran as stated: a card shows what the trainer reported, not that it told the truth.",
     "That entries were true when they were written, above all a person's words.",
@@ -28,19 +26,31 @@ NEVER_PROVEN = (
 """Printed in addition to what each check does not prove."""
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "cohort verify") -> int:
-    """0 accepted, 1 changed, 2 cannot be checked."""
+def main(
+    argv: Sequence[str] | None = None,
+    prog: str = "cohort verify",
+    *,
+    own_key: Callable[[], PublicKey | None] = lambda: None,
+) -> int:
+    """The exit status of the verdict. `own_key`: the key that counts as known where none is given, if there is one."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Check a downloaded card, offline.",
-        epilog="Ends with 0 when the card is good, 1 when it was changed, 2 when it cannot be checked.",
+        epilog="The first line is the verdict: "
+        + "; ".join(f"{verdict} (exit status {status})" for verdict, status in EXIT_STATUS.items())
+        + ". Without a known key no card is accepted: whoever changes one can sign it with a key of their own.",
     )
     parser.add_argument("card", metavar="CARD.zip", type=Path)
     parser.add_argument(
         "--against", metavar="OLDER.zip", type=Path, help="an earlier card: was the log only added to since then?"
     )
     parser.add_argument(
-        "--key", metavar="PUB", help="the platform's public key (name+hash+base64), or a file that holds it"
+        "--key",
+        metavar="PUB",
+        action="append",
+        default=[],
+        help="the platform's public key (name+hash+base64), or a file that holds it, or the platform's keys.json (at "
+        "/log/keys.json), which lists the keys before it too; may be given several times",
     )
     parser.add_argument("--trace", metavar="PROOF.json", type=Path, help="a sample shown alone: is it of this run?")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -48,46 +58,58 @@ def main(argv: Sequence[str] | None = None, prog: str = "cohort verify") -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal knows a minus sign
     try:
-        report = _checked(arguments)
+        report = _checked(arguments, own_key)
     except (CannotRead, KeyFault) as error:
-        print(f"{prog}: {printable(str(error))}", file=sys.stderr)
-        return error.exit_status
+        return _cannot(prog, str(error))
     except MemoryError:
-        print(f"{prog}: the check needs more memory than there is; nothing is said of the card", file=sys.stderr)
-        return 2
+        return _cannot(prog, "the check needs more memory than there is; nothing is said of the card")
     print(json.dumps(report.as_dict() | {"never_proven": list(NEVER_PROVEN)}, indent=2) if arguments.json
           else printed(report))  # fmt: skip
     return report.exit_status
 
 
-def _checked(arguments: argparse.Namespace) -> Report:
-    key = given_key(arguments.key) if arguments.key is not None else None
+def _cannot(prog: str, why: str) -> int:
+    print(f"{prog}: cannot check: {printable(why)}", file=sys.stderr)
+    return EXIT_STATUS["cannot check"]
+
+
+def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | None]) -> Report:
+    known = tuple(given_keys(text) for text in arguments.key)
+    if not known and (own := own_key()) is not None:
+        known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
     if arguments.against is None:
-        return verify_card(arguments.card, References(key=key, sample=sample))
+        return verify_card(arguments.card, References(known, sample=sample))
     try:
         with arguments.against.open("rb") as older:
-            return verify_card(arguments.card, References(key, older, str(arguments.against), sample))
+            return verify_card(arguments.card, References(known, older, str(arguments.against), sample))
     except OSError as error:
         raise CannotRead(f"cannot read {arguments.against}: {error.strerror}") from None
 
 
-def given_key(text: str) -> PublicKey:
-    """A key as text, or out of a file that holds nothing else. Raises KeyFault, CannotRead."""
+def given_keys(text: str) -> KnownKeys:
+    """A key as text, or out of a file that holds nothing else, or those of a keys.json. Raises KeyFault, CannotRead."""
     try:
-        return parse_vkey(text.strip())
+        return KnownKeys((parse_vkey(text.strip()),))
     except KeyFault:
         if text.count("+") >= 2:
             raise
     try:
         with Path(text).open("rb") as file:
-            content = file.read(4096)
+            content = file.read(MAX_SMALL_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CannotRead(
             f"{text[:200]} is no public key as name+hash+base64, nor a file that holds one: {reason}"
         ) from None
-    return parse_vkey(content.decode(errors="replace").strip())
+    if not content.lstrip().startswith(b"{"):
+        return KnownKeys((parse_vkey(content.decode(errors="replace").strip()),))
+    try:
+        return log_keys(json.loads(content))
+    except (ValueError, RecursionError):
+        raise KeyFault(f"{text[:200]} is no list of keys as keys.json has it: it is not JSON") from None
+    except Rejected as fault:
+        raise KeyFault(f"{text[:200]}: {fault}") from None
 
 
 def _sample(path: Path) -> Any:
@@ -104,14 +126,13 @@ def _sample(path: Path) -> Any:
 
 
 def printed(report: Report) -> str:
-    lines = [f"card    {one_line(report.name)}"]
+    lines = [f"{report.verdict}: {VERDICTS[report.verdict]}", f"card    {one_line(report.name)}"]
     if report.document is not None:
         lines.append(f"        {one_line(about(report.document))}")
     for check in report.checks:
         lines += _lines(check)
-    lines.append(VERDICTS[report.exit_status])
     if report.accepted:
-        lines += [f"        seal {report.seal}", "        Compare the seal with the one on the record's page."]
+        lines += [f"seal    {report.seal}", "        Compare the seal with the one on the record's page."]
         lines += ["No card proves:", *(f"  - {line}" for line in NEVER_PROVEN)]
     return "\n".join(lines)
 

@@ -97,7 +97,7 @@ def _opened(handle: IO[bytes], name: str) -> OpenCard:
         ("record", lambda: record.read(older)),
         ("root", lambda: record.root(older)),
         ("seal", lambda: record.seal(older)),
-        ("key", lambda: signed.keys(older, None)),
+        ("key", lambda: signed.own_keys(older)),
         ("attestation", lambda: signed.attestation(older)),
         ("entry", lambda: opened.entry(older)),
         ("inclusion", lambda: opened.inclusion(older)),

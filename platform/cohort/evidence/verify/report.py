@@ -7,8 +7,28 @@ from typing import Any, Literal
 from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
 
-Status = Literal["ok", "failed", "cannot", "withheld"]
-"""ok: as it must be. failed: changed. cannot: something is missing for it. withheld: not for this card's audience."""
+Status = Literal["ok", "failed", "cannot", "unknown", "withheld"]
+"""ok: as it must be. failed: changed. cannot: something is missing for it. unknown: nobody vouches for the signer.
+withheld: not for this card's audience."""
+Verdict = Literal["accepted", "changed", "cannot check", "unknown signer", "revoked"]
+EXIT_STATUS: dict[Verdict, int] = {"accepted": 0, "changed": 1, "cannot check": 2, "unknown signer": 3, "revoked": 4}
+VERDICTS: dict[Verdict, str] = {
+    "accepted": "the card is as it was issued, and signed by a known key",
+    "changed": "this is not the card as it was issued",
+    "cannot check": "nothing was found changed, and something is missing for a judgement",
+    "unknown signer": "the card is whole in itself, and anyone can make one that is: nothing says whose key signed it. "
+    "Get the platform's public key from its operator, not from the card, and give it with --key",
+    "revoked": "the card is as it was issued, and its record was revoked since: do not rely on it",
+}
+"""What each verdict means, in words. That a record was revoked shows on the platform's page, not in a card."""
+
+
+class UnknownSigner(Exception):
+    """The card's signer is none that is known here. One fact a line."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 class Withheld(Exception):
@@ -39,16 +59,21 @@ class Report:
     """record.json, when it has the format's shape."""
 
     @property
-    def exit_status(self) -> int:
-        """0 good, 1 changed, 2 cannot be checked."""
+    def verdict(self) -> Verdict:
         statuses = {check.status for check in self.checks}
         if "failed" in statuses:
-            return 1
-        return 2 if "cannot" in statuses or self.document is None else 0
+            return "changed"
+        if "cannot" in statuses or self.document is None:
+            return "cannot check"
+        return "unknown signer" if "unknown" in statuses else "accepted"
+
+    @property
+    def exit_status(self) -> int:
+        return EXIT_STATUS[self.verdict]
 
     @property
     def accepted(self) -> bool:
-        return self.exit_status == 0
+        return self.verdict == "accepted"
 
     @property
     def seal(self) -> str | None:
@@ -65,6 +90,8 @@ class Report:
             status, lines = "failed", fault.lines
         except Cannot as fault:
             status, lines = "cannot", (str(fault),)
+        except UnknownSigner as fault:
+            status, lines = "unknown", fault.lines
         except Withheld as fault:
             status, lines = "withheld", (str(fault),)
         self.checks.append(Check(name, status, tuple(one_line(line) for line in lines), not_proven))
@@ -73,6 +100,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         return {
             "card": one_line(self.name),
+            "verdict": self.verdict,
             "exit_status": self.exit_status,
             "accepted": self.accepted,
             "seal": self.seal,

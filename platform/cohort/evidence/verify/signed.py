@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cohort.evidence import dsse
@@ -11,16 +12,27 @@ from cohort.evidence.checkpoint import RotationError, follow
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import counted
 from cohort.evidence.verify.opened import ATTESTATION, KEYS, OUTSIDE, OpenCard
+from cohort.evidence.verify.report import UnknownSigner
 
 WEIGHTS = "weights/"
 _MOST_KEYS = 1000
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-def keys(card: OpenCard, given: PublicKey | None) -> str:
-    """Read keys.json, follow its statements, and settle whose signatures count: those of the newest key alone, with
-    which a card is made. A key that was replaced may have been stolen since."""
-    match card.canonical(KEYS):
+@dataclass(frozen=True)
+class KnownKeys:
+    """Keys of a log, from a source other than the card."""
+
+    keys: tuple[PublicKey, ...]
+    """In order of use; not empty."""
+    origin: str = ""
+    """The log's name, where these are all its keys from the first on, as in keys.json; else empty."""
+
+
+def log_keys(value: Any) -> KnownKeys:
+    """The keys that the content of a keys.json lists, when its statements lead from each to the next. Raises
+    Rejected."""
+    match value:
         case {"origin": str(origin), "keys": [*vkeys], "rotations": [*statements], **more} if not more and vkeys:
             pass
         case _:
@@ -34,33 +46,64 @@ def keys(card: OpenCard, given: PublicKey | None) -> str:
         raise Rejected(f"{KEYS}: {error}") from None
     if chain != listed:
         raise Rejected(f"{KEYS}: its statements lead to other keys than it lists")
-    card.origin, card.chain = origin, chain
-    return _settle(card, given)
+    return KnownKeys(tuple(chain), origin)
 
 
-def _settle(card: OpenCard, given: PublicKey | None) -> str:
+def own_keys(card: OpenCard) -> str:
+    """Read the card's keys.json, and settle whose signatures count in it: those of the newest key alone, with which a
+    card is made. A key that was replaced may have been stolen since. Returns the newest key."""
+    listed = log_keys(card.canonical(KEYS))
+    card.origin, card.chain = listed.origin, list(listed.keys)
+    card.trusted = [card.chain[-1]]
+    return card.trusted[0].vkey
+
+
+def keys(card: OpenCard, known: Sequence[KnownKeys]) -> str:
+    """Whether the card's signer is known. Raises UnknownSigner."""
+    own_keys(card)
     newest = card.chain[-1]
+    for log in sorted(known, key=lambda log: not log.origin):  # a single key does not excuse what keys.json refuses
+        try:
+            first = _first_known(card, log)
+        except Rejected:
+            card.trusted = []
+            raise
+        if first is None:
+            continue
+        if statements := len(card.chain) - 1 - card.chain.index(first):
+            return f"{newest.vkey}, which {counted(statements, 'statement')} lead to from a known key"
+        return f"a known key: {newest.vkey}"
     changes = counted(len(card.chain) - 1, "time")
-    if given is not None and given not in card.chain:
-        raise Rejected(
-            f"the key given, {given.vkey}, is not one of this card's, of which the newest is {newest.vkey}",
-            "A card of before a key came into use does not know it: then give the key before it.",
-        )
-    card.trusted = [newest]
-    if given is None:
-        words = f"the card's own {KEYS}: {newest.vkey}"
-        return f"{words}, replaced {changes} so far" if len(card.chain) > 1 else words
-    if given == newest:
-        return f"the key that you gave: {given.vkey}"
-    statements = len(card.chain) - 1 - card.chain.index(given)
-    return f"{newest.vkey}, which {counted(statements, 'statement')} lead to from the key that you gave"
+    words = f"the card's own {KEYS}: {newest.vkey}" + (f", replaced {changes} so far" if len(card.chain) > 1 else "")
+    raise UnknownSigner(words, *(_differs(card, log) for log in known))
 
 
-NOT_WHOSE = (
-    "Who holds that key: it comes out of the card itself. Get the platform's key from its operator, not from the "
-    "card, and give it with --key."
-)
-NOT_HOLDER = "That its holder is who they say, or that nobody else has the key."
+def _first_known(card: OpenCard, log: KnownKeys) -> PublicKey | None:
+    """The newest known key that the card's keys hold; None when they hold none. Raises Rejected for a card in the name
+    of a log whose keys are all known, and are others."""
+    if log.keys[0] not in card.chain:
+        if log.origin == card.origin:
+            raise Rejected(
+                f"it is in the name of the log {log.origin!a}, and signed by none of the keys that this log ever had",
+                f"signed by {card.chain[-1].vkey}; the log's newest key is {log.keys[-1].vkey}",
+            )
+        return None
+    shared = log.keys[0]
+    for ours, theirs in zip(log.keys, card.chain[card.chain.index(shared) :], strict=False):
+        if ours != theirs:
+            raise Rejected(f"after {shared.vkey} came {ours.vkey}, and the card says {theirs.vkey}")
+        shared = ours
+    return shared
+
+
+def _differs(card: OpenCard, log: KnownKeys) -> str:
+    key = log.keys[-1]
+    if log.origin or key.name not in {link.name for link in card.chain}:
+        return f"not of the log {key.name!a}, whose key is known: {key.vkey}"
+    return (
+        f"it is in the name of {key.name!a}, and has not the known key {key.vkey}: somebody else made it, or it is of "
+        "before this key came into use; give the log's keys.json, which lists the keys before it too"
+    )
 
 
 def attestation(card: OpenCard) -> tuple[str, ...]:

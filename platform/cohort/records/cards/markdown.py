@@ -30,7 +30,8 @@ def card_markdown(reading: Reading) -> bytes:
         f"The run {escape(head['state'])}. Sealed {escape(head['sealed_at'])}; {reading.view.stated} of "
         f"{reading.view.total} fields that this copy shows are stated. It is for "
         f"{AUDIENCE_WORDS[reading.document['audience']]}.",
-        f"Seal `{reading.seal}`, short {reading.short_digest}. Check it offline: `python verify.pyz CARD.zip`.",
+        f"Seal `{reading.seal}`, short {reading.short_digest}. Check it offline: "
+        "`python verify.pyz CARD.zip --key keys.json`, with the keys that the platform's operator gives you.",
     ]
     for block in reading.view.blocks:
         parts.append(f"## {escape(block.title)}")

@@ -19,8 +19,9 @@ FILE = "card.pdf"
 _TEXT = 4_000
 """Characters of one field on paper; record.json has all of it, and the page notes the cut."""
 _CHECK = (
-    "How to check: unpack nothing; run `python verify.pyz CARD.zip` on the zip that this file came in, with any Python "
-    "that has the package cryptography. It prints the seal: compare it with this one and with the platform's."
+    "How to check: unpack nothing; run `python verify.pyz CARD.zip --key keys.json` on the zip that this file came in, "
+    "with any Python that has the package cryptography, and the public keys that the platform's operator gives you. It "
+    "prints the seal: compare it with this one and with the platform's."
 )
 
 _PLAINER = "Characters beyond ASCII are written as their numbers here, because no font has them; card.html shows them."

@@ -30,7 +30,7 @@ WHAT_FILES_HOLD = (
     ("log-entry.json", "the entry about this sealing in the platform's audit log"),
     ("proof.tlog-proof", "proof that the log holds that entry, under a signed checkpoint"),
     ("consistency.json", "proof that the log only grew since earlier cards were made"),
-    ("keys.json", "the platform's public keys, and how each replaced the one before"),
+    ("keys.json", "the keys that this card was signed with, by its own words, and how each replaced the one before"),
     ("verify.pyz", "the checker: one file of Python, needs only the package cryptography"),
 )
 """(path or folder, what it holds), in the order of reading."""
@@ -60,7 +60,12 @@ def readme(reading: Reading, paths: Iterable[str]) -> bytes:
         "",
         "Check this card, without a network:",
         "  python -m venv check && check/bin/pip install cryptography",
-        "  check/bin/python verify.pyz CARD.zip",
+        "  check/bin/python verify.pyz CARD.zip --key keys.json",
+        "keys.json are the platform's public keys: get them from its operator or its page /log/keys.json, NOT from",
+        "this zip. Without --key the check says `unknown signer`: anyone can make a card that is whole in itself, and",
+        "sign it with a key of their own.",
+        "The first line is the verdict, and sets the exit status: accepted (0), changed (1), cannot check (2), unknown",
+        "signer (3), revoked (4; only the platform's own page /verify/ knows that).",
         "Where Cohort is installed, `cohort verify CARD.zip` does the same. Take verify.pyz from the platform's own",
         "page if you do not trust who gave you this zip: who changes a card can change the checker in it.",
         "With an older card of the same platform: `… CARD.zip --against OLDER.zip` shows that its log only grew.",

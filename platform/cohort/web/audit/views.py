@@ -11,10 +11,9 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project
 from cohort.audit.models import AuditEntry, LogCheckpoint
-from cohort.audit.services import proof_of, public_keys
+from cohort.audit.services import keys_file, proof_of
 from cohort.base.formatting import natural
 from cohort.evidence import merkle
-from cohort.evidence.keys import parse_vkey
 from cohort.web.access import file_response, project_for, streamed
 from cohort.web.accounts.views import person
 from cohort.web.audit import selectors
@@ -59,9 +58,7 @@ def log_checkpoint(request: HttpRequest) -> HttpResponse:
 @require_safe
 def log_keys(request: HttpRequest) -> JsonResponse:
     """keys.json as cards have it."""
-    keys, rotations = public_keys()
-    origin = parse_vkey(keys[0]).name if keys else None
-    return JsonResponse({"origin": origin, "keys": keys, "rotations": rotations})
+    return JsonResponse(keys_file())
 
 
 @login_not_required

@@ -1,5 +1,6 @@
 """The page that checks a card for anyone, without signing in: it runs the verify.pyz that it also gives away, in a
-separate process with bounded time and memory, and keeps nothing of what was uploaded."""
+separate process with bounded time and memory, and keeps nothing of what was uploaded. It knows what a card cannot
+show: the keys of this platform's log, and which of its records were revoked."""
 
 import json
 import subprocess
@@ -17,11 +18,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from cohort.audit.services import keys_file
 from cohort.base.scratch import scratch_folder
 from cohort.evidence import pyz
+from cohort.evidence.canonical import canonical
 from cohort.evidence.keys import KeyFault, parse_vkey
 from cohort.evidence.plain_text import one_line
-from cohort.evidence.verify.command import NEVER_PROVEN, VERDICTS
+from cohort.evidence.verify.command import NEVER_PROVEN
+from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Verdict
+from cohort.records.models import EntryKind, RecordEntry
 from cohort.server.limits import MAX_CARD_BYTES
 from cohort.web.access import file_response, form_page
 
@@ -63,9 +68,9 @@ class CardForm(forms.Form):
     key = forms.CharField(
         required=False,
         max_length=400,
-        label="Platform's public key",
-        help_text="As name+hash+base64, from the operator and not from the card. Without it, nothing says whose key "
-        "signed the card.",
+        label="Another platform's public key",
+        help_text="As name+hash+base64, from that platform's operator and not from the card. The keys of this platform "
+        "are known here.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
@@ -81,7 +86,7 @@ class CardForm(forms.Form):
 class Outcome:
     """The result of the check; without checks, why there is no result."""
 
-    status: int
+    verdict: Verdict
     words: str
     seal: str | None = None
     about: str = ""
@@ -89,11 +94,11 @@ class Outcome:
 
     @property
     def tone(self) -> str:
-        return {0: "is-right", 1: "is-wrong"}.get(self.status, "is-suspect")
+        return {"accepted": "is-right", "changed": "is-wrong", "revoked": "is-wrong"}.get(self.verdict, "is-suspect")
 
     @property
     def mark(self) -> str:
-        return {0: "✓", 1: "✕"}.get(self.status, "?")
+        return {"accepted": "✓", "changed": "✕", "revoked": "⊘"}.get(self.verdict, "?")
 
 
 @login_not_required
@@ -106,7 +111,9 @@ def verify_page(request: HttpRequest) -> HttpResponse:
         if form.is_valid():
             outcome = _checked(form.cleaned_data)
             status = 503 if outcome is None else 200
-            outcome = outcome or Outcome(2, "Other cards are being checked at this moment; try again in a minute.")
+            outcome = outcome or Outcome(
+                "cannot check", "Other cards are being checked at this moment; try again in a minute."
+            )
     context = {
         "form": form,
         "outcome": outcome,
@@ -139,6 +146,9 @@ def _checked(given: dict[str, Any]) -> Outcome | None:
                 options += ["--against", "older.zip"]
             if given["key"]:
                 options.append(f"--key={given['key']}")
+            if (own := keys_file())["keys"]:
+                _store(folder / "keys.json", [canonical(own)])
+                options.append("--key=keys.json")
             _store(folder / pyz.NAME, [pyz.build()])
             return _run(folder, options)
     finally:
@@ -156,12 +166,22 @@ def _run(folder: Path, options: list[str]) -> Outcome:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=MAX_SECONDS + 5)
     except subprocess.TimeoutExpired:
-        return Outcome(2, f"The check takes longer than the {MAX_SECONDS} seconds of this page. {_BY_COMMAND}")
+        return Outcome(
+            "cannot check", f"The check takes longer than the {MAX_SECONDS} seconds of this page. {_BY_COMMAND}"
+        )
     try:
         report = json.loads(done.stdout)
     except ValueError:
-        if done.returncode == 2:
-            return Outcome(2, one_line(done.stderr.strip().removeprefix(f"{pyz.NAME}: ")))
-        return Outcome(2, f"The check needs more time or memory than this page has for it. {_BY_COMMAND}")
-    return Outcome(report["exit_status"], VERDICTS[report["exit_status"]], report["seal"], report["about"],
-                   tuple(report["checks"]))  # fmt: skip
+        if done.returncode == EXIT_STATUS["cannot check"]:
+            return Outcome("cannot check", one_line(done.stderr.strip().removeprefix(f"{pyz.NAME}: cannot check: ")))
+        return Outcome("cannot check", f"The check needs more time or memory than this page has for it. {_BY_COMMAND}")
+    verdict: Verdict = report["verdict"]
+    words = VERDICTS[verdict]
+    if verdict == "accepted" and (revocation := _revocation(report["seal"])) is not None:
+        verdict, words = "revoked", f"{VERDICTS['revoked']} (on {revocation.at:%Y-%m-%d})"
+    return Outcome(verdict, words, report["seal"], report["about"], tuple(report["checks"]))
+
+
+def _revocation(seal: str) -> RecordEntry | None:
+    """That of this platform's record with the seal."""
+    return RecordEntry.objects.filter(record__seal=seal, kind=EntryKind.REVOKED).first()
