@@ -131,6 +131,7 @@ _records = [
     path(f"{_RECORD}/<int:end>/card.zip", cards.card_download, name="card_of_end"),
     path(f"{_RECORD}/<int:end>/<int:version>/card-<slug:audience>.zip", cards.card_download, name="card_for"),
     path(f"{_RECORD}/verify.pyz", cards.verify_pyz, name="verify_pyz"),
+    path(f"{_RECORD}/seal/", cards.record_request, name="record_request"),
     path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),
     path("runs/<int:run_id>/statements/", statements.run_statements, name="run_statements"),
     path("runs/<int:run_id>/record/<int:end>/life/", after_seal.record_life, name="record_life"),

@@ -47,7 +47,7 @@ def test_it_works_twice_and_builds_nothing_again(demo_home: Path) -> None:
     assert re.search(r"verify\.pyz +accepted", out)
     assert re.search(r"page +http://127\.0\.0\.1:\d+/p/demo/runs/\d+/", out)
     card = card_in(out)
-    assert cohort("verify", str(card)).returncode == 0
+    assert cohort("verify", str(card), COHORT_HOME=str(home)).returncode == 0
 
     kept = made_once(home)
     assert kept
@@ -129,5 +129,5 @@ def test_the_demo_learns_and_its_card_verifies(cohort_home: Path) -> None:
     assert before, done.stdout
     assert after, done.stdout
     assert float(after[1]) > float(before[2])
-    checked = cohort("verify", str(card_in(done.stdout)))
+    checked = cohort("verify", str(card_in(done.stdout)), COHORT_HOME=str(cohort_home))
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -23,6 +23,8 @@ from cohort.background.outages import leases_capped, leases_count, tries_capped
 from cohort.lab.jobs import job_expire, jobs_republish
 from cohort.lab.models import LabJob
 from cohort.nodes import leases
+from cohort.records.cards.issue import CardRefused
+from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record, Statement
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
@@ -36,6 +38,8 @@ STALLED = timedelta(minutes=10)
 STALLED_STEPS = 20
 """A run is stalled when nothing has moved for 10 minutes, or for 20 of its steps, whichever is longer."""
 _LONGEST_PAUSE = 3600.0
+_REFUSED = (CardRefused.code, CardTooLarge.code)
+_MOST_OF_REFUSED = 3
 
 # In this process's memory only: after a restart, every missing record is requested at once.
 _seals_requested: dict[int, tuple[int, float]] = {}
@@ -220,7 +224,9 @@ def seals_republish() -> list[int]:
     every further version that a person requested. Returns the ids of these runs.
 
     For each run after pauses that double, up to an hour: a slow seal is not started again and again, a failed one is
-    retried. A run that was cancelled before any worker had it leaves no record: there is nothing to record.
+    retried. Where the cards themselves were refused, a few times only: the same rows make the same cards, and each try
+    leaves an entry in the audit log; then a person or a restart requests it. A run that was cancelled before any worker
+    had it leaves no record: there is nothing to record.
     """
     sealed = Record.objects.filter(run=OuterRef("run"), end=OuterRef("run__ends"))
     ended = Attempt.objects.filter(
@@ -231,7 +237,9 @@ def seals_republish() -> list[int]:
     unsealed = {*ended, *_versions_waited_for()}
     for run_id in _seals_requested.keys() - unsealed:
         _seals_requested.pop(run_id, None)
-    due = sorted(run_id for run_id in unsealed if _seal_is_due(run_id))
+    tries = RunEvent.objects.filter(run__in=unsealed, kind="seal_failed").order_by("run", "-pk").distinct("run")
+    refused = {run_id for run_id, data in tries.values_list("run", "data") if data.get("code") in _REFUSED}
+    due = sorted(run_id for run_id in unsealed if _seal_is_due(run_id, _MOST_OF_REFUSED if run_id in refused else None))
     for run_id in due:
         dispatch.seal_on_commit(run_id=run_id)
     return due
@@ -248,11 +256,11 @@ def _versions_waited_for() -> list[int]:
     return list(requests.exclude(Exists(since)).values_list("run_id", flat=True))
 
 
-def _seal_is_due(run_id: int) -> bool:
-    """Whether it is time to request it; notes the time when it is."""
+def _seal_is_due(run_id: int, most: int | None) -> bool:
+    """Whether it is time to request it, which this process does at most so many times; notes the time when it is."""
     times, last = _seals_requested.get(run_id, (0, float("-inf")))
     now = time.monotonic()
-    if now - last < min(UNSEALED.total_seconds() * 2**times, _LONGEST_PAUSE):
+    if (most is not None and times >= most) or now - last < min(UNSEALED.total_seconds() * 2**times, _LONGEST_PAUSE):
         return False
     _seals_requested[run_id] = (min(times + 1, 10), now)
     return True

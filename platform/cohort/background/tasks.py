@@ -8,6 +8,7 @@ from celery import shared_task
 from cohort.audit import push
 from cohort.background import reconcile
 from cohort.contamination import services as contamination
+from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
@@ -40,7 +41,7 @@ def republish_pending(**_: Any) -> None:
 @shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]
 def seal(run_id: int) -> None:
     """Seal the run's record, or the further version that was requested. A failure is noted on the run, and
-    the reconciler requests it again."""
+    the reconciler requests it again: a few times only where cards were refused, which the same rows will be again."""
     run = Run.objects.get(pk=run_id)
     try:
         requested = version_pending(run)
@@ -50,9 +51,11 @@ def seal(run_id: int) -> None:
             record_seal(run=run, reason=requested.reason, actor=requested.by)
     except (BeingSealed, NotEnded, NothingNew) as why:
         log.info("run %s: not sealed now: %s", run_id, why)
+    except (CardRefused, CardTooLarge) as why:
+        if seal_failed(run=run, reason=f"The record could not be sealed: {why}", code=why.code):
+            log.error("run %s: not sealed: %s", run_id, why)
     except Exception as error:
-        what = str(error) if isinstance(error, CardTooLarge) else f"{type(error).__name__}: {error}"
-        seal_failed(run=run, reason=f"The record could not be sealed: {what}")
+        seal_failed(run=run, reason=f"The record could not be sealed: {type(error).__name__}: {error}", code="error")
         raise
 
 

@@ -18,7 +18,7 @@ from cohort.base import artifacts
 from cohort.base.scratch import scratch_folder
 from cohort.base.storable import Refused
 from cohort.evidence.canonical import canonical
-from cohort.records.cards.issue import Contents, Issue, Issued, issue_cards, read_contents
+from cohort.records.cards.issue import CardRefused, Contents, Issue, Issued, issue_cards, read_contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reissue import reissue_contents
 from cohort.records.facts import Facts, State, collect
@@ -63,7 +63,7 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
     The run is not locked while it is read, which may take a minute. If it continues meanwhile, nothing is stored; the
     audit log may then hold an entry without a record. Call it outside of any transaction.
 
-    Raises NotEnded, BeingSealed, NothingNew, CardTooLarge, KeyFault, LogFault and KeysChanged.
+    Raises NotEnded, BeingSealed, NothingNew, CardTooLarge, CardRefused, KeyFault, LogFault and KeysChanged.
     """
     with _alone(run.pk):
         run = Run.objects.select_related(*_WITH).get(pk=run.pk)
@@ -84,7 +84,13 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
         issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())
         with scratch_folder("cards") as folder, Pack(folder / "pack") as pack:
             contents = read_contents(facts, pack, version=version)
-            issued = issue_cards(pack, contents, issue)
+            try:
+                issued = issue_cards(pack, contents, issue)
+            except CardRefused:
+                _require_as_read(
+                    facts, Run.objects.get(pk=run.pk)
+                )  # what was read of a run that continued fits nothing
+                raise
         try:
             return _store(facts, contents, before, issue, issued, through)
         except BaseException:  # whatever it was, cards must not stay without their record; it is raised again below
@@ -159,7 +165,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
     and traces without the samples that were redacted since. The earlier cards' rows stay; their files are for the
     caller to delete. Call it outside of any transaction.
 
-    Raises BeingSealed, NotToBeIssued, CardTooLarge, KeyFault, LogFault and KeysChanged.
+    Raises BeingSealed, NotToBeIssued, CardTooLarge, CardRefused, KeyFault, LogFault and KeysChanged.
     """
     with _alone(record.run_id):
         record = Record.objects.select_related("run__project").get(pk=record.pk)
@@ -194,10 +200,7 @@ def _store(
     facts: Facts, contents: Contents, before: Record | None, issue: Issue, issued: Issued, through: int
 ) -> Record:
     run = facts.run
-    read = (facts.state, run.ends, run.fence)
-    run_lock(run=run)
-    if (_STATES.get(run.state), run.ends, run.fence) != read:
-        raise NotEnded(f"run {run.pk} continued while its record was being made; another is sealed at its next end")
+    _require_as_read(facts, run_lock(run=Run.objects.get(pk=run.pk)))
     content = canonical(dict(contents.document))
     sealed = Document.model_validate_json(content)
     stated, total = sealed.counts()
@@ -235,6 +238,12 @@ def _store(
     return record
 
 
+def _require_as_read(facts: Facts, run: Run) -> None:
+    """Raises NotEnded when the run continued since its facts were read."""
+    if (_STATES.get(run.state), run.ends, run.fence) != (facts.state, facts.run.ends, facts.run.fence):
+        raise NotEnded(f"run {run.pk} continued while its record was being made; another is sealed at its next end")
+
+
 def _card_rows(record: Record, issue: Issue, issued: Issued, at: datetime) -> list[Card]:
     return [
         Card.objects.create(
@@ -265,14 +274,37 @@ def _left_over_removed(run_id: int) -> None:
 
 
 @transaction.atomic
-def seal_failed(*, run: Run, reason: str) -> None:
-    """Note on the run why it has no record yet; sealing is retried. The same reason is noted once."""
+def request_record(*, run: Run, actor: User) -> None:
+    """Request the record of the run's end again. Raises ValidationError when it is sealed, or the run has not ended."""
+    if run.state not in _STATES:
+        raise ValidationError("This run has not ended; its record is sealed when it has.")
+    if newest(run) is not None:
+        raise ValidationError("The record of this run's end is sealed.")
+    audit.log(actor=audit.who(actor), kind="record_requested", subject=f"run:{run.pk}", project=run.project)
+    seal_on_commit(run_id=run.pk)
+
+
+def seal_fault(run: Run) -> str:
+    """Why the newest try to seal the record of the run's end failed; "" where none did."""
+    ended_at = run.attempts.order_by("-fence").values_list("ended_at", flat=True).first()
+    if ended_at is None:
+        return ""
+    event = RunEvent.objects.filter(run=run, kind="seal_failed", at__gte=ended_at).order_by("-pk").first()
+    return "" if event is None else event.message
+
+
+@transaction.atomic
+def seal_failed(*, run: Run, reason: str, code: str = "error") -> bool:
+    """Note on the run why it has no record yet; sealing is retried. The same reason is noted once; returns whether it
+    was new. `code` of the fault, for who decides on the next try."""
     run_lock(run=run)
     if run.state == RunState.SEALING:
         run.reason = reason
         run.save(update_fields=["reason"])
-    if not RunEvent.objects.filter(run=run, kind="seal_failed", message=reason).exists():
-        run_event(run=run, actor="platform", kind="seal_failed", message=reason)
+    if RunEvent.objects.filter(run=run, kind="seal_failed", message=reason).exists():
+        return False
+    run_event(run=run, actor="platform", kind="seal_failed", message=reason, data={"code": code})
+    return True
 
 
 @contextmanager

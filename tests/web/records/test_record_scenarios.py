@@ -60,7 +60,7 @@ def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, byt
     run = Run.objects.select_related(*related).get(pk=run.pk)
     with Pack(folder / "pack") as pack:
         contents = read_contents(collect(run, state=_STATES[run.state]), pack, **bounds)
-        zipped = b"".join(pack.zip([*contents.sealed, *contents.traces]))
+        zipped = pack.zip("files.zip", [*contents.sealed, *contents.traces]).read_bytes()
     with zipfile.ZipFile(BytesIO(zipped)) as archive:
         return contents, {name: archive.read(name) for name in archive.namelist()}
 

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from cohort.audit import services as audit
 from cohort.background.tasks import expire_traces
 from cohort.base import artifacts
 from cohort.evidence.verify.command import main as verify
@@ -50,7 +51,7 @@ def test_a_sample_shown_alone_fits_the_public_card(world: World, tmp_path: Path)
     for added, status in (("", 0), (".", 1)):
         shown["sample"]["completion"] += added
         proof.write_text(json.dumps(shown))
-        assert verify([card, "--trace", str(proof)]) == status
+        assert verify([card, "--trace", str(proof), "--key", audit.public_keys()[0][-1]]) == status
     assert len(logged("sample_disclosed")) == 1
 
 

@@ -1,13 +1,15 @@
-"""The cards of a sealed record, for the four audiences: written, attested, logged, stored.
+"""The cards of a sealed record, for the four audiences: written, attested, logged, checked, stored.
 
 Order matters: every file, then the attestation of each audience, then the log's entry that names them all, then the
-proof that the log holds it. A failure before the rows are stored leaves at most a log entry without a record.
+proof that the log holds it, then the check that anyone makes of the card. A failure before the rows are stored leaves
+at most a log entry without a record.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,9 +25,11 @@ from cohort.evidence import dsse, merkle, pyz
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.keys import encode
 from cohort.evidence.merkle import root
+from cohort.evidence.plain_text import named
 from cohort.evidence.record import redact, shows
+from cohort.evidence.verify.check import References, verify_card
 from cohort.evidence.verify.opened import ATTESTATION, OUTSIDE
-from cohort.evidence.verify.signed import WEIGHTS
+from cohort.evidence.verify.signed import WEIGHTS, KnownKeys, log_keys
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
 from cohort.records.cards import bom, markdown, pdf, readme
@@ -42,6 +46,7 @@ from cohort.records.schema_types import AUDIENCE_WORDS, AUDIENCES, Audience, Fil
 from cohort.records.traces.tree import StepLeaves, step_leaves
 
 _TRACES: Audience = "authority"
+_CHUNK = 1 << 20
 _MOST_EARLIER = 2048
 """Proofs from earlier sizes of the log that a card carries of the oldest and of the newest cards each."""
 
@@ -99,11 +104,12 @@ def run_root_of(leaves: Iterable[StepLeaves]) -> str:
 
 
 def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
-    """Make and store a card for every audience. Raises CardTooLarge, KeyFault, KeysChanged; then nothing is stored."""
+    """Make and store a card for every audience, each after the check that `cohort verify` makes of it. Raises
+    CardTooLarge, CardRefused, KeyFault, KeysChanged; then nothing is stored."""
     audit.checkpoint()  # before anything is signed: the log's key is there, and known to the log
     key, (vkeys, rotations) = audit.signing_key(), audit.public_keys()
-    keys = canonical({"origin": key.name, "keys": list(vkeys), "rotations": list(rotations)})
-    common = _common(pack, contents, keys)
+    listed = {"origin": key.name, "keys": list(vkeys), "rotations": list(rotations)}
+    common = _common(pack, contents, canonical(listed))
     files: dict[Audience, list[Packed]] = {}
     payloads: dict[Audience, bytes] = {}
     for audience in AUDIENCES:
@@ -124,11 +130,32 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
         for audience in AUDIENCES:
             envelope = dsse.envelope(payloads[audience], dsse.PAYLOAD_TYPE, key)
             whole = [*files[audience], pack.whole(ATTESTATION, envelope), *afterwards]
-            issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", pack.zip(whole))
+            path = pack.zip(f"{audience}.zip", whole)
+            _require_accepted(path, audience, log_keys(listed))
+            with path.open("rb") as handle:
+                chunks = iter(partial(handle.read, _CHUNK), b"")
+                issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", chunks)
+            path.unlink()
     except BaseException:  # also on termination: the stored files have no rows
         issued.remove()
         raise
     return issued
+
+
+class CardRefused(Refused, code="card_refused"):
+    """A card does not pass its own check: what the database holds of the run does not fit together."""
+
+
+def _require_accepted(path: Path, audience: Audience, known: KnownKeys) -> None:
+    report = verify_card(path, References((known,)))
+    if not report.accepted:
+        faults = [
+            f"{check.name}: {check.lines[0]}" for check in report.checks if check.status not in ("ok", "withheld")
+        ]
+        raise CardRefused(
+            f"the card for {audience} would not pass `cohort verify` ({report.verdict}), so none was stored. What is "
+            f"kept of the run does not fit together: {named(faults, 3)}"
+        )
 
 
 def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:

@@ -39,6 +39,7 @@ class Packed:
 
 class Pack:
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._handle: IO[bytes] = path.open("w+b")
         self._end = 0
 
@@ -69,12 +70,16 @@ class Pack:
     def whole(self, name: str, content: bytes) -> Packed:
         return self.add(name, [content])
 
-    def zip(self, entries: Sequence[Packed]) -> Iterator[bytes]:
-        """The bytes of a zip of these files, record.json first. Raises CardTooLarge before the first byte."""
+    def zip(self, name: str, entries: Sequence[Packed]) -> Path:
+        """Write a zip of these files, record.json first, next to the pack's own file. Raises CardTooLarge before the
+        first byte."""
         if sum(entry.size for entry in entries) > MAX_CARD_BYTES or len(entries) > MAX_ENTRIES:
             raise CardTooLarge(f"the card would hold more than {MAX_CARD_BYTES:,} bytes or {MAX_ENTRIES:,} files")
         ordered = sorted(entries, key=lambda entry: (entry.name != "record.json", entry.name))
-        return self._zip(ordered)
+        path = self._path.with_name(name)
+        with path.open("wb") as handle:
+            handle.writelines(self._zip(ordered))
+        return path
 
     def _zip(self, entries: Sequence[Packed]) -> Iterator[bytes]:
         directory, offset = [], 0

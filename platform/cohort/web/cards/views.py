@@ -18,7 +18,7 @@ from cohort.base.formatting import natural
 from cohort.evidence import pyz
 from cohort.records.models import Audience, Card, Record
 from cohort.records.schema_types import AUDIENCE_WORDS
-from cohort.records.services import newest, version_pending, version_request
+from cohort.records.services import newest, request_record, version_pending, version_request
 from cohort.records.statements.services import statements_since
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED
@@ -124,6 +124,14 @@ def verify_pyz(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """The checker that every card holds, from the platform instead of from a card."""
     run_for(request, slug, run_id)
     return file_response(pyz.build(), "application/zip", "verify.pyz")
+
+
+@require_POST
+def record_request(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Request the record of the run's end again, after what kept it from being sealed was mended."""
+    run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    call_service(request, request_record, "The record is requested again. It is shown here once it is sealed.", run=run)
+    return redirect("record_detail", slug, run_id)
 
 
 @require_POST

@@ -8,13 +8,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from cohort.accounts.models import Role
+from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
 from cohort.records.after_seal.rules import State
 from cohort.records.document_view import Compared, compared, view_document
 from cohort.records.models import Record
 from cohort.records.schema import Document
 from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
+from cohort.records.services import seal_fault
 from cohort.records.statements.services import statements_since
 from cohort.web.access import project_for, role_in, run_for
 from cohort.web.accounts.views import person
@@ -54,9 +55,11 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     row = _row(record, newest) if record is not None else None
     every = listed(request, records, ENDS, name="records", row=lambda rows: [_row(each, newest) for each in rows])
     context: dict[str, Any] = {"run": run, "row": row, "every": every, "record": record}
-    if row is not None:
-        user = person(request)
-        role = role_in(run.project, user)
+    user = person(request)
+    role = role_in(run.project, user)
+    if row is None:
+        context |= {"fault": seal_fault(run), "may_request": reaches(role, Role.OPERATOR)}
+    else:
         context |= {
             "shown": view_document(Document.model_validate_json(row.record.document)),
             "downloads": downloads(row.record, role),
