@@ -6,11 +6,10 @@ records' public pages (by tokens that cannot be guessed) and the worker API (whi
 are not signed in; tests/web/test_access.py walks this list.
 """
 
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.web.accounts import views as accounts
-from cohort.web.accounts.views import LoginForm
 from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
 from cohort.web.audit import views as audit
@@ -164,7 +163,7 @@ _project: list[URLPattern | URLResolver] = [
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", accounts.home, name="home"),
-    path("login/", LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True), name="login"),
+    path("login/", accounts.SignIn.as_view(), name="login"),
     path("logout/", LogoutView.as_view(http_method_names=["post", "options"]), name="logout"),
     path("password/", accounts.PasswordChange.as_view(), name="password_change"),
     path("projects/", accounts.project_list, name="project_list"),

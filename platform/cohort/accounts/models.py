@@ -57,3 +57,19 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.project} as {self.role}"
+
+
+class SignInCount(models.Model):
+    """Failed sign-ins of a name, an address, or both together (`sign_in_delays`)."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    """Keyed hash of what is counted."""
+    failures = models.FloatField()
+    """At `counted_at`; they are forgiven with time."""
+    counted_at = models.DateTimeField(db_index=True)
+    delayed_until = models.DateTimeField()
+    signed_in_at = models.DateTimeField(null=True)
+    """When the name last signed in from the address; null in counts of one of them alone."""
+
+    def __str__(self) -> str:
+        return f"{self.failures:.1f} failures, delayed until {self.delayed_until:%H:%M:%S}"

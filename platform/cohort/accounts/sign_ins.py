@@ -1,4 +1,4 @@
-"""Who signed in and out, who failed, who was locked out, from Django's and axes' signals.
+"""Who signed in and out, and who failed, from Django's signals.
 
 Neither the browser's address nor an unknown user name is logged: the log keeps everything for ever, and people
 type passwords where names belong. Beyond a limit further sign-ins are left out, with one entry that notes it.
@@ -7,12 +7,9 @@ type passwords where names belong. Beyond a limit further sign-ins are left out,
 import logging
 from typing import Any
 
-from axes.signals import user_locked_out
-from django.conf import settings
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db import transaction
 from django.dispatch import receiver
-from django.http import HttpRequest
 
 from cohort.accounts.models import User
 from cohort.audit.entries import MOST, WITHIN, log, many, who
@@ -33,7 +30,7 @@ def _signed_out(user: User | None, **_: Any) -> None:
 
 @receiver(user_login_failed)
 def _failed(credentials: dict[str, Any], **_: Any) -> None:
-    subject = _subject(str(credentials.get("username", "")))
+    subject = sign_in_subject(str(credentials.get("username", "")))
     with transaction.atomic():
         if not many(MOST, kind="sign_in_failed"):
             log(actor="anonymous", kind="sign_in_failed", subject=subject)
@@ -49,13 +46,7 @@ def _failed(credentials: dict[str, Any], **_: Any) -> None:
             )
 
 
-@receiver(user_locked_out)
-def _locked(request: HttpRequest, username: str, **_: Any) -> None:
-    """Axes sends this at the failure that locks, and again at every later attempt, which counts no failures."""
-    if getattr(request, "axes_failures_since_start", 0) == settings.AXES_FAILURE_LIMIT:
-        log(actor="platform", kind="sign_in_locked", subject=_subject(username))
-
-
-def _subject(username: str) -> str:
+def sign_in_subject(username: str) -> str:
+    """What an entry about a sign-in under this name is about; a name that nobody has is in no entry."""
     known = User.objects.filter(username=username.replace("\0", "")).values_list("username", flat=True).first()
     return "server:sign-in" if known is None else f"user:{known}"

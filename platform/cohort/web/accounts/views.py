@@ -1,5 +1,7 @@
 """Pages of sign-in, projects and members. Fetch, authorise, call one service, render."""
 
+import math
+from datetime import timedelta
 from typing import Any, cast
 
 from django import forms
@@ -7,7 +9,7 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import PasswordChangeView
+from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.core.exceptions import ValidationError
 from django.db import connection
 from django.forms import BaseForm
@@ -17,9 +19,10 @@ from django.urls import reverse_lazy
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from cohort.accounts import services
+from cohort.accounts import services, sign_in_delays
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.services import person_named
+from cohort.accounts.sign_ins import sign_in_subject
 from cohort.web.access import call_service, form_page, project_for
 from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
@@ -36,6 +39,42 @@ class LoginForm(AuthenticationForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["username"].label = "Name"
+        self.wait = timedelta(0)
+        """How long this sign-in is refused still, whatever the password."""
+
+    def clean(self) -> dict[str, Any]:
+        name, address = self.cleaned_data.get("username"), self.request.META["REMOTE_ADDR"]
+        if not name or "password" not in self.cleaned_data:
+            return self.cleaned_data
+        try:
+            counted = sign_in_delays.count_sign_in(name=name, address=address)
+        except sign_in_delays.SignInDelayed as delayed:
+            self.wait = delayed.wait
+            raise ValidationError("Sign-in is delayed after failures.", code="delayed") from None
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except ValidationError:
+            sign_in_delays.record_failure(counted, subject=sign_in_subject(name))
+            raise
+        except Exception:  # the password was not looked at: the server is at fault
+            sign_in_delays.withdraw(counted)
+            raise
+        sign_in_delays.record_success(counted)
+        return cleaned
+
+
+class SignIn(LoginView):
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form: LoginForm) -> HttpResponse:
+        if not form.wait:
+            return super().form_invalid(form)
+        seconds = math.ceil(form.wait.total_seconds())
+        context = {"username": form.cleaned_data["username"], "seconds": seconds}
+        response = render(self.request, "registration/delayed.html", context, status=429)
+        response["Retry-After"] = str(seconds)
+        return response
 
 
 class ProjectForm(ServiceForm):
