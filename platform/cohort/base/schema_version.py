@@ -25,7 +25,7 @@ def require_schema(connection: BaseDatabaseWrapper) -> None:
     loader = _not_newer(connection)
     if missing := [_name(key) for key in sorted(loader.graph.nodes) if key not in loader.applied_migrations]:
         raise OtherSchema(
-            f"the database lacks {_some(missing)}: it was migrated by an older Cohort, or never. Run `cohort manage "
+            f"the database lacks {_listed(missing)}: it was migrated by an older Cohort, or never. Run `cohort manage "
             "migrate` with the address of its owner, then start again."
         )
 
@@ -59,7 +59,7 @@ def _not_newer(connection: BaseDatabaseWrapper) -> MigrationLoader:
     known |= {replaced for migration in loader.disk_migrations.values() for replaced in migration.replaces}
     if unknown := [_name(key) for key in sorted(set(loader.applied_migrations) - known)]:
         raise OtherSchema(
-            f"this database was migrated by a newer Cohort: {_some(unknown)}. Install that version, or restore a "
+            f"this database was migrated by a newer Cohort: {_listed(unknown)}. Install that version, or restore a "
             "backup from before the upgrade."
         )
     return loader
@@ -69,6 +69,6 @@ def _name(key: tuple[str, str]) -> str:
     return ".".join(key)
 
 
-def _some(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     """The first few."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
