@@ -30,7 +30,7 @@ SHUTDOWN = threading.Event()
 """Set when the worker is to stop: the task passes it on to its supervisor, which stops the trainer and reports."""
 
 
-class WorkQueue(Queue):  # type: ignore[misc]
+class WorkQueue(Queue):
     """Declared only where it is missing: a node's user of RabbitMQ may read its queues and do nothing else."""
 
     def declare(self, nowait: bool = False, channel: Any = None) -> str:
