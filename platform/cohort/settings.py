@@ -128,8 +128,6 @@ SECURE_SSL_REDIRECT = _https
 # Load balancers and workers may sit inside a private network, behind the proxy that ends TLS.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/worker/"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
-# Whether the domain's other hosts are https:// alone, and are listed in browsers as such, its owner decides.
-SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 COHORT_TRUSTED_PROXY = ENV.trusted_proxy
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.trusted_proxy else None
 X_FRAME_OPTIONS = "DENY"
@@ -150,6 +148,9 @@ CONTENT_SECURITY_POLICY = {
 # Pages with charts add these by decorator (cohort.web.runs.page): plotly writes style attributes and fills one empty
 # style element through CSSOM, whose hash is that of the empty string.
 PLOTLY_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+
+# Whether the domain's other hosts are https:// alone, and are listed in browsers as such, its owner decides.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
