@@ -80,3 +80,18 @@ def test_a_demo_whose_worker_is_killed_goes_on_by_itself(demo_home: Path) -> Non
     assert (state, steps, first) == ("succeeded", list(range(1, STEPS + 1)), ["worker_lost", None])
     assert second[0] == "ok"
     assert second[1] >= 3, "the step that was seen stored came after its checkpoint"
+
+
+def test_a_demo_whose_database_is_killed_continues_in_its_attempt(demo_home: Path) -> None:
+    """The worker keeps its records until the platform takes them again; no lease ends for the platform's own outage."""
+    words = ["demo", "--home", str(demo_home), "--port", "0", "--steps", str(STEPS)]
+    started = Started(words, demo_home.with_name("printed.txt"))
+    for number in (1, 2):
+        started.find(rf"\] step ({number * 5}|{number * 5 + 1}|{number * 5 + 2}) of {STEPS}")
+        psutil.Process(int((demo_home / "pg" / "postmaster.pid").read_text().split()[0])).kill()
+        started.until(lambda deaths=number: started.printed.count("Started it again.") == deaths)
+    assert started.process.wait() == 0, started.printed
+    assert "cohort verify    accepted" in started.printed
+    assert belonging_to(demo_home) == []
+    state, steps, attempts = json.loads(shell(demo_home, STORED))
+    assert (state, steps, attempts) == ("succeeded", list(range(1, STEPS + 1)), [["ok", None]])

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from psutil import Process
 
-from tests.processes import answers, belonging_to, cohort, people, up
+from tests.processes import DEADLINE, answers, belonging_to, cohort, people, up
 
 
 @pytest.fixture
@@ -92,6 +92,32 @@ def test_other_accounts_of_the_machine_read_nothing_of_it(home: Path) -> None:
     assert [path for path in open_ones if not closed & set(path.parents)] == []
 
 
+def kill_database(home: Path) -> None:
+    Process(int((home / "pg" / "postmaster.pid").read_text().split()[0])).kill()
+
+
+@pytest.mark.slow
+def test_a_killed_database_is_started_again_until_it_dies_too_often(home: Path) -> None:
+    """Pages and workers connect anew by themselves. Without a database the parts are not waited for as with one."""
+    with up(home) as (started, address):
+        assert cohort("user", "ann", "--project", "adders", "--home", str(home)).returncode == 0
+        parts = {process.pid for process in belonging_to(home) if "postgres" not in process.name()}
+        for death in range(1, 5):
+            for process in belonging_to(home):
+                if death == 4 and "worker.celery_app" in process.cmdline():
+                    process.suspend()  # it would use all the time that it has
+            kill_database(home)
+            if death < 4:
+                started.until(lambda deaths=death: started.printed.count("Started it again.") == deaths)
+                started.until(lambda: answers(address))
+                assert people(home) == 1
+                assert parts <= {process.pid for process in belonging_to(home)}, "no other part ended"
+        assert started.process.wait(DEADLINE) == 1
+        assert "It died too often, so everything is stopped." in started.printed
+        assert "trainer-worker was killed: it did not stop in 15 s" in started.printed
+        assert "Traceback" not in started.printed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [False, True], ids=["asked to stop", "the database is gone"])
 def test_a_further_interrupt_does_not_wait(home: Path, fault: bool) -> None:
@@ -101,13 +127,14 @@ def test_a_further_interrupt_does_not_wait(home: Path, fault: bool) -> None:
             if "worker.celery_app" in process.cmdline():
                 process.suspend()
         if fault:
-            Process(int((home / "pg" / "postmaster.pid").read_text().split()[0])).kill()
+            (home / "pg" / "PG_VERSION").write_text("15\n")  # it cannot be started again
+            kill_database(home)
         else:
             started.process.send_signal(signal.SIGINT)
         started.until(lambda: "Stopping" in started.printed)
         assert started.process.poll() is None, "the worker is waited for"
         assert started.end(signal.SIGINT) == int(fault)
         assert "trainer-worker was killed: asked to hurry" in started.printed
-        assert ("the database ended by itself" in started.printed) == fault
+        assert ("was made by PostgreSQL 15" in started.printed) == fault
         assert "Traceback" not in started.printed
     assert belonging_to(home) == []

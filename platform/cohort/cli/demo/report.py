@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from django.db import InterfaceError, OperationalError, connection
+
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.formatting import NBSP, duration
@@ -33,7 +35,11 @@ def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) ->
     shown, shown_at = "", 0.0
     while run.state not in ENDED:
         watch()
-        run.refresh_from_db()
+        try:
+            run.refresh_from_db()
+        except (InterfaceError, OperationalError):  # the database is away; `watch` starts it again, or raises
+            connection.close()
+            continue
         phase, line = phase_of(run), line_of(run)
         if stream.isatty():
             stream.write(f"\r\x1b[K{line}")

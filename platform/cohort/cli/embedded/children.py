@@ -132,11 +132,14 @@ class Child:
         return HomeError(f"{self.name} {what}. Its log {self.log} says:\n{self.tail()}")
 
     def may_restart(self) -> bool:
-        """Record a death; False when there were too many recently."""
-        now = time.monotonic()
-        self.deaths = [at for at in self.deaths if now - at < RESTART_WINDOW]
-        self.deaths.append(now)
-        return len(self.deaths) <= RESTARTS
+        return may_restart(self.deaths)
+
+
+def may_restart(deaths: list[float]) -> bool:
+    """Add a death, now, to those of one part; False when there were too many recently."""
+    now = time.monotonic()
+    deaths[:] = [at for at in deaths if now - at < RESTART_WINDOW] + [now]
+    return len(deaths) <= RESTARTS
 
 
 def keep_last_log(log: Path) -> None:

@@ -169,7 +169,6 @@ class Postgres:
             except psycopg.OperationalError as error:
                 reason = str(error)
             if self.process.poll() is not None:
-                self.process = None
                 raise HomeError(f"PostgreSQL did not start. The last lines of {self.log}:\n{_tail(self.log)}")
             if time.monotonic() > deadline:
                 self.stop()

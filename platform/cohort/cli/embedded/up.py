@@ -1,13 +1,14 @@
 """`cohort up`: database, migrations, static files, node, web server and workers, in that order and back.
 
-A child that dies is started again, three times in ten minutes at most; then, or when the database dies, everything is
-stopped and the command ends with status 1. Without the lab's worker the rest continues. Django is imported
-only once the database runs.
+A part that dies, the database too, is started again, three times in ten minutes at most; then everything is stopped and
+the command ends with status 1. Without the lab's worker the rest continues. Django is imported only once the database
+runs.
 """
 
 import errno
 import hashlib
 import json
+import math
 import os
 import signal
 import socket
@@ -30,6 +31,8 @@ from grpo_core.protocol.queues import LAB_QUEUE
 from grpo_core.runtime.http import HttpClient, HttpError
 
 READY_SECONDS = 120.0
+STOP_SECONDS = 15.0
+"""For all parts together when the database is gone: a trainer cuts a checkpoint, and nobody could report anything."""
 STOP_HINT = "Ctrl-C stops it; a second Ctrl-C does not wait."
 TRAINER_WORKER = "trainer-worker"
 LAB_WORKER = "lab-worker"
@@ -85,12 +88,17 @@ class Up:
     children: list[Child] = field(default_factory=list)
     helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     """Other processes that were started on purpose and end by themselves."""
+    database_deaths: list[float] = field(default_factory=list)
 
     def watch(self) -> None:
         """Start a dead child again; raise HomeError when that does not help."""
-        process = self.postgres.process
-        if process is not None and process.poll() is not None:
-            raise HomeError(f"the database ended by itself. Its log is {self.postgres.log}.")
+        if self._database_ended():
+            end = f"the database ended by itself. Its log is {self.postgres.log}."
+            if not children.may_restart(self.database_deaths):
+                raise HomeError(f"{end}\nIt died too often, so everything is stopped.")
+            self.postgres.start()
+            leave()  # this process's connections were to the one that ended; the other parts replace theirs too
+            say(f"{end}\nStarted it again.")
         for child in self.children:
             if child.process is None or child.process.poll() is None:
                 continue
@@ -116,15 +124,26 @@ class Up:
         self.interrupts.stopping()
         say("Stopping …")
         self.helpers.clear()
+        until = time.monotonic() + STOP_SECONDS if self._database_ended() else math.inf
+
+        def hurry() -> bool:
+            return self.interrupts.hurry() or time.monotonic() > until
+
         for child in reversed(self.children):
-            if children.stop(child, hurry=self.interrupts.hurry):
-                why = "asked to hurry" if self.interrupts.hurry() else f"it did not stop in {child.grace:.0f} s"
+            if children.stop(child, hurry=hurry):
+                seconds = min(child.grace, STOP_SECONDS if self._database_ended() else math.inf)
+                why = "asked to hurry" if self.interrupts.hurry() else f"it did not stop in {seconds:.0f} s"
                 say(f"{child.name} was killed: {why}")
             if child.name == TRAINER_WORKER:  # one that died before may have left some, which report to the web server
-                children.wait_for_supervisors(child.grace, hurry=self.interrupts.hurry)
+                children.wait_for_supervisors(child.grace, hurry=hurry)
         children.end_orphans(self._kept(), grace=5)
         leave()
         self.postgres.stop()
+
+    def _database_ended(self) -> bool:
+        """Whether it ended although nobody stopped it."""
+        process = self.postgres.process
+        return process is not None and process.poll() is not None
 
     def _kept(self) -> list[int]:
         """Process ids of the parts that are alive."""
