@@ -126,7 +126,7 @@ SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_SSL_REDIRECT = _https
 # Load balancers and workers may sit inside a private network, behind the proxy that ends TLS.
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/worker/"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^api/worker/"]
 SECURE_HSTS_SECONDS = 31536000 if _https else 0
 COHORT_TRUSTED_PROXY = ENV.trusted_proxy
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.trusted_proxy else None

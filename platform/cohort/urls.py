@@ -9,6 +9,7 @@ are not signed in; tests/web/test_access.py walks this list.
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
+from cohort.web import readiness
 from cohort.web.accounts import views as accounts
 from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
@@ -176,4 +177,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("c/<str:token>/card.zip", public_views.public_card_download, name="public_card_download"),
     path("api/worker/v1/", include("cohort.worker_api.urls")),
     path("healthz", accounts.healthz, name="healthz"),
+    path("readyz", readiness.readyz, name="readyz"),
 ]
+handler500 = readiness.server_error

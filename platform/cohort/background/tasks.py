@@ -13,6 +13,7 @@ from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
 from cohort.runs.models import Run
+from grpo_core.errors import DiskFullError
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ def seal(run_id: int) -> None:
         if seal_failed(run=run, reason=f"The record could not be sealed: {why}", code=why.code):
             log.error("run %s: not sealed: %s", run_id, why)
     except Exception as error:
-        seal_failed(run=run, reason=f"The record could not be sealed: {type(error).__name__}: {error}", code="error")
+        what = str(error) if isinstance(error, DiskFullError) else f"{type(error).__name__}: {error}"
+        seal_failed(run=run, reason=f"The record could not be sealed: {what}", code="error")
         raise
 
 

@@ -4,15 +4,23 @@ A key is made by us (`datasets/<sha256>`, `cards/<run>.zip`, `checkpoints/run-<i
 """
 
 import hashlib
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, cast
 from uuid import uuid4
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from cohort.base.environment import environment
+from grpo_core.errors import DiskFullError
+from grpo_core.files.disk import is_full
+
+_ENOUGH = 2 * 1024**3
+_UNSTORED = "Nothing of this was stored. Whoever runs the server must make room first."
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,23 @@ def _filesystem() -> tuple[Any, str]:
     return cast("tuple[Any, str]", fsspec.core.url_to_fs(environment().artifacts_url, auto_mkdir=True))
 
 
-def put(key: str, chunks: Iterable[bytes]) -> Stored:
-    """Store under `key`; what is readable there is always whole: written to a temporary file, then moved."""
+def is_short() -> bool:
+    """Whether less room is left than `min_free_bytes`; never for a store that is no folder."""
+    filesystem, root = _filesystem()
+    if not isinstance(filesystem, LocalFileSystem):
+        return False
+    folder = next(folder for folder in (Path(root), *Path(root).parents) if folder.exists())
+    disk, least = shutil.disk_usage(folder), environment().min_free_bytes
+    return disk.free < (min(_ENOUGH, disk.total // 20) if least is None else least)
+
+
+def put(key: str, chunks: Iterable[bytes], *, to_the_last: bool = False) -> Stored:
+    """Store under `key`; what is readable there is always whole: written to a temporary file, then moved.
+
+    Raises DiskFullError, and nothing is stored, when the disk is full; unless `to_the_last`, when it is nearly full.
+    """
+    if not to_the_last and is_short():
+        raise DiskFullError(f"The server's disk is nearly full. {_UNSTORED}")
     filesystem, root = _filesystem()
     digest, size = hashlib.sha256(), 0
     temporary = f"{root}/{key}.{uuid4().hex}.part"  # two uploads of one file may run at once
@@ -38,9 +61,11 @@ def put(key: str, chunks: Iterable[bytes]) -> Stored:
                 size += len(chunk)
                 handle.write(chunk)
         filesystem.mv(temporary, f"{root}/{key}")
-    except BaseException:  # also when the process is terminated
+    except BaseException as error:  # also when the process is terminated
         with suppress(FileNotFoundError):
             filesystem.rm_file(temporary)
+        if is_full(error):
+            raise DiskFullError(f"The server's disk is full. {_UNSTORED}") from error
         raise
     return Stored(key, digest.hexdigest(), size)
 

@@ -72,6 +72,9 @@ class Environment(BaseSettings):
     trusted_proxy: bool = False
     """Trust X-Forwarded-Proto and the last address of X-Forwarded-For: set it when your proxy terminates TLS, and let
     nothing but the proxy reach the web server. Without it both headers are dropped."""
+    min_free_bytes: int | None = Field(default=None, ge=0)
+    """Least room on the disk of the artifacts, where that is a folder; below it uploads are refused, and pages and
+    /readyz say so. Empty means 2 GiB, or 5 % of the disk where that is less."""
     max_dataset_bytes: int = Field(default=512 * 1024 * 1024, ge=1)
     """Largest dataset that may be uploaded, in bytes."""
     max_dataset_problems: int = Field(default=1_000_000, ge=1)

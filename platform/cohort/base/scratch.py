@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from cohort.base.environment import environment
+from grpo_core.files.disk import raise_when_full
 
 _LOCK = ".lock"
 _log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
     """An empty folder that is removed when the block ends, below `scratch/<purpose>/` of the home. What processes that
     were killed left there is removed first; what cannot be removed is logged and stays.
 
-    Raises OSError where the home cannot be written to.
+    Raises OSError where the home cannot be written to, DiskFullError when what is written there finds no room.
     """
     parent = environment().home_folder / "scratch" / purpose
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,7 +38,8 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
         try:
             work = folder / "work"
             work.mkdir()
-            yield work
+            with raise_when_full(folder, f"what is made there ({purpose})"):
+                yield work
         finally:
             with _alone(parent):
                 shutil.rmtree(folder)

@@ -21,6 +21,7 @@ from django.urls import reverse
 from cohort.accounts.models import Membership, Project, Role, reaches
 from cohort.nodes.services import nodes_here
 from cohort.runs.models import Run, RunState
+from cohort.web.readiness import disk_short
 
 LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINING, RunState.SEALING)
 
@@ -125,6 +126,10 @@ class Frame(ProjectFrame):
     def _link(self, label: str, name: str, slug: str) -> dict[str, Any]:
         href, count_of = reverse(name, args=[slug]), _COUNTED.get(name, "")
         return {"label": label, "href": href, "current": self._request.path.startswith(href), "count_of": count_of}
+
+    @property
+    def disk_short(self) -> bool:
+        return disk_short()
 
 
 POLLED = ("v", "tab", "evals")

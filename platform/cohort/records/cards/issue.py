@@ -134,7 +134,7 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
             _require_accepted(path, audience, log_keys(listed))
             with path.open("rb") as handle:
                 chunks = iter(partial(handle.read, _CHUNK), b"")
-                issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", chunks)
+                issued.stored[audience] = artifacts.put(f"{stem}-{audience}.zip", chunks, to_the_last=True)
             path.unlink()
     except BaseException:  # also on termination: the stored files have no rows
         issued.remove()

@@ -1,0 +1,112 @@
+"""Whether this server can do its work: what it needs, for load balancers and operators, and a disk that is full."""
+
+import sys
+from contextlib import closing
+from datetime import timedelta
+from uuid import uuid4
+
+from django.contrib.auth.decorators import login_not_required
+from django.core.cache import cache
+from django.db import DatabaseError, OperationalError
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views import defaults
+from django.views.decorators.http import require_safe
+from kombu.exceptions import ConnectionError as BrokerConnectionError
+from kombu.exceptions import KombuError
+
+from cohort.background.outages import AWAY, RECONCILER
+from cohort.base import artifacts
+from cohort.base.celery_app import app
+from cohort.base.schema_version import OtherSchema, connect, require_schema
+from cohort.base.scratch import scratch_folder
+from cohort.runs.models import ServiceBeat
+from cohort.worker_api.records import refusal
+from grpo_core.errors import DiskFullError
+from grpo_core.files.disk import is_full
+
+_SECONDS = 5
+"""Each process of the web server looks at most so often."""
+_DATABASE_FULL = "53100"
+
+
+@login_not_required
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """503 with the reasons while something that this server needs does not work; /healthz says whether it answers."""
+    reasons = cache.get_or_set("readyz", _reasons, _SECONDS)
+    return JsonResponse({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+
+def disk_short() -> bool:
+    """Whether uploads are refused, as `artifacts.put` does."""
+    return bool(cache.get_or_set("disk_short", artifacts.is_short, _SECONDS))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's handler of whatever an address raises: 507 in words where a disk is full, else 500."""
+    error = sys.exc_info()[1]
+    if error is None or not _no_room(error):
+        return defaults.server_error(request)
+    text = str(error) if isinstance(error, DiskFullError) else "A disk of the server is full: nothing was stored."
+    if request.path_info.startswith("/api/worker/"):
+        return refusal(507, "disk_full", text)
+    return render(request, "507.html", {"text": text}, status=507)
+
+
+def _no_room(error: BaseException) -> bool:
+    if isinstance(error, DatabaseError):
+        return getattr(error.__cause__, "sqlstate", "") == _DATABASE_FULL
+    return isinstance(error, DiskFullError) or is_full(error)
+
+
+def _reasons() -> list[str]:
+    """What does not work, in words that anyone may read."""
+    database = _database()
+    return [reason for reason in (database, *_files(), _broker(), "" if database else _reconciler()) if reason]
+
+
+def _database() -> str:
+    with closing(connect(seconds=2)) as connection:
+        try:
+            require_schema(connection)
+        except OtherSchema as error:
+            return str(error)
+        except OperationalError:
+            return "the database does not answer"
+    return ""
+
+
+def _files() -> list[str]:
+    """Of the artifacts and the scratch folder: what is written there is removed at once."""
+    key, reasons = f"readyz/{uuid4().hex}", []
+    if artifacts.is_short():
+        reasons.append("the disk of the artifacts is nearly full: uploads are refused")
+    try:
+        artifacts.put(key, [b"ready"], to_the_last=True)
+        artifacts.remove(key)
+    except (OSError, DiskFullError):
+        reasons.append("the artifacts cannot be written")
+    try:
+        with scratch_folder("readyz") as folder:
+            (folder / "ready").write_bytes(b"ready")
+    except (OSError, DiskFullError):
+        reasons.append("the folder scratch/ of the home cannot be written")
+    return reasons
+
+
+def _broker() -> str:
+    try:
+        with app.connection_for_write(connect_timeout=2) as broker:
+            broker.ensure_connection(max_retries=1, interval_start=0)
+    except (KombuError, BrokerConnectionError, OSError):
+        return "the broker does not answer: runs are not offered to workers"
+    return ""
+
+
+def _reconciler() -> str:
+    recent = ServiceBeat.objects.filter(name=RECONCILER, beat_at__gt=Now() - AWAY - timedelta(seconds=_SECONDS))
+    if recent.exists():
+        return ""
+    return "the platform's worker of the queue `platform` has not looked for lost workers lately: is it running?"
