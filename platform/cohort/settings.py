@@ -117,6 +117,7 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
 
+SESSION_COOKIE_AGE = 7 * 24 * 3600  # from sign-in, whatever the use: writing the session at each request is costly
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
@@ -180,6 +181,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 
 COHORT_MAX_DATASET_BYTES, COHORT_MAX_DATASET_PROBLEMS = ENV.max_dataset_bytes, ENV.max_dataset_problems
+COHORT_MAX_PROJECTS, COHORT_MAX_MEMBERS = ENV.max_projects, ENV.max_members
+COHORT_MAX_UPLOAD_BYTES, COHORT_MAX_OPEN_JOBS = ENV.max_upload_bytes, ENV.max_open_jobs
+COHORT_MAX_WAITING_RUNS, COHORT_MAX_PERSON_WAITING_RUNS = ENV.max_waiting_runs, ENV.max_person_waiting_runs
 COHORT_LEASE_SECONDS, COHORT_HEARTBEAT_SECONDS = ENV.lease_seconds, ENV.heartbeat_seconds
 if COHORT_HEARTBEAT_SECONDS * 2 > COHORT_LEASE_SECONDS:
     raise ImproperlyConfigured(

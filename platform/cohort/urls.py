@@ -10,6 +10,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.web import readiness
+from cohort.web.accounts import people
 from cohort.web.accounts import views as accounts
 from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
@@ -36,8 +37,16 @@ _accounts = [
     path("", accounts.project_home, name="project_home"),
     path("counts/", accounts.project_counts, name="project_counts"),
     path("members/", accounts.member_list, name="member_list"),
+    path("members/invitations/<int:invitation_id>/withdraw/", accounts.invitation_withdraw, name="invitation_withdraw"),
     path("members/<int:membership_id>/role/", accounts.member_role, name="member_role"),
     path("members/<int:membership_id>/remove/", accounts.member_remove, name="member_remove"),
+]
+_people = [
+    path("", people.person_list, name="person_list"),
+    path("<int:user_id>/", people.person_detail, name="person_detail"),
+    path("<int:user_id>/disable/", people.person_disable, name="person_disable"),
+    path("<int:user_id>/enable/", people.person_enable, name="person_enable"),
+    path("<int:user_id>/end-sessions/", people.person_sessions_end, name="person_sessions_end"),
 ]
 _nodes = [
     path("", nodes.node_list, name="node_list"),
@@ -167,6 +176,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", accounts.SignIn.as_view(), name="login"),
     path("logout/", LogoutView.as_view(http_method_names=["post", "options"]), name="logout"),
     path("password/", accounts.PasswordChange.as_view(), name="password_change"),
+    path("password/end-other-sessions/", accounts.other_sessions_end, name="other_sessions_end"),
+    path("people/", include(_people)),
+    path("invitations/<int:invitation_id>/", accounts.invitation_answer, name="invitation_answer"),
     path("projects/", accounts.project_list, name="project_list"),
     path("projects/new/", accounts.project_new, name="project_new"),
     path("p/<slug:slug>/", include(_project)),

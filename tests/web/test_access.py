@@ -15,6 +15,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from pytest_django import DjangoDbBlocker
 
+from cohort.accounts.invitations import invitation_make
 from cohort.accounts.models import Membership, User
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
@@ -96,6 +97,8 @@ class World:
             **FIXED,
             "run_id": self.run.pk,
             "membership_id": Membership.objects.get(user=self.users["viewer"]).pk,
+            "invitation_id": invitation_make(project=ours, actor=admin, username="dora", role="viewer").pk,
+            "user_id": self.users["viewer"].pk,
             "node_id": Node.objects.order_by("pk")[0].pk,
             "entry_id": AuditEntry.objects.filter(project="ours")[0].pk,
             "job_id": self.job.pk,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
@@ -19,7 +20,7 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.lab import jobs
 from cohort.lab.jobs import jobs_republish
 from cohort.lab.models import JobState, LabJob, VerifierProbe
-from cohort.lab.services import MAX_OPEN, JobOver, job_cancel, job_request
+from cohort.lab.services import JobOver, job_cancel, job_request
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_create, node_drain, node_present, node_rotate, token_digest
 from cohort.runs import dispatch
@@ -133,9 +134,9 @@ def test_faults_name_fields(
     assert not LabJob.objects.exists()
     dataset.columns = {"tests": 20}
     first = ask(options={"rows": 2}, spec=reads_tests, dataset=dataset)
-    for _ in range(MAX_OPEN - 1):
+    for _ in range(settings.COHORT_MAX_OPEN_JOBS - 1):
         ask()
-    with pytest.raises(ConfigError, match="the most"):
+    with pytest.raises(ConfigError, match="at most 20"):
         ask()
     job_cancel(job=first, actor=alice)
     ask()

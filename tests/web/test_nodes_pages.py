@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from cohort import __version__
 from cohort.accounts.models import Project, User
+from cohort.accounts.people import manages_server
 from cohort.accounts.services import membership_set
 from cohort.cli import main as cli
 from cohort.cli.embedded import people
@@ -22,7 +23,6 @@ from cohort.nodes import services as nodes
 from cohort.nodes.engines import no_sandbox, sandbox_of
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_create, node_present
-from cohort.web.access import keeps_nodes
 from tests.factories.runs import Maker
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
@@ -176,16 +176,16 @@ def here(token: str) -> Any:
 
 
 def test_admins_of_the_first_project_and_staff_may(ours: Project, alice: User, charlie: User, rita: User) -> None:
-    assert keeps_nodes(alice)
-    assert not keeps_nodes(charlie), "anyone can open a project and is its admin"
-    assert not keeps_nodes(rita)
-    rita.is_staff = True
-    assert keeps_nodes(rita)
-    charlie.is_superuser = True
-    assert keeps_nodes(charlie)
+    assert manages_server(alice)
+    assert not manages_server(charlie), "anyone can open a project and is its admin"
+    assert not manages_server(rita)
+    User.objects.filter(pk=rita.pk).update(is_staff=True)
+    assert manages_server(rita)
+    User.objects.filter(pk=charlie.pk).update(is_superuser=True)
+    assert manages_server(charlie)
     membership_set(project=ours, actor=alice, user=charlie, role="operator")
-    charlie.is_superuser = False
-    assert not keeps_nodes(charlie)
+    User.objects.filter(pk=charlie.pk).update(is_superuser=False)
+    assert not manages_server(charlie)
 
 
 def test_admins_of_other_projects_change_nothing_and_staff_may_at_home(

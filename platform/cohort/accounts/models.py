@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
+from django.utils.crypto import salted_hmac
 
 
 class User(AbstractUser):
@@ -11,6 +12,13 @@ class User(AbstractUser):
 
     password_handed_out = models.BooleanField(default=False)
     """The password was generated on the server; the person has not chosen one yet."""
+    session_generation = models.PositiveIntegerField(default=0)
+    """Raised to end all of the person's sessions."""
+
+    def get_session_auth_hash(self) -> str:
+        """A session that was begun with another password, or in an earlier generation, is signed out."""
+        value = f"{self.password}\0{self.session_generation}"
+        return salted_hmac("cohort.accounts.models.User.session", value, algorithm="sha256").hexdigest()
 
 
 class Project(models.Model):
@@ -22,9 +30,19 @@ class Project(models.Model):
     """Maximum number of runs on workers at once; empty: no limit."""
     gpu_hours_limit = models.PositiveIntegerField(null=True, blank=True)
     """GPU-hours that the project's runs may use in any 30 days; a run without a GPU counts as one. Empty: no limit."""
+    max_members = models.PositiveIntegerField(null=True, blank=True)
+    """Members and open invitations, at most. Empty, as in the three below: what the server's settings say."""
+    max_upload_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    """Bytes of its datasets and suites together, at most."""
+    max_waiting_runs = models.PositiveIntegerField(null=True, blank=True)
+    """Runs in the queue, at most."""
+    max_open_jobs = models.PositiveIntegerField(null=True, blank=True)
+    """Jobs of the reward lab that wait or run, at most."""
     traces_keep_days = models.PositiveIntegerField(null=True, blank=True)
     """Days after a run's end until the texts of its samples are deleted. Empty: they are kept."""
     created_at = models.DateTimeField(auto_now_add=True)
+    opened_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    """Whose quota of projects it counts in."""
     members = models.ManyToManyField(User, through="Membership", related_name="projects")
 
     class Meta:
@@ -57,6 +75,22 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.project} as {self.role}"
+
+
+class Invitation(models.Model):
+    """To whoever signs in with exactly this name; there may be nobody. `invitations` decides which are open."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="invitations")
+    username = models.CharField(max_length=150, db_index=True)
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    invited_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["project", "username"], name="invited_once")]
+
+    def __str__(self) -> str:
+        return f"{self.username} to {self.project} as {self.role}"
 
 
 class SignInCount(models.Model):

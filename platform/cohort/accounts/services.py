@@ -8,9 +8,10 @@ import secrets
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Case, Count, Q, QuerySet, Value, When
+from django.db.models import Case, Count, QuerySet, Value, When
 
 from cohort.accounts.models import Membership, Project, Role, User
+from cohort.accounts.quotas import lock_person, lock_project, over_person
 from cohort.audit import services as audit
 
 
@@ -31,11 +32,6 @@ def members_of(project: Project) -> QuerySet[Membership]:
     """Admins first, then by name."""
     rank = Case(*(When(role=role, then=Value(rank)) for rank, role in enumerate(reversed(Role.values))))
     return Membership.objects.filter(project=project).select_related("user").order_by(rank, "user__username")
-
-
-def person_named(username: str) -> User | None:
-    """The active person of exactly this name, or None."""
-    return User.objects.filter(Q(username=username), is_active=True).first()
 
 
 log = logging.getLogger(__name__)
@@ -106,9 +102,13 @@ def staff_make(*, user: User) -> None:
 
 @transaction.atomic
 def project_create(*, slug: str, name: str, owner: User) -> Project:
-    """A new project with its first admin. Raises ValidationError on the field that is at fault."""
-    project = Project(slug=slug, name=name)
+    """A new project with its first admin. Raises ValidationError on the field that is at fault, and when the owner has
+    opened as many as a person may."""
+    project = Project(slug=slug, name=name, opened_by=owner)
     project.full_clean()
+    opened = Project.objects.filter(opened_by=lock_person(owner)).count()
+    if words := over_person(owner, "max_projects", "projects that one person may open", used=opened):
+        raise ValidationError(words)
     project.save()
     Membership.objects.create(project=project, user=owner, role=Role.ADMIN)
     made = {"name": name, "admin": owner.username}
@@ -118,27 +118,13 @@ def project_create(*, slug: str, name: str, owner: User) -> Project:
 
 
 @transaction.atomic
-def membership_add(*, project: Project, actor: User | None, user: User, role: str) -> Membership:
-    """As `membership_set`, for somebody new. Raises ValidationError when they belong to the project already."""
-    if (membership := _locked(project, user)) is not None:
-        raise ValidationError(
-            {
-                "username": f"{user.username} belongs to the project already, as {membership.role}. "
-                "Nothing was changed; the list of members has a control for the role."
-            }
-        )
-    return membership_set(project=project, actor=actor, user=user, role=role)
-
-
-@transaction.atomic
 def membership_set(*, project: Project, actor: User | None, user: User, role: str) -> Membership:
     """Give `user` this role in the project, whether they belong to it already or not.
 
-    Raises ValidationError when the role is unknown or the project would be left without an admin. `actor` is None
-    for commands run on the server.
+    Raises ValidationError when the role is unknown or the project would be left without an active admin. `actor` is
+    None for commands run on the server.
     """
-    if role not in Role.values:
-        raise ValidationError({"role": f"{role!r} is not a role; there are {', '.join(Role.values)}."})
+    role_checked(role)
     membership = _locked(project, user)
     before = None if membership is None else {"role": membership.role}
     if membership is None:
@@ -161,6 +147,12 @@ def membership_set(*, project: Project, actor: User | None, user: User, role: st
     return membership
 
 
+def role_checked(role: str) -> None:
+    """Raises ValidationError for one that there is not."""
+    if role not in Role.values:
+        raise ValidationError({"role": f"{role!r} is not a role; there are {', '.join(Role.values)}."})
+
+
 @transaction.atomic
 def membership_remove(*, project: Project, actor: User | None, user: User) -> None:
     """End the membership. Raises ValidationError when `user` is the project's last admin or not a member."""
@@ -181,12 +173,13 @@ def membership_remove(*, project: Project, actor: User | None, user: User) -> No
 
 def _locked(project: Project, user: User) -> Membership | None:
     """One change of members at a time, so that two admins cannot remove each other at once."""
-    Project.objects.select_for_update().get(pk=project.pk)
+    lock_project(project)
     return Membership.objects.filter(project=project, user=user).first()
 
 
 def _refuse_last_admin(membership: Membership) -> None:
-    others = Membership.objects.filter(project=membership.project, role=Role.ADMIN).exclude(pk=membership.pk)
+    admins = Membership.objects.filter(project=membership.project, role=Role.ADMIN, user__is_active=True)
+    others = admins.exclude(pk=membership.pk)
     if membership.role == Role.ADMIN and not others.exists():
         raise ValidationError(
             f"{membership.user.username} is the last admin of {membership.project.name}. "

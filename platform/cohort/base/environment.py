@@ -80,6 +80,19 @@ class Environment(BaseSettings):
     max_dataset_problems: int = Field(default=1_000_000, ge=1)
     """Most problems of a dataset. The web server holds their ids while it reads the file: about 150 MB for a
     million."""
+    max_projects: int = Field(default=20, ge=1)
+    """Projects that one person may open."""
+    max_members: int = Field(default=200, ge=1)
+    """Members and open invitations of a project. Of this and the next three, whoever manages the server may set another
+    number for a project, on its page Limits."""
+    max_upload_bytes: int = Field(default=50 * 1024**3, ge=1)
+    """Bytes of a project's datasets and suites together."""
+    max_waiting_runs: int = Field(default=500, ge=1)
+    """Runs of a project that wait in the queue."""
+    max_open_jobs: int = Field(default=20, ge=1)
+    """Jobs of the reward lab that wait or run in a project."""
+    max_person_waiting_runs: int = Field(default=200, ge=1)
+    """Runs in the queue, of all projects, that were made by one person."""
     lease_seconds: float = Field(default=60, gt=0)
     """A worker without a heartbeat for so long counts as lost, by the database's clock. For tests and slow
     networks."""

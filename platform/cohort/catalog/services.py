@@ -14,14 +14,23 @@ from typing import IO, Any, get_args
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
+from django.db.models import Sum
 from pydantic import ValidationError as PydanticError
 
 from cohort.accounts.models import Project, User
+from cohort.accounts.quotas import lock_project, require_within
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.environment import environment
 from cohort.catalog.model_folder import read_model_folder
-from cohort.catalog.models import BaseModel, PromptDataset, Verifier, VerifierVersion, dataset_added
+from cohort.catalog.models import (
+    BaseModel,
+    EvalSuiteVersion,
+    PromptDataset,
+    Verifier,
+    VerifierVersion,
+    dataset_added,
+)
 from grpo_core.config.messages import field_problems
 from grpo_core.config.run import DataFormat, RewardConfig
 from grpo_core.data.lines import lines_of
@@ -107,15 +116,30 @@ def dataset_create(
         except DataError as error:
             raise ValidationError({"file": str(error)}) from None
         _clean(dataset, "name", "source")
+        with transaction.atomic():  # before the file is stored, and again with its row
+            require_upload_room(lock_project(project), dataset.size, field="file")
         if not artifacts.exists(dataset.artifact):
             spooled.seek(0)
             artifacts.put(dataset.artifact, iter(lambda: spooled.read(1 << 20), b""))
     after = {"name": name, "sha256": dataset.sha256, "problems": dataset.problems, "source": source}
     with transaction.atomic():
+        require_upload_room(lock_project(project), dataset.size, field="file")
         _save_new(dataset, "dataset", actor, after)
         dataset_added.send(sender=PromptDataset, dataset=dataset)
     log.info("dataset %r of %d problems stored in %r", name, dataset.problems, project.slug)
     return dataset
+
+
+def require_upload_room(project: Project, size: int, *, field: str) -> None:
+    """Raises ValidationError of `field` when the project's datasets and suites may not grow by so many bytes. The
+    project is the one that `lock_project` returned."""
+    require_within(project, "max_upload_bytes", used=uploaded_bytes(project), more=size, field=field)
+
+
+def uploaded_bytes(project: Project) -> int:
+    """Of the project's datasets and of every version of its suites."""
+    suites = EvalSuiteVersion.objects.filter(suite__project=project)
+    return sum(rows.aggregate(total=Sum("size", default=0))["total"] for rows in (project.datasets.all(), suites))
 
 
 def verifier_version_create(

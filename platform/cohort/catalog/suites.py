@@ -16,9 +16,11 @@ from django.db import transaction
 from pydantic import ValidationError as PydanticError
 
 from cohort.accounts.models import Project, User
+from cohort.accounts.quotas import lock_project
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.catalog.models import EvalSuite, EvalSuiteVersion, suite_version_added
+from cohort.catalog.services import require_upload_room
 from grpo_core.config.evaluation import Category, ScorerConfig, SuiteConfig
 from grpo_core.config.messages import field_problems
 from grpo_core.data.lines import lines_of
@@ -182,13 +184,14 @@ def _create(
     fields["taken"] = taken or {}
     with transaction.atomic():
         # The project's row orders those who make versions at the same time; a new name has no row to lock.
-        Project.objects.select_for_update().get(pk=project.pk)
+        project = lock_project(project)
         suite = EvalSuite.objects.filter(project=project, name=name).first()
         if suite is None:
             suite = EvalSuite.objects.create(project=project, name=name)
         newest = suite.versions.order_by("-number").first()
         if newest is not None and all(getattr(newest, field) == value for field, value in fields.items()):
             return newest
+        require_upload_room(project, len(content), field="upload")
         version = EvalSuiteVersion(
             suite=suite, number=newest.number + 1 if newest else 1, created_by=actor, **fields, **surveyed
         )

@@ -65,7 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         "--role", choices=["viewer", "reviewer", "operator", "admin"], help="default: the one they have, else operator"
     )
     user.add_argument("--new-password", action="store_true", help="for a person who is here already")
-    user.add_argument("--staff", action="store_true", help="let them manage the server's nodes, whatever their role")
+    user.add_argument(
+        "--staff", action="store_true", help="let them manage the server's nodes and people, whatever their role"
+    )
+    may = user.add_mutually_exclusive_group()
+    may.add_argument("--disable", action="store_true", help="refuse their sign-in, end their sessions")
+    may.add_argument("--enable", action="store_true", help="let them sign in again")
     _home(user)
     user.set_defaults(run=_user)
 
@@ -155,10 +160,15 @@ def _user(arguments: argparse.Namespace) -> int:
     from cohort.cli.embedded.visit import database
 
     with database(Home.at(arguments.home), "cohort user"):
-        from cohort.cli.embedded.people import user_add
+        from cohort.cli.embedded.people import user_add, user_switch
 
         given = {name: getattr(arguments, name) for name in ("name", "project", "role", "new_password", "staff")}
-        lines = user_add(**given)
+        if arguments.disable or arguments.enable:
+            if any(value for name, value in given.items() if name != "name"):
+                raise HomeError("--disable and --enable are given alone, with the person's name.")
+            lines = [user_switch(name=arguments.name, enable=arguments.enable)]
+        else:
+            lines = user_add(**given)
     print("\n".join(lines))
     return 0
 

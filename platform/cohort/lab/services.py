@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from cohort.accounts.models import Project, User
+from cohort.accounts.quotas import lock_project, over_project
 from cohort.audit import services as audit
 from cohort.base.storable import Refused
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
@@ -24,21 +25,17 @@ from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
 from grpo_core.rewards import Rubric
 
-MAX_OPEN = 20
-"""Jobs of one project that wait or run."""
-
 
 class JobOver(Refused, code="job_over"):
     """The job has ended already."""
 
 
 def require_room(project: Project) -> None:
-    """Raises ConfigError when its limit of open jobs is reached. The caller has locked the project, so that those
-    who request one at once are counted one after the other."""
+    """Raises ConfigError when its limit of open jobs is reached. The project is the one that `lock_project` returned,
+    so that those who request one at once are counted one after the other."""
     waiting = LabJob.objects.filter(project=project, state__in=OPEN).count()
-    if waiting >= MAX_OPEN:
-        what = f"{waiting} jobs of this project wait or run already, which is the most; call one off, or wait"
-        raise ConfigError(what, (FieldProblem("", what),))
+    if full := over_project(project, "max_open_jobs", used=waiting):
+        raise ConfigError(full, (FieldProblem("", full),))
 
 
 @transaction.atomic
@@ -72,8 +69,7 @@ def job_request(
         raise ConfigError(f"this cannot be tried:\n{listed}", tuple(problems))
     if rubric.needs_sandbox:
         require_sandbox(what="this try")
-    Project.objects.select_for_update().get(pk=project.pk)
-    require_room(project)
+    require_room(lock_project(project))
     model = base_model if kind == "sample" else None
     return job_create(
         project=project,
@@ -119,7 +115,7 @@ def estimate_request(
     if rubric.needs_sandbox:
         require_sandbox(what="this estimate")
     require_engines(packages)
-    Project.objects.select_for_update().get(pk=project.pk)
+    project = lock_project(project)
     digest = digest_of(config)
     under_way = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, state__in=OPEN, cancel_asked=False)
     if (before := under_way.filter(config_digest=digest).order_by("-pk").first()) is not None:

@@ -12,6 +12,7 @@ from cohort.contamination import services as overlaps
 from cohort.lab import estimates, gate
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs import dispatch
+from cohort.runs.limits import queue_full
 from cohort.runs.models import Priority, Run, RunState, RunSuite
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
 from grpo_core.config.run import RunConfig
@@ -160,8 +161,8 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     """Put a draft into the queue and notify the workers on commit. Raises IllegalTransition, and ConfigError
     when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just that
     (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
-    no reason to launch all the same (`cohort.lab.gate`), or when no node has the sandbox that its
-    reward needs or the packages that its engine needs.
+    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs or the
+    packages that its engine needs, or when too many runs wait already.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
     on.
@@ -171,6 +172,8 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     if run.needs_sandbox:
         require_sandbox(what="this run")
     require_engines(run.needs_packages)
+    if full := queue_full(run):
+        raise ConfigError(full, (FieldProblem("", full),))
     actor_name = f"user:{actor.username}"
     run_move(run=run, to=RunState.QUEUED, actor=actor_name)
     known = gate.figures(gate.gate(run.verifier_version, run.dataset))

@@ -2,7 +2,7 @@
 revoked is in `revoke`: that ends attempts, and `attempts` calls this module.
 
 A token is shown once and stored only as its SHA-256; a token is looked up by that digest. Nodes serve every project,
-so who may change one is checked elsewhere (`access.keeps_nodes`); `actor` is None for commands run on the server.
+so who may change one is checked elsewhere (`people.manages_server`); `actor` is None for commands run on the server.
 """
 
 import hashlib

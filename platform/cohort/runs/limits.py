@@ -1,11 +1,12 @@
-"""What a project may use at most: runs on workers at once, GPU-hours in 30 days.
+"""What a project may use at most: runs on workers at once, GPU-hours in 30 days, runs in the queue.
 
-Both are checked when a run is claimed; a run that is on a worker is never stopped for them. Times are the database's.
+The first two are checked when a run is claimed; a run that is on a worker is never stopped for them. Times are the
+database's. The third is checked when a person queues a run, not when the platform queues one again.
 """
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,8 +14,9 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from cohort.accounts.models import Project, User
+from cohort.accounts.quotas import PROJECT_QUOTAS, lock_person, lock_project, over_person, over_project
 from cohort.audit import services as audit
-from cohort.runs.models import Attempt, AttemptState
+from cohort.runs.models import Attempt, AttemptState, Run, RunState
 from grpo_core.errors import ConfigError, FieldProblem
 
 log = logging.getLogger(__name__)
@@ -103,6 +105,31 @@ def falls_below(spans: Iterable[tuple[int, datetime, datetime]], limit: float, *
     return start + WINDOW
 
 
+def queue_full(run: Run) -> str:
+    """Why the run cannot be queued besides those that wait; empty when it can. Needs a transaction, until whose end
+    others who queue a run of its project, or made by its person, wait."""
+    project, person = lock_project(run.project), lock_person(run.created_by)
+    waiting = Run.objects.filter(state=RunState.QUEUED)
+    of_project, of_person = waiting.filter(project=project).count(), waiting.filter(created_by=person).count()
+    return over_project(project, "max_waiting_runs", used=of_project) or over_person(
+        person, "max_person_waiting_runs", "runs that wait in the queue", used=of_person
+    )
+
+
+@transaction.atomic
+def project_quotas_set(*, project: Project, actor: User, quotas: Mapping[str, int | None]) -> None:
+    """Set quotas of PROJECT_QUOTAS for this project; None is what the server's settings say. What is there already
+    stays, however much it is. Raises ConfigError whose problems name the quota."""
+    faults = [
+        FieldProblem(name, f"is 1 or more, or empty for the server's own; not {value}")
+        for name, value in quotas.items()
+        if value is not None and value < 1
+    ]
+    if faults:
+        raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
+    _set(project, actor, {name: quotas[name] for name in PROJECT_QUOTAS if name in quotas}, "project_quotas_changed")
+
+
 @transaction.atomic
 def project_limits_set(*, project: Project, actor: User, max_running: int | None, gpu_hours: int | None) -> None:
     """Set both limits; None is no limit. Raises ConfigError whose problems name `max_running` and `gpu_hours_limit`."""
@@ -114,18 +141,23 @@ def project_limits_set(*, project: Project, actor: User, max_running: int | None
     ]
     if faults:
         raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
-    project.refresh_from_db(from_queryset=Project.objects.select_for_update())
-    before = {"max_running": project.max_running, "gpu_hours_limit": project.gpu_hours_limit}
+    _set(project, actor, after, "project_limits_changed")
+
+
+def _set(project: Project, actor: User, after: Mapping[str, int | None], kind: str) -> None:
+    project.refresh_from_db(from_queryset=Project.objects.select_for_update(no_key=True))
+    before = {name: getattr(project, name) for name in after}
     if before == after:
         return
-    project.max_running, project.gpu_hours_limit = max_running, gpu_hours
-    project.save(update_fields=["max_running", "gpu_hours_limit"])
+    for name, value in after.items():
+        setattr(project, name, value)
+    project.save(update_fields=list(after))
     audit.log(
         actor=audit.who(actor),
-        kind="project_limits_changed",
+        kind=kind,
         subject=f"project:{project.slug}",
         project=project,
         before=before,
         after=after,
     )
-    log.info("limits of %r set by %r: %s running, %s GPU-hours", project.slug, actor.username, max_running, gpu_hours)
+    log.info("limits of %r set by %r: %s", project.slug, actor.username, after)

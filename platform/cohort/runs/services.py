@@ -14,6 +14,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import Refused
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
+from cohort.runs.limits import queue_full
 from cohort.runs.models import Checkpoint, Desired, Priority, Run, RunEvent, RunState
 from cohort.runs.transitions import (
     ENDED,
@@ -303,7 +304,9 @@ def _choose(run: Run, checkpoint: Checkpoint | None, *, from_start: bool = False
 
 
 def _begin_again(run: Run, actor: User) -> None:
-    """Queue the run at a person's request; earlier failures no longer count."""
+    """Queue the run at a person's request; earlier failures no longer count. Raises NotPossible when too many wait."""
+    if full := queue_full(run):
+        raise NotPossible(full.removesuffix("."), code="queue_full")
     run.retries = run.barren = 0
     run.not_before, run.log_tail = None, ""
     run.save(update_fields=["retries", "barren", "not_before", "log_tail"])

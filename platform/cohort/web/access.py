@@ -184,16 +184,3 @@ def polled_run_for(request: HttpRequest, slug: str, run_id: int) -> tuple[Run, s
     if run.role is None:
         raise Http404
     return run, run.role
-
-
-def keeps_nodes(user: User) -> bool:
-    """Whether the person may make, drain and revoke nodes: staff, and the admins of the server's first project.
-
-    Nodes serve every project, and the holder of a node's token gets runs of all of them, so being admin somewhere
-    is not enough: anyone signed in can open a project and is its admin. The first one was opened by those who set the
-    server up, so a small installation needs nothing more.
-    """
-    if user.is_staff or user.is_superuser:
-        return True
-    first = Project.objects.order_by("pk").values("pk")[:1]
-    return Membership.objects.filter(user=user, role=Role.ADMIN, project__in=first).exists()

@@ -7,7 +7,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from django.core.cache import cache
 from django.core.paginator import Page, Paginator
@@ -18,7 +18,9 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
 
-from cohort.accounts.models import Membership, Project, Role, reaches
+from cohort.accounts.invitations import invitations_for
+from cohort.accounts.models import Membership, Project, Role, User, reaches
+from cohort.accounts.people import manages_server
 from cohort.nodes.services import nodes_here
 from cohort.runs.models import Run, RunState
 from cohort.web.readiness import disk_short
@@ -107,6 +109,19 @@ class Frame(ProjectFrame):
     @property
     def role(self) -> str:  # type: ignore[override]
         return self._membership.role if self._membership else ""
+
+    @cached_property
+    def invitations(self) -> int:
+        """How many wait for the person's answer."""
+        return invitations_for(self._user).count()
+
+    @cached_property
+    def manages_server(self) -> bool:
+        return manages_server(self._user)
+
+    @property
+    def _user(self) -> User:
+        return cast("User", self._request.user)  # the sidebar is shown to people who are signed in
 
     @property
     def others(self) -> list[Project]:

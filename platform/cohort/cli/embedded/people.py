@@ -9,6 +9,7 @@ from django.db import transaction
 from kombu.utils.url import parse_url
 
 from cohort.accounts.models import Membership, Project, Role, User
+from cohort.accounts.people import user_disable, user_enable
 from cohort.accounts.services import membership_set, password_hand_out, project_create, staff_make, user_create
 from cohort.background import revoke
 from cohort.base.environment import environment
@@ -33,7 +34,7 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
     """Make a person, or give one a new password, and put them in a project. Returns the lines to show.
 
     Without a role a member keeps the one they have, and anyone else becomes an operator. `staff` lets them manage the
-    server's nodes, whatever their role.
+    server's nodes and people, whatever their role.
     """
     if role is not None and project is None:
         raise HomeError("--role is of no use alone: say with --project where it is to hold.")
@@ -50,12 +51,24 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
                 lines.append(f"{name} can log in with the password {password}")
             if staff:
                 staff_make(user=user)
-                lines.append(f"{name} may manage the server's nodes")
+                lines.append(f"{name} may manage the server's nodes and people")
             if project is not None:
                 lines.append(_join(user, project, role))
     except ValidationError as fault:
         raise HomeError(" ".join(fault.messages)) from None
     return lines
+
+
+def user_switch(*, name: str, enable: bool) -> str:
+    """Let the person sign in again, or refuse it from now on and end their sessions. Returns the line to show."""
+    user = User.objects.filter(username=name).first()
+    if user is None:
+        raise HomeError(f"there is no person {name}. Names are case-sensitive.")
+    try:
+        (user_enable if enable else user_disable)(user=user, actor=None)
+    except ValidationError as fault:
+        raise HomeError(" ".join(fault.messages)) from None
+    return f"{name} can sign in again" if enable else f"{name} can no longer sign in, and is signed out everywhere"
 
 
 def node_add(*, name: str) -> str:

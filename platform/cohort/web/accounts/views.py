@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
-from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.core.exceptions import ValidationError
 from django.db import connection
@@ -19,9 +19,8 @@ from django.urls import reverse_lazy
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from cohort.accounts import services, sign_in_delays
-from cohort.accounts.models import Membership, Project, Role, User
-from cohort.accounts.services import person_named
+from cohort.accounts import invitations, people, services, sign_in_delays
+from cohort.accounts.models import Invitation, Membership, Project, Role, User
 from cohort.accounts.sign_ins import sign_in_subject
 from cohort.web.access import call_service, form_page, project_for
 from cohort.web.context import listed
@@ -101,19 +100,9 @@ class ProjectForm(ServiceForm):
         return cleaned
 
 
-class MemberForm(ServiceForm):
-    username = forms.CharField(max_length=150, label="Name", help_text="The name they sign in with.")
+class InvitationForm(ServiceForm):
+    username = UsernameField(max_length=150, label="Name", help_text="The name they sign in with, case-sensitive.")
     role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
-
-    def clean_username(self) -> User:
-        name = self.cleaned_data["username"]
-        user = person_named(name)
-        if user is None:
-            raise ValidationError(
-                f"Nobody signs in as {name}. Names are case-sensitive; the person running the server adds people "
-                "with `cohort user`."
-            )
-        return user
 
 
 def person(request: HttpRequest) -> User:
@@ -123,18 +112,39 @@ def person(request: HttpRequest) -> User:
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Straight to the runs of the only project, else to the list of projects."""
+    """Straight to the runs of the only project, else to the list of projects, which shows invitations too."""
     memberships = list(services.projects_of(person(request))[:2])
-    if len(memberships) == 1:
+    if len(memberships) == 1 and not invitations.invitations_for(person(request)).exists():
         return redirect("project_home", memberships[0].project.slug)
     return redirect("project_list")
 
 
 @require_safe
 def project_list(request: HttpRequest) -> HttpResponse:
-    return render(
-        request, "accounts/projects.html", {"memberships": listed(request, services.projects_of(person(request)))}
-    )
+    user = person(request)
+    context = {
+        "memberships": listed(request, services.projects_of(user)),
+        "invitations": invitations.invitations_for(user),
+    }
+    return render(request, "accounts/projects.html", context)
+
+
+@require_POST
+def invitation_answer(request: HttpRequest, invitation_id: int) -> HttpResponse:
+    """`answer` is accept or decline. Of an invitation to somebody else no more is said than of one that is gone."""
+    user = person(request)
+    invitation = invitations.invitations_for(user).filter(pk=invitation_id).first()
+    if invitation is None:
+        messages.error(request, "This invitation is no longer open. An admin of the project can send another.")
+        return redirect("project_list")
+    project, accepts = invitation.project, request.POST.get("answer") == "accept"
+    if not accepts:
+        done = f"You declined the invitation to {project.name}."
+        call_service(request, invitations.invitation_decline, done, invitation=invitation)
+        return redirect("project_list")
+    done = f"You belong to {project.name} now, as {invitation.role}."
+    accepted = call_service(request, invitations.invitation_accept, done, invitation=invitation)
+    return redirect("project_home", project.slug) if accepted else redirect("project_list")
 
 
 @form_page
@@ -163,18 +173,33 @@ def project_counts(request: HttpRequest, slug: str) -> HttpResponse:
 
 @form_page
 def member_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """Everyone in the project may see its members; an admin adds one."""
+    """Everyone in the project may see its members; an admin invites people, and sees who has not answered yet."""
     project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
-    form = MemberForm(request.POST or None)
+    form = InvitationForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        user, role = form.cleaned_data["username"], form.cleaned_data["role"]
-        if membership := form.call(
-            services.membership_add, project=project, actor=person(request), user=user, role=role
-        ):
-            messages.success(request, f"{user.username} is {membership.role} in {project.name}.")
+        given = {"project": project, "actor": person(request), **form.cleaned_data}
+        if invitation := form.call(invitations.invitation_make, **given):
+            messages.success(
+                request, f"{invitation.username} is invited, as {invitation.role}, and accepts after signing in."
+            )
             return redirect("member_list", slug)
-    context = {"members": listed(request, services.members_of(project)), "form": form, "roles": Role.choices}
+    context = {
+        "members": listed(request, services.members_of(project)),
+        "invitations": invitations.open_invitations().filter(project=project),
+        "open_days": invitations.OPEN_FOR.days,
+        "form": form,
+        "roles": Role.choices,
+    }
     return render(request, "accounts/members.html", context, status=form.status)
+
+
+@require_POST
+def invitation_withdraw(request: HttpRequest, slug: str, invitation_id: int) -> HttpResponse:
+    project = project_for(request, slug, at_least=Role.ADMIN)
+    invitation = get_object_or_404(Invitation.objects.select_related("project"), project=project, pk=invitation_id)
+    done = f"The invitation of {invitation.username} is withdrawn."
+    call_service(request, invitations.invitation_withdraw, done, invitation=invitation)
+    return redirect("member_list", slug)
 
 
 @require_POST
@@ -211,6 +236,16 @@ class PasswordChange(PasswordChangeView):
         update_session_auth_hash(self.request, person(self.request))  # this browser stays signed in, others do not
         messages.success(self.request, "Your password is changed.")
         return HttpResponseRedirect(self.get_success_url())
+
+
+@require_POST
+def other_sessions_end(request: HttpRequest) -> HttpResponse:
+    """Sign the person out in every other browser."""
+    user = person(request)
+    people.sessions_end(user=user, actor=user)
+    update_session_auth_hash(request, user)
+    messages.success(request, "You are signed out everywhere but here.")
+    return redirect("password_change")
 
 
 @login_not_required

@@ -126,7 +126,11 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             form.fill_preset(form.texts["preset"])
             return _page(request, form, template="launch/_form.html" if request.htmx else "launch/new.html")  # type: ignore[attr-defined]
         case "starters":
-            starters_add(project=project, actor=person(request))
+            try:
+                starters_add(project=project, actor=person(request))
+            except ValidationError as error:
+                form.general = error.messages
+                return _page(request, form, status=422)
             return _page(request, RunForm.posted(project, request.POST))
         case "task":
             return _task(request, form)

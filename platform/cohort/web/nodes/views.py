@@ -1,7 +1,7 @@
 """Pages of machines: which are here, what they have and run; drain them, make them, change their tokens.
 
 Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
-node is busy is shown. Everyone in a project may look; `access.keeps_nodes` decides who may change something.
+node is busy is shown. Everyone in a project may look; `people.manages_server` decides who may change something.
 """
 
 import shlex
@@ -20,6 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from cohort import __version__
 from cohort.accounts.models import Project
+from cohort.accounts.people import manages_server
 from cohort.background import revoke
 from cohort.base.environment import environment
 from cohort.nodes import services as nodes
@@ -27,7 +28,7 @@ from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
 from cohort.runs.schedule import SEARCHED
-from cohort.web.access import call_service, form_page, keeps_nodes, project_for, redirect_to
+from cohort.web.access import call_service, form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
@@ -49,7 +50,7 @@ def node_list(request: HttpRequest, slug: str) -> HttpResponse:
         "nodes": listed(
             request, node_status_rows(), row=lambda statuses: [_row(project, status) for status in statuses]
         ),
-        "may_keep": keeps_nodes(person(request)),
+        "may_keep": manages_server(person(request)),
         "platform_version": __version__,
         "silent_after": SILENT_AFTER,
     }
@@ -65,7 +66,7 @@ def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     attempts = node.attempts.select_related("run").defer("manifest", "outcome", "run__config").annotate(took=took)
     context = {
         "row": _row(project, node_status(node)),
-        "may_keep": keeps_nodes(person(request)),
+        "may_keep": manages_server(person(request)),
         "platform_version": __version__,
         "attempts": attempts.order_by("-claimed_at")[:ATTEMPTS_SHOWN],
         "attempts_made": attempts.count(),
@@ -124,7 +125,7 @@ def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
 
 
 def _keeper(request: HttpRequest) -> None:
-    if not keeps_nodes(person(request)):
+    if not manages_server(person(request)):
         raise PermissionDenied(
             "Nodes serve every project, so only those who keep this server may change them: its staff "
             "(cohort user NAME --staff) and the admins of its first project."

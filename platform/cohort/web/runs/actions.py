@@ -78,7 +78,9 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     except ConfigError as error:
         run.refresh_from_db()
         if problems := [str(problem) for problem in error.problems if problem.path not in ("overlap_seen", FIELD)]:
-            messages.error(request, f"Nothing was done: {'; '.join(problems)}. Clone the run and change that.")
+            of_config = any(problem.path for problem in error.problems)
+            fix = " Clone the run and change that." if of_config else ""
+            messages.error(request, f"Nothing was done: {'; '.join(problems).removesuffix('.')}.{fix}")
             return redirect("run_detail", slug, run.pk)
         return _confirm(request, run, error)
     else:

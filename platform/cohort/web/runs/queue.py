@@ -3,17 +3,25 @@
 Runs of every project share one queue, so all are listed. Of another project's only position, needs and age are shown.
 """
 
+from typing import Any
+
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from cohort.accounts.invitations import people_in
 from cohort.accounts.models import Project, Role
-from cohort.runs.limits import WINDOW, hours_free_at, project_limits_set, project_use
-from cohort.runs.models import Attempt, AttemptState, Priority
+from cohort.accounts.people import manages_server
+from cohort.accounts.quotas import PROJECT_QUOTAS, quota, server_quota
+from cohort.catalog.services import uploaded_bytes
+from cohort.lab.models import OPEN, LabJob
+from cohort.runs.limits import WINDOW, hours_free_at, project_limits_set, project_quotas_set, project_use
+from cohort.runs.models import Attempt, AttemptState, Priority, RunState
 from cohort.runs.waiting import waiting_rows
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
@@ -38,6 +46,23 @@ class LimitsForm(forms.Form):
         help_text="Counted from claim to end of each attempt, times its GPUs; a run without a GPU counts as one. "
         "Nothing that runs is stopped for it: no new run begins until the last 30 days hold less. Empty: no limit.",
     )
+
+
+class QuotasForm(forms.Form):
+    """What the project may have at most, by who manages the server. Empty is what the server's settings say."""
+
+    max_members = forms.IntegerField(required=False, min_value=1, max_value=2147483647, label="Members")
+    max_upload_bytes = forms.IntegerField(
+        required=False, min_value=1, max_value=2**63 - 1, label="Bytes of datasets and suites"
+    )
+    max_waiting_runs = forms.IntegerField(required=False, min_value=1, max_value=2147483647, label="Runs in the queue")
+    max_open_jobs = forms.IntegerField(required=False, min_value=1, max_value=2147483647, label="Open lab jobs")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, what in PROJECT_QUOTAS.items():
+            field = self.fields[name]
+            field.help_text = f"Most {what}. Empty: the server's own, {server_quota(name):,}."
 
 
 class QueuePage:
@@ -73,17 +98,45 @@ def queue(request: HttpRequest, slug: str) -> HttpResponse:
     return render_polled(request, "runs/queue.html", "runs/_queue.html", context)
 
 
+def project_has(project: Project) -> dict[str, int]:
+    """How much of each quota is used."""
+    return {
+        "max_members": people_in(project),
+        "max_upload_bytes": uploaded_bytes(project),
+        "max_waiting_runs": project.runs.filter(state=RunState.QUEUED).count(),
+        "max_open_jobs": LabJob.objects.filter(project=project, state__in=OPEN).count(),
+    }
+
+
 @form_page
 def limits(request: HttpRequest, slug: str) -> HttpResponse:
     """Every member sees what the project may use; an admin sets it."""
     project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
-    form = LimitsForm(request.POST or None, initial=model_to_dict(project, fields=LimitsForm.base_fields))
-    if request.method == "POST" and form.is_valid():
+    manages = manages_server(person(request))
+    sent = request.POST or None
+    of_quotas = sent is not None and "quotas" in sent
+    if of_quotas and not manages:
+        raise PermissionDenied("These limits are set by those who manage the server.")
+    quotas = QuotasForm(sent if of_quotas else None, initial=model_to_dict(project, fields=QuotasForm.base_fields))
+    if of_quotas and quotas.is_valid():
+        project_quotas_set(project=project, actor=person(request), quotas=quotas.cleaned_data)
+        messages.success(request, f"The server's limits for {project.name} are set. What is there already stays.")
+        return redirect("project_limits", slug)
+    form = LimitsForm(None if of_quotas else sent, initial=model_to_dict(project, fields=LimitsForm.base_fields))
+    if form.is_bound and form.is_valid():
         most, hours = form.cleaned_data["max_running"], form.cleaned_data["gpu_hours_limit"]
         project_limits_set(project=project, actor=person(request), max_running=most, gpu_hours=hours)
         messages.success(request, f"The limits of {project.name} are set. What runs now continues.")
         return redirect("queue", slug)
     use = project_use(project)
     free_at = hours_free_at(project, now=timezone.now()) if use.no_hours else None
-    context = {"form": form, "use": use, "free_at": free_at, "window": WINDOW.days}
-    return render(request, "runs/limits.html", context, status=422 if form.errors else 200)
+    context = {
+        "form": form,
+        "quotas": quotas,
+        "manages": manages,
+        "kept": [(PROJECT_QUOTAS[name], used, quota(project, name)) for name, used in project_has(project).items()],
+        "use": use,
+        "free_at": free_at,
+        "window": WINDOW.days,
+    }
+    return render(request, "runs/limits.html", context, status=422 if form.errors or quotas.errors else 200)

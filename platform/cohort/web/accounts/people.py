@@ -1,0 +1,72 @@
+"""Pages of the server's people, for those who manage it: who there is, who may sign in, whose sessions are ended."""
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from cohort.accounts import people
+from cohort.accounts.models import User
+from cohort.web.access import call_service
+from cohort.web.accounts.views import person
+from cohort.web.context import query_without
+
+PEOPLE_A_PAGE = 50
+
+
+@require_safe
+def person_list(request: HttpRequest) -> HttpResponse:
+    """`q` is a part of a name, `page` a number."""
+    _require_manager(request)
+    wanted = request.GET.get("q", "").replace("\0", "").strip()
+    users = User.objects.annotate(projects_joined=Count("memberships")).order_by("username")
+    if wanted:
+        users = users.filter(username__icontains=wanted)
+    page = Paginator(users, PEOPLE_A_PAGE).get_page(request.GET.get("page"))
+    context = {"page": page, "wanted": wanted, "query": query_without(request, "page")}
+    return render(request, "accounts/people.html", context)
+
+
+@require_safe
+def person_detail(request: HttpRequest, user_id: int) -> HttpResponse:
+    _require_manager(request)
+    shown = get_object_or_404(User, pk=user_id)
+    context = {"shown": shown, "memberships": shown.memberships.select_related("project").order_by("project__name")}
+    return render(request, "accounts/person.html", context)
+
+
+@require_POST
+def person_disable(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _for_change(request, user_id)
+    done = f"{user.username} can no longer sign in, and is signed out everywhere."
+    call_service(request, people.user_disable, done, user=user)
+    return redirect("person_detail", user_id)
+
+
+@require_POST
+def person_enable(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _for_change(request, user_id)
+    call_service(request, people.user_enable, f"{user.username} can sign in again.", user=user)
+    return redirect("person_detail", user_id)
+
+
+@require_POST
+def person_sessions_end(request: HttpRequest, user_id: int) -> HttpResponse:
+    user = _for_change(request, user_id)
+    call_service(request, people.sessions_end, f"{user.username} is signed out everywhere.", user=user)
+    return redirect("person_detail", user_id)
+
+
+def _for_change(request: HttpRequest, user_id: int) -> User:
+    _require_manager(request)
+    return get_object_or_404(User, pk=user_id)
+
+
+def _require_manager(request: HttpRequest) -> None:
+    if not people.manages_server(person(request)):
+        raise PermissionDenied(
+            "People of the server are managed by staff (`cohort user NAME --staff` on the server) and by the admins of "
+            "its first project."
+        )
