@@ -12,8 +12,10 @@ from django.utils import timezone
 from playwright.sync_api import Browser, expect
 from pytest_django.live_server_helper import LiveServer
 
-from cohort.accounts.models import User
-from cohort.accounts.services import staff_make
+from cohort.accounts.invitations import invitation_make
+from cohort.accounts.models import Project, SignInCount, User
+from cohort.accounts.people import user_disable
+from cohort.accounts.services import staff_make, user_create
 from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import ChosenSuite
@@ -154,12 +156,26 @@ def lab(maker: Maker, alice: User) -> list[str]:
     ]
 
 
+def people(maker: Maker, alice: User) -> list[str]:
+    """More than a page of people, one of them disabled; who is invited to `ours`, and what alice is invited to."""
+    dora, _ = user_create(username="dora")
+    for number in range(60):
+        user_create(username=f"{'long-name-' * 14}{number}"[-150:])
+    user_disable(user=dora, actor=alice)
+    theirs = Project.objects.get(slug="theirs")
+    for project, sender, name in ((maker.project, alice, "zoe"), (theirs, theirs.memberships.get().user, "alice")):
+        invitation_make(project=project, actor=sender, username=name, role="reviewer")
+    charlie = User.objects.get(username="charlie")
+    below = ["people/", "people/?page=2", "people/?q=nobody", f"people/{dora.pk}/", f"people/{charlie.pk}/"]
+    return ["members/", "limits/", *(f"../../{path}" for path in (*below, "projects/", "password/"))]
+
+
 @pytest.fixture
 def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServer) -> str:
     return live_server.url
 
 
-@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab])
+@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab, people])
 def test_pages_have_no_serious_faults_and_fit_a_phone(
     browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
 ) -> None:
@@ -177,6 +193,22 @@ def test_pages_have_no_serious_faults_and_fit_a_phone(
             page.emulate_media(color_scheme="light")
             picture(page, f"{scene.__name__}-{at}")
     assert faults == []
+
+
+def test_a_delayed_sign_in_is_explained(browser: Browser, server: str, alice: User) -> None:
+    page = browser.new_context(viewport={"width": 360, "height": 900}).new_page()
+    for _ in range(6):
+        page.goto(f"{server}/login/")
+        page.get_by_label("Name").fill("alice")
+        page.get_by_label("Password").fill("wrong")
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_load_state()
+        SignInCount.objects.update(delayed_until=timezone.now() + timedelta(minutes=5))
+    expect(page.get_by_role("heading", name="Sign-in delayed")).to_be_visible()
+    assert page.evaluate(_TOO_WIDE) == []
+    assert serious_faults(page, "delayed") == []
+    picture(page, "delayed")
+    page.context.close()
 
 
 def test_a_card_is_checked_in_the_browser(browser: Browser, server: str, tmp_path: Path) -> None:
