@@ -216,6 +216,7 @@ CELERY: dict[str, Any] = {
     "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0},
     "beat_schedule": {
         "reconcile": {"task": "cohort.background.reconcile", "schedule": 5.0},
+        "clear_sessions": {"task": "cohort.accounts.clear_sessions", "schedule": 24 * 3600.0},
         "expire_traces": {"task": "cohort.records.expire_traces", "schedule": 3600.0, "options": _TO_SEALER},
         "pending overlaps": {
             "task": "cohort.contamination.republish_pending",

@@ -14,6 +14,7 @@ from cohort.accounts.models import Project, Role, User
 from cohort.accounts.people import managers, sessions_end, user_disable, user_enable
 from cohort.accounts.services import membership_set, password_hand_out, user_create
 from cohort.audit.models import AuditEntry
+from cohort.background.tasks import clear_sessions
 from cohort.cli.embedded.home import HomeError
 from cohort.cli.embedded.people import user_switch
 from tests.processes import DEADLINE
@@ -158,3 +159,12 @@ def test_cohort_user_disables_and_enables(alice: User, bob: User) -> None:
         user_switch(name="Bob", enable=False)
     with pytest.raises(HomeError, match="last person"):
         user_switch(name="alice", enable=False)
+
+
+def test_sessions_that_are_over_are_deleted(alice: User) -> None:
+    ended, live = sign_in("alice"), sign_in("alice")
+    assert ended
+    assert live
+    Session.objects.filter(pk=ended.session.session_key).update(expire_date=timezone.now())
+    clear_sessions()
+    assert list(Session.objects.values_list("pk", flat=True)) == [live.session.session_key]

@@ -5,6 +5,7 @@ an admin of the project. Changes of one project's invitations and members wait f
 """
 
 from datetime import timedelta
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -101,6 +102,6 @@ def _lock_open(invitation: Invitation) -> None:
         )
 
 
-def _logged(invitation: Invitation, actor: User, kind: str, **more: dict[str, str]) -> None:
+def _logged(invitation: Invitation, actor: User, kind: str, **more: Any) -> None:
     subject = f"user:{invitation.username}"
     audit.log(actor=audit.who(actor), kind=kind, subject=subject, project=invitation.project, **more)

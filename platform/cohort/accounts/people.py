@@ -5,6 +5,7 @@ is decided here, as these rules hold for pages and commands alike; `actor` is No
 """
 
 import logging
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -89,6 +90,6 @@ def _lock_managers(user: User, actor: User | None) -> set[int]:
     return locked
 
 
-def _logged(user: User, actor: User | None, kind: str, **change: dict[str, bool]) -> None:
+def _logged(user: User, actor: User | None, kind: str, **change: Any) -> None:
     audit.log(actor=audit.who(actor), kind=kind, subject=f"user:{user.username}", **change)
     log.info("%s of %r by %r", kind, user.username, actor and actor.username)

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 from celery import shared_task
+from django.contrib.sessions.backends.db import SessionStore
 
 from cohort.audit import push
 from cohort.background import reconcile
@@ -21,6 +22,12 @@ log = logging.getLogger(__name__)
 @shared_task(name="cohort.background.reconcile")  # type: ignore[untyped-decorator]
 def reconcile_runs(**_: Any) -> None:
     reconcile.reconcile()
+
+
+@shared_task(name="cohort.accounts.clear_sessions")  # type: ignore[untyped-decorator]
+def clear_sessions() -> None:
+    """Daily: delete the rows of sessions that are over."""
+    SessionStore.clear_expired()
 
 
 @shared_task(name="cohort.audit.push")  # type: ignore[untyped-decorator]

@@ -42,6 +42,7 @@ class LoginForm(AuthenticationForm):
         """How long this sign-in is refused still, whatever the password."""
 
     def clean(self) -> dict[str, Any]:
+        assert self.request is not None  # SignIn gives it
         name, address = self.cleaned_data.get("username"), self.request.META["REMOTE_ADDR"]
         if not name or "password" not in self.cleaned_data:
             return self.cleaned_data
@@ -66,7 +67,8 @@ class SignIn(LoginView):
     authentication_form = LoginForm
     redirect_authenticated_user = True
 
-    def form_invalid(self, form: LoginForm) -> HttpResponse:
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        assert isinstance(form, LoginForm)
         if not form.wait:
             return super().form_invalid(form)
         seconds = math.ceil(form.wait.total_seconds())
