@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -15,6 +16,7 @@ from cohort.accounts.people import managers, sessions_end, user_disable, user_en
 from cohort.accounts.services import membership_set, password_hand_out, user_create
 from cohort.audit.models import AuditEntry
 from cohort.background.tasks import clear_sessions
+from cohort.cli import main as cli
 from cohort.cli.embedded.home import HomeError
 from cohort.cli.embedded.people import user_switch
 from tests.processes import DEADLINE
@@ -159,6 +161,17 @@ def test_cohort_user_disables_and_enables(alice: User, bob: User) -> None:
         user_switch(name="Bob", enable=False)
     with pytest.raises(HomeError, match="last person"):
         user_switch(name="alice", enable=False)
+
+
+def test_the_command_takes_no_other_change_with_it(
+    bob: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cohort.cli.embedded.visit.database", lambda home, purpose: nullcontext())
+    assert cli.main(["user", "bob", "--disable", "--staff"]) != 0
+    assert "--disable and --enable are given alone" in capsys.readouterr().err
+    assert (fresh(bob).is_active, fresh(bob).is_staff) == (True, False)
+    assert cli.main(["user", "bob", "--disable"]) == 0
+    assert not fresh(bob).is_active
 
 
 def test_sessions_that_are_over_are_deleted(alice: User) -> None:

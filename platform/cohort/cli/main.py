@@ -159,16 +159,17 @@ def _manage(argv: list[str]) -> int:
 def _user(arguments: argparse.Namespace) -> int:
     from cohort.cli.embedded.visit import database
 
+    given = {name: getattr(arguments, name) for name in ("project", "role", "new_password", "staff")}
+    switches = arguments.disable or arguments.enable
+    if switches and any(given.values()):
+        raise HomeError("--disable and --enable are given alone, with the person's name.")
     with database(Home.at(arguments.home), "cohort user"):
         from cohort.cli.embedded.people import user_add, user_switch
 
-        given = {name: getattr(arguments, name) for name in ("name", "project", "role", "new_password", "staff")}
-        if arguments.disable or arguments.enable:
-            if any(value for name, value in given.items() if name != "name"):
-                raise HomeError("--disable and --enable are given alone, with the person's name.")
+        if switches:
             lines = [user_switch(name=arguments.name, enable=arguments.enable)]
         else:
-            lines = user_add(**given)
+            lines = user_add(name=arguments.name, **given)
     print("\n".join(lines))
     return 0
 
