@@ -1,8 +1,10 @@
 """Runs test code in a child process inside the sandbox, in another box than the solution's.
 
 The tests see stand-ins for the solution's names. A stand-in passes arguments and results as plain data; of an object of
-the solution's own it passes attributes, calls and iteration, never a comparison, so that nothing a solution returns can
-decide what equals what. Part of the text of a program inside the sandbox: standard library only.
+the solution's own it passes attributes, calls and iteration, never what compares it with a value of the tests, so that
+nothing a solution returns can decide what equals what, nor see what is expected. Only on objects of a class, and only
+the tests decide what is one, operators are the solution's own. Part of the text of a program inside the sandbox:
+standard library only.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ class Link:
         self._lock = threading.RLock()
         self._callbacks: list[Any] = []
         self._errors: dict[int, type[Exception]] = {}
+        self.classes: frozenset[str] = frozenset()
+        """Names of the solution's that the tests use as classes."""
         self.calls = 0
         self.last = ""
 
-    def request(self, what: str, *rest: Any, made: bool = False) -> tuple[Any, Any]:
+    def request(self, what: str, *rest: Any, made: str = "") -> tuple[Any, Any]:
         """(value, changed arguments). Raises what the solution raised; Failed when it can be no test's business."""
         with self._lock:
             try:
@@ -55,7 +59,7 @@ class Link:
                 if reply[0] == "x":
                     raised = self._error(str(reply[1]), list(reply[2]), str(reply[3]), str(reply[4])[:SHOWN])
                 else:
-                    return self._value(reply[1], made), reply[2] and [self._value(wire, False) for wire in reply[2]]
+                    return self._value(reply[1], made), reply[2] and [self._value(wire, "") for wire in reply[2]]
             except (ValueError, TypeError, LookupError, OverflowError, RecursionError, AttributeError) as error:
                 raise Failed("it gave something that is no value") from error
         raise raised
@@ -67,7 +71,7 @@ class Link:
         except NameError:
             raise NameError(f"name {name!r} is not defined") from None
         if isinstance(value, Thing):
-            object.__setattr__(value, "_capital", name[:1].isupper())
+            object.__setattr__(value, "_makes", name if name[:1].isupper() else "")
             object.__setattr__(value, "_called", name)
         return value
 
@@ -81,7 +85,7 @@ class Link:
         )
         self.last = f"{thing._called}({shown})"[:MOST]
         try:
-            value, changed = self.request("call", thing._number, wired, named, made=thing._capital)
+            value, changed = self.request("call", thing._number, wired, named, made=thing._makes)
         except Exception as error:
             self.last = f"{self.last} raised {type(error).__name__}"
             raise
@@ -105,7 +109,7 @@ class Link:
         except (Unsendable, RecursionError) as error:
             raise Failed(f"the tests hand over what cannot be sent: {error}") from error
 
-    def _value(self, wire: Any, made: bool) -> Any:
+    def _value(self, wire: Any, made: str) -> Any:
         def other(tag: str, rest: list[Any]) -> Any:
             if tag == "g":
                 return [decode(item, other) for item in rest[0]]
@@ -137,8 +141,8 @@ class Link:
         if request[0] != "callback":
             raise ValueError("no question")
         function = self._callbacks[request[1]]
-        args = [self._value(wire, False) for wire in request[2]]
-        kwargs = {name: self._value(wire, False) for name, wire in request[3]}
+        args = [self._value(wire, "") for wire in request[2]]
+        kwargs = {name: self._value(wire, "") for name, wire in request[3]}
         try:
             return ["v", self.wire(function(*args, **kwargs)), None]
         except Exception as error:  # noqa: BLE001 - what a function of the tests raises is the solution's to handle
@@ -146,17 +150,18 @@ class Link:
 
 
 class Thing:
-    """Stand-in for an object of the solution's own."""
+    """Stand-in for an object of the solution's own. `_makes`: its name, if that begins with a capital letter; `_made`:
+    that of what made it, if it has such a name."""
 
-    __slots__ = ("_called", "_capital", "_link", "_made", "_number")
+    __slots__ = ("_called", "_link", "_made", "_makes", "_number")
 
-    def __init__(self, link: Link, number: int, called: str, made: bool) -> None:
+    def __init__(self, link: Link, number: int, called: str, made: str) -> None:
         for name, value in (
             ("_link", link),
             ("_number", number),
             ("_called", called),
             ("_made", made),
-            ("_capital", False),
+            ("_makes", ""),
         ):
             object.__setattr__(self, name, value)
 
@@ -220,6 +225,16 @@ class Thing:
     def __repr__(self) -> str:
         return _words(self._operate("repr"))
 
+    def __contains__(self, value: Any) -> bool:
+        """By the values that it gives, compared here; for a class, what the solution says."""
+        if self._made in self._link.classes:
+            return self._operate("contains", value) is True
+        try:
+            values = iter(self)
+        except TypeError:
+            raise Failed(f"it gave an object of its own ({self._called}) where the tests look for a value") from None
+        return any(value is each or value == each for each in values)
+
     def __enter__(self) -> Any:
         return self._operate("enter")
 
@@ -236,18 +251,25 @@ class Thing:
 
 
 def _own_operator(name: str) -> Any:
-    """Operators that could decide a test are the solution's only on objects of a class that the tests made themselves:
-    on those that a function returned, `f(2) - 1.5` or `4 in f(2)` would be whatever the solution likes."""
+    """Operators that could decide a test are the solution's only on objects of a class: on those that a function
+    returned, `abs(f(2) - 1.5) < 0.01` would be whatever the solution likes. `F(2)` may be of either; where the tests do
+    not show that F is a class, operators on it see no value of the tests, since it may be the expected one."""
 
     def operate(self: Thing, *args: Any) -> Any:
         if not self._made:
             raise Failed(f"it gave an object of its own ({self._called}) where the tests compute or compare")
+        sees_value = name != "round" and not all(isinstance(argument, Thing) for argument in args)
+        if sees_value and self._made not in self._link.classes:
+            raise Failed(
+                f"it gave an object of its own ({self._called}) where the tests compute or compare with a value, and "
+                f"they do not use {self._made} as a class"
+            )
         return self._operate(name, *args)
 
     return operate
 
 
-for _name in """add sub mul truediv floordiv mod pow matmul and or xor neg pos abs invert lt le gt ge contains int float
+for _name in """add sub mul truediv floordiv mod pow matmul and or xor neg pos abs invert lt le gt ge int float
     round reversed radd rmul rsub""".split():  # noqa: SIM905 - a list of words reads better as words
     setattr(Thing, f"__{_name}__", _own_operator({"and": "and_", "or": "or_"}.get(_name, _name)))
 

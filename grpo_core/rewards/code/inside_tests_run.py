@@ -97,6 +97,7 @@ def _run(order: dict[str, Any], link: Link) -> None:
                 f"the tests use {unknown[0]!r}, which is neither theirs nor the entry point {entry!r}; name the field "
                 "that holds the code around the solution in `prelude`"
             )
+    link.classes = used_as_classes(tests, prelude, entry)
     prelude.body = [statement for statement in prelude.body if not _left_to_solution(statement, entry)]
     sys.modules["__main__"] = module
     sys.argv = [TESTS]
@@ -176,6 +177,96 @@ def _unknown(tests: Any, prelude: Any) -> set[str]:
             elif isinstance(node, ast.ExceptHandler) and node.name:
                 made.add(node.name)
     return read - made
+
+
+def used_as_classes(tests: Any, prelude: Any, entry: str) -> frozenset[str]:
+    """Capital names of which the tests show that they are classes: they read an attribute that no plain value has, of
+    what such a name makes or of itself; or they test for its instances, or derive from it. What stands before the
+    solution decides where it defines the name. Nothing of the solution's is looked at."""
+    import ast
+
+    nodes = list(ast.walk(tests))
+    flow = _Flow(nodes, entry)
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr not in _of_plain_values():
+            found |= flow.makers(node.value) | flow.named(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("isinstance", "issubclass"):
+                found |= {name for part in ast.walk(node.args[-1]) for name in flow.named(part)}
+        elif isinstance(node, ast.ClassDef):
+            found |= {name for base in node.bases for name in flow.named(base)}
+    for statement in prelude.body:
+        if isinstance(statement, ast.ClassDef):
+            found.add(statement.name)
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.discard(statement.name)
+    return frozenset(found)
+
+
+class _Flow:
+    """Which capital names of the solution's make what the tests' variables and attributes hold."""
+
+    def __init__(self, nodes: list[Any], entry: str) -> None:
+        import ast
+
+        self._names: dict[str, str] = {}
+        """Other names of the tests for the solution's."""
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.module == "solution":
+                self._names |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            elif isinstance(node, ast.FunctionDef) and node.name == "check" and entry and len(node.args.args) == 1:
+                self._names[node.args.args[0].arg] = entry
+        self._made: dict[str, set[str]] = {}
+        bound = [pair for node in nodes for pair in _bound(node)]
+        for _ in range(3):  # `b = a` may be read before `a = F(1)`
+            for target, value in bound:
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name | ast.Attribute):
+                        self._made.setdefault(ast.unparse(part), set()).update(self.makers(value))
+
+    def named(self, node: Any) -> set[str]:
+        """The capital name that `F` or `solution.F` is, alone in a set."""
+        import ast
+
+        name = ""
+        if isinstance(node, ast.Name):
+            name = self._names.get(node.id, node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "solution":
+            name = node.attr
+        return {name} if name[:1].isupper() else set()
+
+    def makers(self, value: Any) -> set[str]:
+        """Capital names whose results the value is, is computed from, or holds. A method's result is something else."""
+        import ast
+
+        if isinstance(value, ast.Name | ast.Attribute):
+            return self._made.get(ast.unparse(value), set())
+        if isinstance(value, ast.Call):
+            return self.named(value.func)
+        if isinstance(value, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.IfExp | ast.List | ast.Tuple | ast.ListComp):
+            return {name for part in ast.iter_child_nodes(value) for name in self.makers(part)}
+        return self.makers(value.value) if isinstance(value, ast.Subscript | ast.NamedExpr) else set()
+
+
+def _bound(node: Any) -> list[tuple[Any, Any]]:
+    """(target, value) of what the node assigns."""
+    import ast
+
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign | ast.NamedExpr):
+        return [(node.target, node.value)] if node.value is not None else []
+    if isinstance(node, ast.For | ast.comprehension):
+        return [(node.target, node.iter)]
+    if isinstance(node, ast.withitem):
+        return [(node.optional_vars, node.context_expr)] if node.optional_vars is not None else []
+    return []
+
+
+def _of_plain_values() -> set[str]:
+    kinds = (bool, int, float, complex, str, bytes, list, tuple, dict, set)
+    return {name for kind in kinds for name in dir(kind)}
 
 
 def _left_to_solution(node: Any, entry: str) -> bool:

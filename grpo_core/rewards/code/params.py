@@ -90,6 +90,7 @@ SPEC = Kind(
     CodeParams,
     "the program in the completion passes the problem's tests, run in the sandbox",
     "sandbox",
+    version=2,
     module="grpo_core.rewards.code.kind",
     check=faults,
     columns=lambda params: frozenset({params.tests, params.prelude} - {"", "prompt", "answer"}),
