@@ -1,11 +1,14 @@
 """The web server's connections, over real sockets and by a clock of the test: who gets a thread, who is closed when."""
 
+import io
 import select
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
+from wsgiref.util import FileWrapper
 
 import pytest
 from waitress import wasyncore
@@ -26,6 +29,7 @@ class Site:
         self.now = 0.0
         self.calls: list[dict[str, Any]] = []
         self.bodies: list[bytes] = []
+        self.file: IO[bytes] = io.BytesIO()
         self.go = threading.Event()
         self.clients: list[socket.socket] = []
         self.pools = {pool: ThreadedTaskDispatcher() for pool in ("pages", "workers", "files")}
@@ -47,7 +51,7 @@ class Site:
             clock=lambda: self.now,
         )
 
-    def application(self, environ: dict[str, Any], start: Any) -> list[bytes]:
+    def application(self, environ: dict[str, Any], start: Any) -> Any:
         self.calls.append(environ)
         self.bodies.append(environ["wsgi.input"].read())
         path = environ["PATH_INFO"]
@@ -57,6 +61,10 @@ class Site:
         if path == "/nothing":
             start("204 No Content", [])
             return []
+        if path == "/file":
+            start("200 OK", [("Content-Length", str(self.file.seek(0, 2)))])
+            self.file.seek(0)
+            return environ["wsgi.file_wrapper"](self.file)
         start("200 OK", [("Content-Length", str(size))])
         return [b"o" * size]
 
@@ -84,8 +92,8 @@ class Site:
         self.turn()
         return client
 
-    def answer(self, client: socket.socket) -> bytes:
-        """What the client gets until the server closes or a whole short answer is there."""
+    def answer(self, client: socket.socket, length: int = 0) -> bytes:
+        """What the client gets until the server closes, a whole short answer is there, or more than `length` bytes."""
         got = bytearray()
 
         def whole() -> bool:
@@ -94,6 +102,8 @@ class Site:
                 got.extend(data)
                 if not data:
                     return True
+            if length:
+                return len(got) > length
             return got.endswith(b"\r\n\r\noo") or (got.startswith(b"HTTP/1.1 204") and got.endswith(b"\r\n\r\n"))
 
         self.until(whole)
@@ -183,6 +193,22 @@ def test_who_takes_a_response_too_slowly_holds_no_thread_and_is_closed(site: Sit
     client.recv(100)
     site.turn(at=26.5)
     assert not channel.connected
+
+
+def test_a_file_is_sent_without_a_thread_and_one_from_elsewhere_with_one(site: Site, tmp_path: Path) -> None:
+    """Here the loop reads the file while its client takes it, whatever its size; a store's would hold up everyone."""
+    local = tmp_path / "card.zip"
+    local.write_bytes(b"x" * 30_000_000)
+    site.file = local.open("rb")
+    slow = site.send(get("/file"))
+    site.until(lambda: len(site.calls) == 1)
+    assert site.answer(site.send(get("/other"))).endswith(b"oo")
+    assert [channel.total_outbufs_len > 0 for channel in site.server.active_channels.values()].count(True) == 1
+    assert len(site.answer(slow, length=30_000_000)) > 30_000_000
+    site.until(lambda: site.file.closed)
+    site.file = io.BytesIO(b"oo")
+    assert site.answer(site.send(get("/file"))).endswith(b"oo")
+    assert isinstance(site.calls[-1]["wsgi.file_wrapper"](site.file), FileWrapper)
 
 
 def test_of_too_many_connections_those_without_a_request_close_first(

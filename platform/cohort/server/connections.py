@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
+from wsgiref.util import FileWrapper
 
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
+from waitress.buffers import ReadOnlyFileBasedBuffer
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
@@ -34,6 +36,8 @@ CONNECTIONS = 500
 HEADER_BYTES = 64 * 1024
 BUFFER_BYTES = 1024 * 1024
 """Of a body or a response in memory; what is more lies in a temporary file."""
+TURN_BYTES = 1024 * 1024
+"""A client that takes a file as fast as it comes gets so much before the others have their turn."""
 AHEAD_BYTES = 64 * 1024 * 1024
 """So much of a response is made before its client has taken it; files are sent without a thread, whatever their size.
 """
@@ -104,7 +108,21 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
         return "files" if "/uploads/" in self.path or "/files/" in self.path else "workers"
 
 
+def file_wrapper(file: Any, block_size: int = 8192) -> Any:
+    """A file of this machine is sent by the loop, without a thread. One from elsewhere is read by the thread."""
+    try:
+        file.fileno()
+    except (AttributeError, OSError):
+        return FileWrapper(file, block_size)
+    return ReadOnlyFileBasedBuffer(file, block_size)
+
+
 class Task(WSGITask):  # type: ignore[misc]
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        environ["wsgi.file_wrapper"] = file_wrapper
+        return environ
+
     def set_close_on_finish(self) -> None:
         """But keep the connection after a response that has no body, and so no length: polls are answered 304."""
         if self.has_body or self.version == "1.0" or self.request.connection_close:
@@ -118,7 +136,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         self.began = server.clock()
         """When the request that is being read began, or the wait for one."""
         self._used = False
-        self._sent = 0
+        self._sent, self._turn_ends = 0, TURN_BYTES
         self._sending: tuple[float, int] | None = None
         """Since when a response has waited for its client, and what had been sent by then."""
         self.parser_class = partial(Request, server)
@@ -134,7 +152,13 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             self.began = self.server.clock()
         return done
 
+    def handle_write(self) -> None:
+        self._turn_ends = self._sent + TURN_BYTES
+        super().handle_write()
+
     def send(self, data: bytes, do_close: bool = True) -> int:
+        if self._sent > self._turn_ends:
+            return 0
         sent = int(super().send(data, do_close=do_close))
         self._sent += sent
         return sent

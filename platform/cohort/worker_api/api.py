@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.security import HttpBearer
@@ -126,7 +126,7 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     inputs = {file.sha256: row for row, file in attempts.attempt_inputs(run=attempt.run)}
     if (row := inputs.get(sha256)) is not None:
         kind = "dataset" if isinstance(row, PromptDataset) else "suite"
-        return _artifact(row.artifact, row.size, f"the file of the {kind} {row.name}", f"the {kind}")
+        return _artifact(row.artifact, f"the file of the {kind} {row.name}", f"the {kind}")
     held = checkpoint_file(attempt=attempt, sha256=sha256)
     if held is None:
         raise UnknownFile(f"{sha256} is not one of this attempt's files")
@@ -189,7 +189,7 @@ def job_file(request: HttpRequest, job_id: int, sha256: str) -> Any:
     leases.require_current(job, job.fence)
     for file in job.inputs:
         if file["sha256"] == sha256:
-            return _artifact(file["artifact"], file["size"], f"the file {sha256} of a dataset or suite", "it")
+            return _artifact(file["artifact"], f"the file {sha256} of a dataset or suite", "it")
     raise UnknownFile(f"{sha256} is not one of this job's files")
 
 
@@ -207,7 +207,7 @@ def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> Non
 # ---------------------------------------------------------------------- replies
 
 
-def _artifact(key: str, size: int, what: str, again: str) -> HttpResponse | StreamingHttpResponse:
+def _artifact(key: str, what: str, again: str) -> FileResponse:
     try:
         handle = artifacts.open_read(key)
     except (FileNotFoundError, PermissionError) as error:
@@ -216,12 +216,7 @@ def _artifact(key: str, size: int, what: str, again: str) -> HttpResponse | Stre
             f"Put it back from a backup, or upload {again} again."
         ) from None
 
-    def chunks() -> Iterator[bytes]:
-        with handle:
-            while chunk := handle.read(1 << 20):
-                yield chunk
-
-    return _streamed(size, chunks())
+    return FileResponse(handle, content_type="application/octet-stream")
 
 
 def _streamed(size: int, chunks: Iterator[bytes]) -> StreamingHttpResponse:
