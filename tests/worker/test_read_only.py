@@ -46,7 +46,7 @@ def started(name: str, home: Path, **more: str) -> AbstractContextManager["subpr
     box = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for folder in service["tmpfs"]:
         box += ["--tmpfs", folder.split(":")[0]]
-    for folder in (socket, str(DOCKER.parent), str(home)):  # which may lie below what is covered now
+    for folder in (socket, sys.prefix, str(DOCKER.parent), str(home)):  # which may lie below what is covered now
         box += ["--ro-bind", folder, folder]
     for volume in service["volumes"]:
         source, target = volume.split(":")[:2]
