@@ -49,6 +49,13 @@ def test_a_node_reaches_the_proxy_and_the_broker_and_nothing_else(name: str) -> 
     assert set(SERVICES[name]["secrets"]) == {"node_token", "node_broker_url"}
 
 
+def test_the_brokers_own_ports_are_not_for_nodes() -> None:
+    given = SERVICES["broker"]["environment"]
+    assert given["RABBITMQ_NODENAME"].endswith("@localhost")
+    assert "inet_dist_use_interface {127,0,0,1}" in given["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
+    assert given["ERL_EPMD_ADDRESS"] == "127.0.0.1"
+
+
 def test_the_database_is_reached_by_the_platform_alone() -> None:
     assert reached("database") == set(PLATFORM)
     assert "database" not in reached("proxy")
