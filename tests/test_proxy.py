@@ -204,6 +204,6 @@ def test_a_slow_body_reaches_cohort_only_once_it_is_whole(proxy: Proxy) -> None:
 
 
 def test_signing_in_is_limited_for_an_address(proxy: Proxy) -> None:
-    answers = [proxy.call("POST", "/login/", b"a=b").status for _ in range(60)]
+    answers = [proxy.call("POST", "/login/", b"a=b").status for _ in range(120)]
     assert 429 in answers
     assert proxy.call("GET", "/runs/").status == 200

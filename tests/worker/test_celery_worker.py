@@ -221,7 +221,8 @@ def test_settings_of_celery() -> None:
     """
     one_at_a_time = ("worker_concurrency", "worker_prefetch_multiplier", "task_acks_late", "accept_content")
     names = (*one_at_a_time, "broker_connection_max_retries", "broker_channel_error_retry")
-    code = f"from worker.celery_app import app; print(json.dumps([[app.conf[n] for n in {names}], [*app.amqp.queues]]))"
+    values = f"[[app.conf[n] for n in {names}], [*app.amqp.queues.consume_from]]"
+    code = f"from worker.celery_app import app; print(json.dumps({values}))"
     environment = clean_environment() | {"COHORT_LABELS": "a100,lab"}
     done = subprocess.run(
         [sys.executable, "-c", f"import json; {code}"], env=environment, capture_output=True, check=True
