@@ -60,6 +60,7 @@ def test_a_taken_port_is_said_before_anything_starts(home: Path) -> None:
         (["manage", "check"], {}, "there is no Cohort in"),
         (["manage", "check"], {"COHORT_DATABASE_URL": "postgresql://x", "COHORT_MODE": "fish"}, "COHORT_MODE: Input"),
         (["manage", "check"], {"COHORT_DATABASE_URL": "postgresql://x"}, "COHORT_SECRET_KEY"),
+        (["node", "gpu-1", "--gpus", "1"], {}, "--broker-user"),
         (["verify", "no-such-card.zip"], {}, "no-such-card.zip"),
     ],
 )

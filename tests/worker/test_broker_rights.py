@@ -1,5 +1,6 @@
 """What a node's user of RabbitMQ may do, which is to read its queues, and that no worker obeys remote control."""
 
+import io
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from cohort.base.celery_app import app
 from cohort.base.environment import environment
 from cohort.cli.embedded.home import HomeError
 from cohort.cli.embedded.people import node_broker_user
+from cohort.cli.main import main
 from cohort.nodes.broker_user import broker_user
 from cohort.nodes.models import Node
 from cohort.runs.dispatch import SEAL_QUEUE, waiting_messages
@@ -42,10 +44,13 @@ def rabbitmqctl(*words: str, given: str = "") -> str:
 
 
 @pytest.fixture
-def node_address(site: Site) -> Iterator[str]:
+def node_address(site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
     """The broker's address for the worker of the node gpu-1, whose label is a100 and which has one GPU."""
     needs("rabbitmq")
-    definitions = node_broker_user(name="gpu-1", password=PASSWORD, labels=["a100"], gpus=1)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSWORD}\n"))
+    assert main(["node", "gpu-1", "--broker-user", "--labels", "a100", "--gpus", "1"]) == 0
+    definitions = capsys.readouterr().out
+    assert PASSWORD not in definitions
     rabbitmqctl("import_definitions", given=definitions)
     for name in OTHERS:  # as the platform and the other nodes' definitions make them
         with app.connection_for_write() as connection:
