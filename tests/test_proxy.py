@@ -61,7 +61,7 @@ class Proxy:
     pages: Behind
     workers: Behind
 
-    def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> HTTPResponse:
+    def call(self, method: str, path: str, body: bytes | Iterator[bytes] | None = None, **headers: str) -> HTTPResponse:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with closing(HTTPSConnection("127.0.0.1", self.ports[8443], context=context)) as connection:
@@ -201,6 +201,14 @@ def test_a_slow_body_reaches_cohort_only_once_it_is_whole(proxy: Proxy) -> None:
     finally:
         for connection in opened:
             connection.close()
+
+
+def test_a_body_in_chunks_has_its_length_behind_the_proxy(proxy: Proxy) -> None:
+    assert proxy.call("POST", "/runs/new/", iter([b"ab", b"cd"])).status == 200
+    method, path, headers, size = proxy.pages.arrived[-1]
+    assert (method, path, size) == ("POST", "/runs/new/", 4)
+    assert headers["Content-Length"] == "4"
+    assert "Transfer-Encoding" not in headers
 
 
 def test_signing_in_is_limited_for_an_address(proxy: Proxy) -> None:
