@@ -1,7 +1,7 @@
 """Tables that are only added to: PostgreSQL itself refuses UPDATE, DELETE and TRUNCATE, whoever asks.
 
-None of this holds against who owns the tables: that role can disable every trigger. What holds against it is the audit
-log's tree (docs/audit.md).
+None of this holds against who owns the tables: that role can disable every trigger. The platform's processes need not
+be it (cohort/base/database_roles.py); what holds against it is the audit log's tree (docs/audit.md).
 """
 
 from django.db import migrations
