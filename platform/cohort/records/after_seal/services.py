@@ -46,7 +46,8 @@ def public_link_make(*, record: Record, actor: User) -> PublicLink:
 @transaction.atomic
 def public_link_end(*, record: Record, actor: User) -> None:
     """Every address of the record's public page answers 404 from now on. Raises ValidationError when it has none."""
-    ended = list(record.public_links.select_for_update().filter(ended_at=None))
+    _lock(record)
+    ended = list(record.public_links.filter(ended_at=None))
     if not ended:
         raise ValidationError("This record has no public page; it was withdrawn before.")
     for link in ended:
