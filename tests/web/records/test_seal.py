@@ -31,6 +31,7 @@ from cohort.review.models import Sample
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
 from cohort.web.records.listing import record_of
+from grpo_core.errors import DiskFullError
 from tests.factories import sealed_run
 from tests.factories.runs import put_in
 from tests.factories.sealed_run import attempted, checkpoint, ended, step
@@ -168,20 +169,20 @@ def test_a_store_that_is_full_half_way_keeps_none_of_the_cards(
 ) -> None:
     real, calls = artifacts.put, []
 
-    def until_full(key: str, chunks: Iterator[bytes]) -> artifacts.Stored:
+    def until_full(key: str, chunks: Iterator[bytes], **how: bool) -> artifacts.Stored:
         calls.append(key)
 
         def cut() -> Iterator[bytes]:
             yield next(iter(chunks))
             raise OSError(28, "No space left on device")
 
-        return real(key, cut() if len(calls) > cards_before else chunks)
+        return real(key, cut() if len(calls) > cards_before else chunks, **how)
 
     monkeypatch.setattr(artifacts, "put", until_full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DiskFullError):
         seal(finished.pk)
     finished.refresh_from_db()
-    assert (stored(finished.pk), "No space" in finished.reason) == ([], True)
+    assert (stored(finished.pk), "disk is full" in finished.reason) == ([], True)
 
 
 def test_a_card_that_is_too_large_is_told_on_the_run(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
