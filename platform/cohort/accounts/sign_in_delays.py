@@ -87,8 +87,11 @@ def count_sign_in(*, name: str, address: str) -> CountedSignIn:
                 newly.append(limit)
             until = max(row.delayed_until, now + delay)
             before[key] = row.delayed_until, until
-            row.failures, row.counted_at, row.delayed_until = failures, now, until
-            row.save()
+            rows[key], row.failures, row.counted_at, row.delayed_until = row, failures, now, until
+        changed = ["failures", "counted_at", "delayed_until"]
+        SignInCount.objects.bulk_create(
+            rows.values(), update_conflicts=True, unique_fields=["key"], update_fields=changed
+        )
     return CountedSignIn(keys, before, tuple(newly))
 
 
