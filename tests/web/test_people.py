@@ -152,6 +152,15 @@ def test_people_are_listed_in_pages_and_searched(admin: Client) -> None:
         assert admin.get(f"/people/?{odd}").status_code == 200
 
 
+def test_only_who_manages_the_server_is_led_to_its_people(admin: Client, viewer: Client, stranger: Client) -> None:
+    for page in ("/p/ours/members/", "/projects/"):
+        assert ('href="/people/"' in html(admin.get(page)), 'href="/people/"' in html(viewer.get(page))) == (
+            True,
+            False,
+        )
+    assert 'href="/people/"' not in html(stranger.get("/p/theirs/members/"))
+
+
 def test_cohort_user_disables_and_enables(alice: User, bob: User) -> None:
     assert "no longer sign in" in user_switch(name="bob", enable=False)
     assert sign_in("bob") is None
