@@ -45,13 +45,12 @@ def key(seed: str, name: str = ORIGIN) -> SigningKey:
     return SigningKey(name, Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest()))
 
 
-OWN = KnownKeys((key("first").public_key,))
-"""The key of a log that nothing else is said of, as its operator gives it."""
-
-
 def known(given: PublicKey) -> References:
     """What a reader has who got this key from the operator."""
     return References((KnownKeys((given,)),))
+
+
+OWN = known(key("first").public_key)
 
 
 def salt(*names: object) -> str:
@@ -100,6 +99,9 @@ class Log:
         self.rotations.append(rotation(self.keys[-1], new.public_key, "2026-11-22T10:00:00Z"))
         self.keys.append(new)
 
+    def keys_file(self) -> dict[str, Any]:
+        return {"origin": self.origin, "keys": [one.vkey for one in self.keys], "rotations": self.rotations}
+
     def checkpoint(self, signed_by: SigningKey | None = None) -> str:
         text = Checkpoint(self.origin, len(self.nodes), self.nodes.root()).text()
         return sign_note(text, [signed_by or self.keys[-1]])
@@ -113,11 +115,7 @@ def entry(kind: str, subject: str, data: dict[str, Any]) -> bytes:
 
 # ---------------------------------------------------------------------- the run
 
-CONFIG: dict[str, Any] = {
-    "model": {"path": "tiny"},
-    "sampling": {"group_size": 2},
-    "eval": {"margin": 0.05, "suites": []},
-}
+CONFIG = {"model": {"path": "tiny"}, "sampling": {"group_size": 2}, "eval": {"margin": 0.05, "suites": []}}
 REWARDS = (0.5, 0.75, 1.0)
 BEFORE = (1, 1, 1, 0, 0, 0, 0, 0, 0, 0)
 """3 of 10."""
@@ -169,9 +167,8 @@ def commitments() -> bytes:
             for at in range(2)
         ]
         packed = base64.b64encode(b"".join(leaves)).decode()
-        rows.append(
-            {"attempt": attempt, "step": step, "superseded": superseded, "count": len(leaves), "leaves": packed}
-        )
+        of_step = {"attempt": attempt, "step": step, "superseded": superseded}
+        rows.append(of_step | {"count": len(leaves), "leaves": packed})
     return lines(rows)
 
 
@@ -327,12 +324,11 @@ def card(log: Log, sealed: Sealed | None = None, audience: str = "internal") -> 
 
 def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
     """The files that the attestation holds."""
-    chain = {"origin": log.origin, "keys": [one.vkey for one in log.keys], "rotations": log.rotations}
     files = {
         "record.json": canonical(record.redact(sealed.document, audience)),
         "record.schema.json": canonical(schema()),
         "CARD.md": "# sums\n\n30.0 % before −\n".encode(),
-        "keys.json": canonical(chain),
+        "keys.json": canonical(log.keys_file()),
     }
     files |= {path: one for path, (who, one) in sealed.files.items() if record.shows(audience, who)}
     if record.shows(audience, "authority"):
@@ -382,19 +378,17 @@ class Packer:
         for one, (head, packed_content, facts) in parts.items():
             directory += zip_layout.central_entry(one, **facts, offset=out.tell())
             out.write(head + packed_content)
-        offset = out.tell()
-        out.write(directory + zip_layout.end_record(count=len(parts), length=len(directory), offset=offset))
+        end = zip_layout.end_record(count=len(parts), length=len(directory), offset=out.tell())
+        out.write(directory + end)
         return out
 
 
 def deflate(content: bytes) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return packer.compress(content) + packer.flush()
+    return zlib.compress(content, 1, wbits=-zlib.MAX_WBITS)
 
 
 def check_zip(content: bytes | io.BytesIO, beside: References | None = None) -> Report:
-    handle = io.BytesIO(content) if isinstance(content, bytes) else content
-    return check_card(handle, "card.zip", beside or References((OWN,)))
+    return check_card(io.BytesIO(content) if isinstance(content, bytes) else content, "card.zip", beside or OWN)
 
 
 def check(files: dict[str, bytes], beside: References | None = None) -> Report:

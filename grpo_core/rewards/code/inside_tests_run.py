@@ -187,21 +187,21 @@ def used_as_classes(tests: Any, prelude: Any, entry: str) -> frozenset[str]:
 
     nodes = list(ast.walk(tests))
     flow = _Flow(nodes, entry)
-    found: set[str] = set()
+    classes: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr not in _of_plain_values():
-            found |= flow.makers(node.value) | flow.named(node.value)
+            classes |= flow.makers(node.value) | flow.named(node.value)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("isinstance", "issubclass"):
-                found |= {name for part in ast.walk(node.args[-1]) for name in flow.named(part)}
+                classes |= {name for part in ast.walk(node.args[-1]) for name in flow.named(part)}
         elif isinstance(node, ast.ClassDef):
-            found |= {name for base in node.bases for name in flow.named(base)}
+            classes |= {name for base in node.bases for name in flow.named(base)}
     for statement in prelude.body:
         if isinstance(statement, ast.ClassDef):
-            found.add(statement.name)
+            classes.add(statement.name)
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.discard(statement.name)
-    return frozenset(found)
+            classes.discard(statement.name)
+    return frozenset(classes)
 
 
 class _Flow:

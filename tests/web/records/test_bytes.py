@@ -3,12 +3,13 @@
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cohort.evidence.card_reader import CardReader
-from cohort.evidence.verify.check import References, checks
+from cohort.evidence.verify.check import checks
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Report
 from tests.factories.small_cards import OWN, Log, Packer, card, check, check_zip, faults, packed, reissued
@@ -39,7 +40,7 @@ def caught(changed: io.BytesIO, document: dict[str, Any] | None = None) -> bool:
     """Whether a check finds the card changed: those of the record alone, or, with a good `document`, those after them.
     As `check_card` makes them, but only up to the first that fails."""
     card, report = OpenCard(CardReader(changed), document or {}), Report("card.zip")
-    for name, check_card in checks(card, References((OWN,))).items():
+    for name, check_card in checks(card, OWN).items():
         is_of_record = name in ("record.json", "record root", "seal")
         if name == "completions" or (is_of_record and document):
             continue
@@ -80,7 +81,7 @@ def test_what_the_proofs_of_powers_of_2_hold_is_checked_with_an_older_card(every
     packer = Packer(newer)
 
     def against(content: bytes) -> Report:
-        return check_zip(packer.zip("consistency.json", content), References((OWN,), older=io.BytesIO(zipped)))
+        return check_zip(packer.zip("consistency.json", content), replace(OWN, older=io.BytesIO(zipped)))
 
     assert against(newer["consistency.json"]).accepted
     for place, changed in enumerate(flips(newer["consistency.json"])):

@@ -27,7 +27,6 @@ from cohort.records.facts import collect
 from cohort.records.models import Card, Record
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_request
 from cohort.records.statements.services import statement_make, statements_since
-from cohort.review.models import Sample
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
 from cohort.web.records.listing import record_of
@@ -35,7 +34,6 @@ from grpo_core.errors import DiskFullError
 from tests.factories import sealed_run
 from tests.factories.runs import put_in
 from tests.factories.sealed_run import attempted, checkpoint, ended, step
-from tests.web.pages import html
 from tests.web.records.attempts import (
     began,
     cancelled_before_its_second_attempt,
@@ -44,7 +42,7 @@ from tests.web.records.attempts import (
     retried,
 )
 from tests.web.records.conftest import World
-from tests.web.records.records import TRACES, accepted, entry, logged, platform_keys, saved, stored
+from tests.web.records.records import accepted, entry, logged, platform_keys, saved, stored
 from tests.web.records.scenarios import never_began
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
@@ -210,44 +208,6 @@ def test_a_failed_run_keeps_the_reason_of_its_failure(world: World, monkeypatch:
     run.refresh_from_db()
     assert (run.state, run.reason) == (RunState.FAILED, reason)
     assert "seal_failed" in kinds(run)
-
-
-def completion(run: Run, text: str) -> None:
-    """What no service does: a completion that was committed to is changed."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE review_sample SET completion = %s WHERE id = (SELECT min(sample.id) FROM review_sample sample "
-            "JOIN review_group ON review_group.id = sample.group_id WHERE run_id = %s)",
-            [text, run.pk],
-        )
-
-
-def test_rows_that_do_not_fit_together_make_no_card(
-    finished: Run, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Every card is checked before it is stored; an operator reads what does not fit, and requests it when mended."""
-    kept = Sample.objects.filter(group__run=finished).earliest("pk").completion
-    completion(finished, "else")
-    for _ in range(2):
-        seal(finished.pk)
-    finished.refresh_from_db()
-    assert (Record.objects.count(), stored(finished.pk), finished.state) == (0, [], RunState.SEALING)
-    assert "the card for authority would not pass" in finished.reason
-    assert f"completions: {TRACES}, line 1: " in finished.reason
-    assert kinds(finished).count("seal_failed") == 1
-    assert len([line for line in caplog.records if line.levelname == "ERROR"]) == 1
-    client, url = world.client("oscar"), f"/p/ours/runs/{finished.pk}/record/"
-    page = html(client.get(url))
-    assert all(part in page for part in ('id="seal-fault"', "would not pass", f'action="{url}seal/"'))
-    # a few tries, by pauses that no longer pass here
-    monkeypatch.setattr(reconcile, "UNSEALED", timedelta(seconds=-1))
-    assert [seals_republish() for _ in range(5)] == [[finished.pk]] * 3 + [[]] * 2
-    completion(finished, kept)
-    assert client.post(f"{url}seal/").status_code == 302
-    assert logged("record_requested")[0]["actor"] == "user:oscar"
-    assert after_sealing(finished).state == RunState.SUCCEEDED
-    assert "The record of this run&#x27;s end is sealed." in html(client.post(f"{url}seal/", follow=True))
-    assert stored(finished.pk) == sorted(Record.objects.get().cards.values_list("artifact", flat=True))
 
 
 def test_a_key_that_is_replaced_meanwhile(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:

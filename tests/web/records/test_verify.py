@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +168,9 @@ def test_a_card_sealed_and_signed_by_somebody_else_in_the_log_s_name(
 ) -> None:
     """Every digest, proof and signature in it is right."""
     forger, keys_file = Log("forger", notes=3), tmp_path / "keys.json"
-    chain = {"origin": forger.origin, "keys": [forger.keys[0].vkey], "rotations": []}
 
     def change(inside: dict[str, bytes]) -> None:
-        inside |= {"CARD.md": b"# safe\n", "keys.json": canonical(chain)}
+        inside |= {"CARD.md": b"# safe\n", "keys.json": canonical(forger.keys_file())}
 
     path.write_bytes(packed(reissued(forger, card(log), change)))
     keys_file.write_bytes(card(log)["keys.json"])
@@ -336,7 +336,7 @@ def test_one_sample_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[st
     made = card(Log())
     for number in range(12):
         step, index, at = number // 4 + 1, number // 2 % 2, number % 2
-        assert check(made, References((OWN,), sample=proof(step, index, at))).accepted
+        assert check(made, replace(OWN, sample=proof(step, index, at))).accepted
 
 
 def test_a_sample_that_is_changed_or_of_another_run() -> None:
@@ -356,4 +356,4 @@ def test_a_sample_that_is_changed_or_of_another_run() -> None:
         {"more": 1},
     )
     for one in (*({**good, **change} for change in changes), {}, [], "x"):
-        assert list(faults(check(made, References((OWN,), sample=one)))) == ["sample"], one
+        assert list(faults(check(made, replace(OWN, sample=one)))) == ["sample"], one

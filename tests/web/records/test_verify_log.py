@@ -1,6 +1,7 @@
 """What a log's owner can do with its key and its database, and which older card tells: `cohort verify --against`."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,13 @@ from cohort.evidence.note import sign_note
 from cohort.evidence.verify import main
 from cohort.evidence.verify.check import References
 from cohort.evidence.verify.report import Report
-from cohort.evidence.verify.signed import KnownKeys
 from tests.factories import small_cards
 from tests.factories.small_cards import OWN, Log, Sealed, card, cards, check, faults, key, known, packed
 from tests.tables import cases
 
 
 def against(newer: dict[str, bytes], older: dict[str, bytes]) -> Report:
-    return check(newer, References((OWN,), older=io.BytesIO(packed(older)), older_name="older.zip"))
+    return check(newer, replace(OWN, older=io.BytesIO(packed(older)), older_name="older.zip"))
 
 
 def judged(newer: dict[str, bytes], older: dict[str, bytes]) -> tuple[int, str]:
@@ -105,9 +105,7 @@ def test_two_audiences_another_platform_and_the_other_way_round() -> None:
     assert (status, "'other.example/log'" in words) == (1, True)
     log.rotate("second")
     newer = card(log, sealed({"run": 8}))
-    assert check(
-        newer, References((KnownKeys((key("second").public_key,)),), older=io.BytesIO(packed(both["public"])))
-    ).accepted
+    assert check(newer, replace(known(key("second").public_key), older=io.BytesIO(packed(both["public"])))).accepted
     status, words = judged(both["public"], newer)
     assert (status, "give the two the other way" in words) == (2, True)
 
