@@ -110,6 +110,9 @@ class Link:
             raise Failed(f"the tests hand over what cannot be sent: {error}") from error
 
     def _value(self, wire: Any, made: str) -> Any:
+        if made and (type(wire) is not list or wire[:1] != ["h"]):
+            made = _items_of(made)  # an object in a list is not what the name makes
+
         def other(tag: str, rest: list[Any]) -> Any:
             if tag == "g":
                 return [decode(item, other) for item in rest[0]]
@@ -243,11 +246,20 @@ class Thing:
 
     def _operate(self, name: str, *args: Any) -> Any:
         value, _ = self._link.request(
-            "op", self._number, name, [self._link.wire(argument) for argument in args], made=self._made
+            "op",
+            self._number,
+            name,
+            [self._link.wire(argument) for argument in args],
+            made=_items_of(self._made) if name in ("next", "getitem") else self._made,
         )
         if isinstance(value, Thing) and name in ("iter", "enter"):
             object.__setattr__(value, "_called", self._called)
         return value
+
+
+def _items_of(made: str) -> str:
+    """What objects within those of a class are of: none that the tests use as one."""
+    return made if not made or made.endswith("[]") else f"{made}[]"
 
 
 def _own_operator(name: str) -> Any:
