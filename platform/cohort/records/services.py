@@ -285,12 +285,13 @@ def request_record(*, run: Run, actor: User) -> None:
 
 
 def seal_fault(run: Run) -> str:
-    """Why the newest try to seal the record of the run's end failed; "" where none did."""
+    """Why the newest try to seal the record of the run's end or a further version failed; "" where it did not."""
     ended_at = run.attempts.order_by("-fence").values_list("ended_at", flat=True).first()
     if ended_at is None:
         return ""
-    event = RunEvent.objects.filter(run=run, kind="seal_failed", at__gte=ended_at).order_by("-pk").first()
-    return "" if event is None else event.message
+    tries = RunEvent.objects.filter(run=run, kind__in=("seal_failed", "sealed"), at__gte=ended_at)
+    newest_try = tries.order_by("-pk").first()
+    return newest_try.message if newest_try is not None and newest_try.kind == "seal_failed" else ""
 
 
 @transaction.atomic

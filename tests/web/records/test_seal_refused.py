@@ -10,6 +10,8 @@ from cohort.background import reconcile
 from cohort.background.reconcile import seals_republish
 from cohort.background.tasks import seal
 from cohort.records.models import Record
+from cohort.records.services import seal_fault, version_request
+from cohort.records.statements.services import statement_make
 from cohort.review.models import Sample
 from cohort.runs.models import Run, RunState
 from tests.factories import sealed_run
@@ -57,5 +59,21 @@ def test_rows_that_do_not_fit_together_make_no_card(
     seal(finished.pk)
     finished.refresh_from_db()
     assert finished.state == RunState.SUCCEEDED
+    assert seal_fault(finished) == ""
     assert "The record of this run&#x27;s end is sealed." in html(client.post(f"{url}seal/", follow=True))
     assert stored(finished.pk) == sorted(Record.objects.get().cards.values_list("artifact", flat=True))
+
+
+def test_a_further_version_that_is_refused_is_shown_next_to_the_version_before(world: World) -> None:
+    run = sealed_run.finished(world.launch())
+    seal(run.pk)
+    statement_make(run=run, actor=world.rita, field="handling.monitoring", text="monthly")
+    run.refresh_from_db()
+    version_request(run=run, actor=world.rita, reason="the plan was stated")
+    completion(run, "else")
+    seal(run.pk)
+    (record,) = Record.objects.filter(run=run)
+    assert stored(run.pk) == sorted(record.cards.values_list("artifact", flat=True))
+    page = html(world.client("rita").get(f"/p/ours/runs/{run.pk}/record/"))
+    assert "the plan was stated" in page
+    assert "would not pass" in page

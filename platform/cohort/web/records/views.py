@@ -60,9 +60,11 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     if row is None:
         context |= {"fault": seal_fault(run), "may_request": reaches(role, Role.OPERATOR)}
     else:
+        offered = downloads(row.record, role)
         context |= {
             "shown": view_document(Document.model_validate_json(row.record.document)),
-            "downloads": downloads(row.record, role),
+            "downloads": offered,
+            "fault": seal_fault(run) if offered["pending"] else "",
             "life": Life(row.record, user=user),
             "said_since": statements_since(row.record).count() if row.newest else 0,
             "may_state": role != Role.VIEWER,
