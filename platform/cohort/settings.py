@@ -2,7 +2,7 @@
 
 import logging
 import os
-from typing import Any
+from typing import Any, Literal
 
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
@@ -85,7 +85,7 @@ TEMPLATES = [
     }
 ]
 
-COHORT_WEB_THREADS = {"pages": 8, "workers": 4, "files": 4}
+COHORT_WEB_THREADS: dict[Literal["pages", "workers", "files"], int] = {"pages": 8, "workers": 4, "files": 4}
 """Of each process of the web server: for pages, for the worker API, and for the files that workers send and fetch."""
 
 

@@ -81,7 +81,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
             super().parse_header(header_plus)
         except ValueError as error:  # a number of more digits than Python reads
             raise ParsingError(f"a header is invalid: {error}") from None
-        self.path = "/" + self.path.lstrip("/")  # as the application gets it
+        self.path: str = "/" + str(self.path).lstrip("/")  # as the application gets it
         if self.chunked:
             self.headers["TRANSFER_ENCODING"] = "chunked"
             self._read_no_body()
@@ -98,7 +98,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
 
     @property
     def _decoded(self) -> str:
-        return str(self.path).encode("latin-1").decode("utf-8", "replace")
+        return self.path.encode("latin-1").decode("utf-8", "replace")
 
     @property
     def pool(self) -> Pool:
@@ -187,7 +187,7 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             return waited > (IDLE_SECONDS if self._used else HEAD_SECONDS)
         if not self.has_headers:
             return waited > HEAD_SECONDS
-        return waited > HEAD_SECONDS + BODY_SECONDS + self.request.body_bytes_received / LEAST_RATE
+        return waited > HEAD_SECONDS + BODY_SECONDS + int(self.request.body_bytes_received) / LEAST_RATE
 
     def close_late(self) -> None:
         """With 408 where a request has begun. What a client did not take of its response is dropped."""
