@@ -111,6 +111,8 @@ def failure(error: Exception, child: str, runs: Path) -> tuple[str, str, bool]:
     """Code and message of what kept an attempt or job from its end, and whether it is no defect of the worker. `child`
     is `trainer` or `job`."""
     match error:
+        case Refused(code="bad_record"):
+            return error.code, f"The platform takes no more of the run's records: {error}", True
         case Refused():
             return "platform_refused", f"The platform refused what the worker sent: {error}", True
         case NoCheckpoint():

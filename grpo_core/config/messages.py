@@ -48,6 +48,8 @@ def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: st
                 message = "must not be empty"
             case _:
                 words = _WORDS.get(code.partition("_")[0]) or _WORDS.get(code)
+                if any(isinstance(value, str) for value in context.values()):  # such as a limit that is a date
+                    words = None
                 message = f"{words.format(**context) if words else fault['msg']}; given {_shown(given)}"
         problems.append(FieldProblem(path, message, code))
     return tuple(problems)

@@ -7,7 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpo_core.records.bounds import Count, Prose, RelativePath, Seconds, Step, StorableFacts, Text
 from grpo_core.records.types import FileEntry
+
+Id = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""Of a run, an attempt or a job."""
 
 Desired = Literal["run", "pause", "cancel", "preempt"]
 """preempt: end here, resume on another node."""
@@ -22,22 +26,23 @@ class Message(BaseModel):
 class NodeInfo(Message):
     """What a worker reports of its machine when it claims."""
 
-    hostname: str
-    devices: list[dict[str, Any]] = Field(default_factory=list)
+    hostname: Text
+    devices: Annotated[list[StorableFacts], Field(max_length=1000)] = Field(default_factory=list)
     """One per device: {kind: cpu|cuda, name, memory_bytes}."""
-    cpus: int
-    memory_bytes: int
-    versions: dict[str, str] = Field(default_factory=dict)
-    labels: list[str] = Field(default_factory=list)
+    cpus: Count
+    memory_bytes: Count
+    versions: Annotated[dict[Text, Text], Field(max_length=1000)] = Field(default_factory=dict)
+    """Of packages; `cohort-grpo` must be the platform's own."""
+    labels: Annotated[list[Text], Field(max_length=1000)] = Field(default_factory=list)
     """What the node is called in choices of where a run may go, such as a100; from COHORT_LABELS."""
-    sandbox: str = ""
+    sandbox: Text = ""
     """What keeps model-written code apart here, such as `bubblewrap 0.8.0`; empty when nothing does."""
-    sandbox_report: dict[str, Any] | None = None
+    sandbox_report: StorableFacts | None = None
     """What the worker's self-test of it found, as grpo_core.sandbox.report has it; null until it has ended."""
 
-    runs_id: str = ""
+    runs_id: Text = ""
     """Names the folder of the run directories: workers that report the same one share it, as on a network disk."""
-    refuses: str = ""
+    refuses: Prose = ""
     """Why the worker takes no run at present, such as a disk that is nearly full; empty: it takes them."""
 
     @property
@@ -46,7 +51,7 @@ class NodeInfo(Message):
 
 
 class ClaimRequest(Message):
-    run_id: int
+    run_id: Id
     """The run that the message names: a hint. The platform answers with the run whose turn it is on this node."""
     claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     """Random, one for each claim: the same one again gets the same attempt, because the first answer was lost."""
@@ -97,29 +102,29 @@ class ClaimReply(Message):
 class OldCheckpoint(Message):
     """A checkpoint that an earlier attempt left on a node."""
 
-    fence: int
-    path: str
+    fence: Step
+    path: RelativePath
     """Relative to that attempt's run directory."""
 
 
 class Progress(Message):
     """How far the trainer is inside its phase, as last written to progress.json."""
 
-    phase: str
-    done: int
-    total: int | None = None
+    phase: Text
+    done: Count
+    total: Count | None = None
 
 
 class Beat(Message):
     """Sign of life, every `heartbeat_seconds`."""
 
-    fence: int
-    shipped_seq: int = 0
-    spooled_bytes: int = 0
-    free_bytes: int | None = None
+    fence: Step
+    shipped_seq: Count = 0
+    spooled_bytes: Count = 0
+    free_bytes: Count | None = None
     """Left on the disk of the run directory."""
     progress: Progress | None = None
-    removed: list[OldCheckpoint] = Field(default_factory=list)
+    removed: Annotated[list[OldCheckpoint], Field(max_length=10_000)] = Field(default_factory=list)
     """Of those that the platform reported as no longer needed: removed by now."""
 
 
@@ -147,28 +152,28 @@ class UploadReply(Message):
 
 
 class LostAttempt(Message):
-    attempt_id: int
-    fence: int
+    attempt_id: Id
+    fence: Step
 
 
 class LostAttempts(Message):
     """Attempts whose processes this node found dead, or ended, when its worker started."""
 
-    attempts: list[LostAttempt]
+    attempts: Annotated[list[LostAttempt], Field(max_length=10_000)]
 
 
 class Finish(Message):
     """Last message of an attempt, sent when every record has been acknowledged or the worker gave up on the rest."""
 
-    fence: int
+    fence: Step
     end: AttemptEnd
-    code: str
+    code: Prose
     """`ok`, a GrpoError code, or one of the worker's own: trainer_died, not_answered …"""
-    message: str
-    exit_status: int | None = None
-    signal: int | None = None
-    log_tail: Annotated[str, Field(max_length=65536)] = ""
-    last_seq: int
+    message: Prose
+    exit_status: Count | None = None
+    signal: Count | None = None
+    log_tail: Annotated[Prose, Field(max_length=65536)] = ""
+    last_seq: Count
     """How many records the attempt wrote; the platform refuses the finish (409) while it holds fewer. From a worker
     that gave up: how many were acknowledged."""
 
@@ -185,7 +190,7 @@ class Refusal(Message):
 
 
 class JobClaim(Message):
-    job_id: int
+    job_id: Id
     """The job that the message names: a hint, as with runs."""
     claim_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     """Random, one for each claim: the same one again gets the same job, because the first answer was lost."""
@@ -212,7 +217,7 @@ class JobGiven(Message):
 class JobBeat(Message):
     """Sign of life, every `heartbeat_seconds`."""
 
-    fence: int
+    fence: Step
     progress: Progress | None = None
 
 
@@ -224,13 +229,13 @@ class JobBeatReply(Message):
 class JobFinish(Message):
     """Last message on a job. released: the worker was shut down, and another worker may take the job."""
 
-    fence: int
+    fence: Step
     end: Literal["done", "failed", "cancelled", "released"]
     result: dict[str, Any] | None = None
     """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of an
     estimate a grpo_core.records.estimate.Estimate, of at most 8 MiB of JSON."""
-    code: str = "ok"
+    code: Prose = "ok"
     """`ok`, a GrpoError code, or one of the worker's own: deadline, result_too_large, job_died …"""
-    message: Annotated[str, Field(max_length=20_000)] = ""
-    log_tail: Annotated[str, Field(max_length=65536)] = ""
-    seconds: Annotated[float, Field(ge=0)] = 0.0
+    message: Annotated[Prose, Field(max_length=20_000)] = ""
+    log_tail: Annotated[Prose, Field(max_length=65536)] = ""
+    seconds: Seconds = 0.0

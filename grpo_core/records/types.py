@@ -4,9 +4,28 @@ A record is a body with a `kind`; an `Envelope` gives it its position (`seq`, ga
 Numbers are finite: a value that is not a number is left out or null, never written as NaN. Loads no torch.
 """
 
+from base64 import b64decode, b64encode
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from grpo_core.records.bounds import (
+    MOST,
+    Count,
+    Facts,
+    Moment,
+    Name,
+    Number,
+    RelativePath,
+    Score,
+    Seconds,
+    Sha256,
+    Step,
+    StepOrZero,
+    Sum,
+    bounded,
+)
+from grpo_core.records.manifest_facts import CodeFacts, DataFacts, MachineFacts, ModelFacts
 
 MaskCause = Literal["reward_error", "truncated", "importance"]
 FinishReason = Literal["eos", "length"]
@@ -23,11 +42,11 @@ class Event(Body):
     """Something that happened and is worth recording: a phase that began, a warning, a problem that was dropped."""
 
     kind: Literal["event"] = "event"
-    type: str
+    type: Name
     """Stable word, such as phase, warning, data, model, reward_error."""
     message: str
     """One sentence for a person."""
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: Facts = Field(default_factory=dict)
 
 
 class PhaseStarted(Body):
@@ -35,30 +54,25 @@ class PhaseStarted(Body):
 
     kind: Literal["phase"] = "phase"
     phase: Literal["loading", "evaluating_before", "training", "evaluating_after", "saving"]
-    total: int | None = None
+    total: Count | None = None
 
 
 class Manifest(Body):
     """What the run is based on: code state, versions, device, seeds, hashes of model and data."""
 
     kind: Literal["manifest"] = "manifest"
-    code: dict[str, Any]
-    """package version, git commit, hash of the uncommitted difference (null where there is no git checkout)."""
-    packages: dict[str, str]
+    code: Annotated[CodeFacts, AfterValidator(bounded)]
+    packages: dict[Name, Name]
     """Version of each package that decides numbers: torch, transformers, numpy …"""
-    platform: dict[str, Any]
-    """Python, operating system, processor, device, threads."""
-    model: dict[str, Any]
-    """source, revision, parameters, dtype, weights: {file: sha256}, settings_sha256, tokenizer_sha256,
-    provenance (or null)."""
-    data: dict[str, Any]
-    """train and eval: {path, sha256, problems, dropped, prompt_tokens: {min, mean, max}}."""
-    seeds: dict[str, int]
-    config_digest: str
-    reward: dict[str, Any] = Field(default_factory=dict)
+    platform: Annotated[MachineFacts, AfterValidator(bounded)]
+    model: Annotated[ModelFacts, AfterValidator(bounded)]
+    data: Annotated[DataFacts, AfterValidator(bounded)]
+    seeds: dict[Name, Count]
+    config_digest: Sha256
+    reward: Annotated[dict[str, dict[str, Any]], AfterValidator(bounded)] = Field(default_factory=dict)
     """Of each component that holds something open, by its name, what it is based on: source_sha256, packages, weights,
     server. Empty where every component is a rule."""
-    sandbox: dict[str, Any] | None = None
+    sandbox: Facts | None = None
     """Report of the sandbox's self-test; null where no component needs one."""
 
 
@@ -69,29 +83,29 @@ class StepMetrics(Body):
     """
 
     kind: Literal["step"] = "step"
-    step: Annotated[int, Field(ge=1)]
-    metrics: dict[str, float]
-    seconds: dict[str, float] = Field(default_factory=dict)
+    step: Step
+    metrics: Annotated[dict[Name, Number], Field(max_length=1000)]
+    seconds: Annotated[dict[Name, Seconds], Field(max_length=1000)] = Field(default_factory=dict)
     """Wall time by phase (docs/metrics.md), and `total`."""
 
 
 class Sample(Body):
     """One completion and all that decided about it."""
 
-    index: Annotated[int, Field(ge=0)]
+    index: Count
     completion: str
-    tokens: int
+    tokens: Count
     finish_reason: FinishReason
-    reward: float | None
+    reward: Number | None
     """Weighted sum; null when it could not be computed."""
-    components: dict[str, "ComponentScore"]
-    shaped_reward: float | None = None
+    components: Annotated[dict[Name, "ComponentScore"], Field(max_length=1000)]
+    shaped_reward: Number | None = None
     """The reward as its group compared it, after a KL penalty on the reward; null where that is the reward itself."""
-    advantage: float
+    advantage: Number
     """Where advantages differ from token to token, their mean."""
     mask_cause: MaskCause | None = None
     """Why the sample was left out of the update; null when it was used."""
-    logprob_mean: float | None = None
+    logprob_mean: Number | None = None
     """Mean log-probability per token under the policy that sampled it."""
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     """Of its leaf in the step's commitments (grpo_core/records/commitments.py); null where a trainer made none."""
@@ -111,13 +125,13 @@ INFRASTRUCTURE_ERRORS: frozenset[ErrorClass] = frozenset({"budget", "infra"})
 class ComponentScore(Body):
     """One reward component's result for one completion."""
 
-    value: float | None
+    value: Score | None
     """Before weighting; null on error."""
     passed: bool | None = None
     """Right or wrong, where the kind can say so."""
     detail: str = ""
     """What was extracted, or why it did not pass."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     error: str | None = None
     """Class and message of the error that kept it from being scored."""
     error_class: ErrorClass | None = None
@@ -126,7 +140,7 @@ class ComponentScore(Body):
     """Where a verifier written by a person raised, its own lines only."""
     printed: str = ""
     """What a verifier written by a person printed while it scored this sample, cut when long."""
-    tries: Annotated[int, Field(ge=1)] = 1
+    tries: Annotated[int, Field(ge=1, le=MOST)] = 1
     """How often it was tried; more than once after an error that was not the sample's own."""
     steps: tuple["StepScore", ...] | None = None
     """Reward of each step of the completion, where the kind scores steps; `value` is what the kind makes of them."""
@@ -135,50 +149,50 @@ class ComponentScore(Body):
 class StepScore(Body):
     """One step of a completion, for process supervision."""
 
-    end: Annotated[int, Field(ge=1)]
+    end: Annotated[int, Field(ge=1, le=MOST)]
     """Characters of the completion up to and including the step."""
-    value: float
+    value: Score
 
 
 class Group(Body):
     """G completions of one problem at one step."""
 
     kind: Literal["group"] = "group"
-    step: Annotated[int, Field(ge=1)]
-    index: Annotated[int, Field(ge=0)]
+    step: Step
+    index: Count
     """Index in the step's batch, from 0."""
     problem_id: str
     prompt: str
     answer: str
-    reward_mean: float | None
-    reward_std: float | None
+    reward_mean: Number | None
+    reward_std: Number | None
     """As the advantage used it (population or sample, by config)."""
     signal: Signal
     """mixed: rewards differ. all_equal: they do not, so they carry no signal. unscored: fewer than two scored."""
     discarded: Discard | None = None
     """Why dynamic sampling left the group out of training; null when it was trained on."""
-    sampled_at: Annotated[int, Field(ge=1)] | None = None
+    sampled_at: Step | None = None
     """Step whose policy sampled the group, when that is an earlier one (dynamic sampling's surplus,
     engine.one_step_off)."""
-    samples: tuple[Sample, ...]
+    samples: Annotated[tuple[Sample, ...], Field(min_length=1)]
 
 
 class Commitments(Body):
     """A salted hash of every completion of one step, kept or not (grpo_core/records/commitments.py)."""
 
     kind: Literal["commitments"] = "commitments"
-    step: Annotated[int, Field(ge=1)]
-    count: Annotated[int, Field(ge=1)]
+    step: Step
+    count: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """Completions."""
     leaves: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
     """Base64 of count × 32 bytes. Leaf i·G + j is of sample j of the step's group i; groups that dynamic sampling
     discarded or held over follow those that were trained on."""
 
     @model_validator(mode="after")
-    def _as_many_as_told(self) -> Self:
-        padded = len(self.leaves) // 4 * 3 - self.leaves.count("=")
-        if len(self.leaves) % 4 or padded != 32 * self.count:
-            raise ValueError(f"leaves: {padded} bytes are not {self.count} hashes of 32 bytes each")
+    def _as_many_as_counted(self) -> Self:
+        packed = b64decode(self.leaves, validate=True)
+        if len(packed) != 32 * self.count or b64encode(packed).decode() != self.leaves:
+            raise ValueError(f"leaves: {len(packed)} bytes are not {self.count} hashes of 32 bytes each")
         return self
 
 
@@ -188,7 +202,7 @@ class EvalItem(Body):
 
     kind: Literal["eval_item"] = "eval_item"
     phase: Phase
-    suite: str
+    suite: Name
     problem_id: str
     prompt: str
     answer: str
@@ -197,7 +211,7 @@ class EvalItem(Body):
     score: Annotated[float, Field(ge=0, le=1)]
     truncated: bool
     error: str | None = None
-    tokens: int
+    tokens: Count
     detail: str = ""
     slice: str = ""
     """Part of the suite that is also reported by itself: a language, a type of prompt, `attack:<name>`."""
@@ -210,15 +224,15 @@ class EvalResult(Body):
 
     kind: Literal["eval_result"] = "eval_result"
     phase: Phase
-    suite: str
-    problems: int
-    correct: float
+    suite: Name
+    problems: Annotated[int, Field(ge=1, le=MOST)]
+    correct: Sum
     """Sum of scores."""
-    truncated: int
-    errors: int
-    mean_tokens: float
-    seconds: float
-    protocol: dict[str, Any]
+    truncated: Count
+    errors: Count
+    mean_tokens: Sum
+    seconds: Seconds
+    protocol: Facts
     """Template, decoding, seed, scorer and data digests; equal before and after, or nothing may be compared."""
 
 
@@ -226,15 +240,15 @@ class CheckpointManifest(Body):
     """Weights on the worker's disk: every file with size and SHA-256."""
 
     kind: Literal["checkpoint"] = "checkpoint"
-    step: int
-    path: str
+    step: StepOrZero
+    path: RelativePath
     """Relative to the run directory."""
-    files: dict[str, "FileEntry"]
+    files: Annotated[dict[RelativePath, "FileEntry"], Field(min_length=1, max_length=10_000)]
     final: bool = False
     """Plain weights that transformers and vLLM load. The others hold all that training needs to continue."""
     best: bool = False
     """Has the highest mean reward so far, over the ten steps before it."""
-    seconds: Annotated[float, Field(ge=0)] = 0.0
+    seconds: Seconds = 0.0
     """What writing it took."""
 
 
@@ -242,8 +256,8 @@ class CheckpointRemoved(Body):
     """A checkpoint that was removed to make room for newer ones."""
 
     kind: Literal["checkpoint_removed"] = "checkpoint_removed"
-    step: int
-    path: str
+    step: StepOrZero
+    path: RelativePath
     """As its manifest had it."""
 
 
@@ -251,11 +265,11 @@ class Resumed(Body):
     """The attempt resumes from a checkpoint; what an earlier attempt recorded beyond its step is superseded."""
 
     kind: Literal["resumed"] = "resumed"
-    step: Annotated[int, Field(ge=0)]
+    step: StepOrZero
     """Newest step that the checkpoint holds; 0 is the one written before the first step."""
     checkpoint: str
     """Its folder, relative to the run directory that it lies in."""
-    best: Annotated[int, Field(ge=0)] | None = None
+    best: StepOrZero | None = None
     """Step of the best checkpoint as it was known then; null while there was none."""
     skipped: tuple["SkippedCheckpoint", ...] = ()
     """Newer checkpoints that could not be used."""
@@ -267,8 +281,8 @@ class SkippedCheckpoint(Body):
 
 
 class FileEntry(Body):
-    size: int
-    sha256: str
+    size: Count
+    sha256: Sha256
 
 
 class Outcome(Body):
@@ -277,13 +291,13 @@ class Outcome(Body):
     kind: Literal["outcome"] = "outcome"
     status: Literal["finished", "failed", "stopped"]
     """stopped: asked to, by a signal. Whether that was a pause, a cancel or a shutdown only the worker knows."""
-    code: str = "ok"
+    code: Name = "ok"
     """`ok`, or the error class's code."""
     message: str
     """What a person should know, in a sentence or two."""
-    steps_done: int
-    steps_planned: int
-    totals: dict[str, float] = Field(default_factory=dict)
+    steps_done: StepOrZero
+    steps_planned: StepOrZero
+    totals: Annotated[dict[Name, Sum], Field(max_length=1000)] = Field(default_factory=dict)
     """Sums over the run: samples, tokens, groups, groups_mixed, groups_all_equal, masked, seconds … Empty where the
     attempt ended before its trainer began, or before it had taken over a checkpoint's."""
     final_checkpoint: str | None = None
@@ -309,8 +323,8 @@ Record = Annotated[
 class Envelope(Body):
     """A record with its position and time. `seq` counts from 1 without gaps inside one attempt."""
 
-    seq: Annotated[int, Field(ge=1)]
-    at: AwareDatetime
+    seq: Annotated[int, Field(ge=1, le=MOST)]
+    at: Moment
     record: Record
 
 

@@ -42,17 +42,19 @@ def build_manifest(
     `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
     processes share the work; `reward` and `sandbox`: what the run's `Runner` reports."""
     power_meter = meter(policy.device, ranks)
-    return Manifest(
-        code=code_state(),
-        packages=package_versions(),
-        platform=machine(policy.device) | {"ranks": ranks, "energy_meter": power_meter.words if power_meter else None},
-        model=model_facts(config, policy),
-        data={"train": train, "eval": heldout, "suites": suites, "overlap": dict(overlap or {})},
-        seeds={"run": config.seed},
-        config_digest=config.digest(),
-        reward=reward,
-        sandbox=sandbox,
-    )
+    facts = {
+        "code": code_state(),
+        "packages": package_versions(),
+        "platform": machine(policy.device)
+        | {"ranks": ranks, "energy_meter": power_meter.words if power_meter else None},
+        "model": model_facts(config, policy),
+        "data": {"train": train, "eval": heldout, "suites": suites, "overlap": dict(overlap or {})},
+        "seeds": {"run": config.seed},
+        "config_digest": config.digest(),
+        "reward": reward,
+        "sandbox": sandbox,
+    }
+    return Manifest.model_validate(facts)
 
 
 def inputs_of(manifest: Manifest) -> dict[str, str | None]:

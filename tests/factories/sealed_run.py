@@ -26,6 +26,7 @@ from grpo_core.protocol.messages import Finish, NodeInfo
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit
 from tests.factories.documents import ROWS
+from tests.factories.worker import VERSIONS
 
 AT = datetime(2026, 11, 21, 14, 2, 3, tzinfo=UTC)
 SETTINGS: dict[str, Any] = {
@@ -87,7 +88,7 @@ def sealed(run: Run) -> Record:
 def claim(run: Run, *, node: str = "gpu-1") -> Attempt:
     """An attempt of this run, whose turn it must be."""
     row = Node.objects.filter(name=node).first() or node_create(name=node)[0]
-    info = NodeInfo(hostname=node, cpus=2, memory_bytes=1)
+    info = NodeInfo(hostname=node, cpus=2, memory_bytes=1, versions=VERSIONS)
     attempt = attempt_claim(run_id=run.pk, node=row, info=info)[0]
     assert attempt.run_id == run.pk
     return attempt

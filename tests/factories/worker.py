@@ -9,11 +9,19 @@ import yaml
 import zstandard
 from pydantic import TypeAdapter
 
+from grpo_core import __version__
 from grpo_core.protocol.messages import NodeInfo
 from grpo_core.records import types as records
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-NODE = NodeInfo(hostname="host", cpus=2, memory_bytes=8_000_000_000, devices=[{"kind": "cpu", "name": "cpu"}])
+VERSIONS = {"cohort-grpo": __version__}
+NODE = NodeInfo(
+    hostname="host",
+    cpus=2,
+    memory_bytes=8_000_000_000,
+    devices=[{"kind": "cpu", "name": "cpu"}],
+    versions=VERSIONS,
+)
 
 
 def envelopes(bodies: Iterable[Any], *, first: int = 1) -> list[records.Envelope]:

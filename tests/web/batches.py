@@ -1,11 +1,14 @@
 """Batches of records for one attempt, stored by ingest as the worker API has it done, and attempts that follow one."""
 
 import pytest
+from django.db.models import Model
 from django.utils import timezone
 
+from cohort.ingest.copy import BadRecord
 from cohort.nodes.services import node_create
+from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import attempt_claim
-from cohort.runs.models import Attempt, Run
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import send_batch
@@ -54,3 +57,21 @@ def follow(attempt: Attempt, run: Run) -> Attempt:
         claimed_at=now,
         lease_until=now,
     )
+
+
+TABLES: tuple[type[Model], ...] = (StepMetric, Group, Sample, EvalItem, EvalResult, Checkpoint, StepCommitments)
+
+
+def rows() -> list[int]:
+    """Rows of each table, and events of trainers."""
+    counts = [table._default_manager.count() for table in TABLES]
+    return [*counts, RunEvent.objects.exclude(attempt=None).count()]
+
+
+def refused(attempt: Attempt, *lines: records.Envelope | bytes) -> BadRecord:
+    """Nothing of the batch is stored."""
+    before = rows()
+    with pytest.raises(BadRecord) as caught:
+        send(attempt, *lines)
+    assert rows() == before
+    return caught.value

@@ -26,6 +26,7 @@ from grpo_core.protocol.messages import Beat, CheckpointOffer, Finish, NodeInfo,
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
+from tests.factories.worker import VERSIONS
 from tests.web.run_page import words
 
 Row = TypeVar("Row", bound=Model)
@@ -39,7 +40,9 @@ def fresh(row: Row) -> Row:
 
 def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInfo:
     devices = [{"kind": "cuda", "name": "H200", "memory_bytes": 1} for _ in range(gpus)] or [{"kind": "cpu"}]
-    return NodeInfo(hostname="host", cpus=2, memory_bytes=1, devices=devices, labels=list(labels), **more)
+    return NodeInfo(
+        hostname="host", cpus=2, memory_bytes=1, devices=devices, labels=list(labels), **{"versions": VERSIONS, **more}
+    )
 
 
 def node(name: str, *, gpus: int = 0, labels: tuple[str, ...] = ()) -> Node:

@@ -37,14 +37,14 @@ def limited(tiny_model_folder: str) -> Maker:
     )
 
 
-def work(on: Node, begin: threading.Barrier, most: list[int], *, ends: bool) -> list[int]:
-    """Claim until nothing is to be had; what was claimed, in order."""
+def work(on: list[Node], begin: threading.Barrier, most: list[int], *, ends: bool) -> list[int]:
+    """Claim until nothing is to be had, each on the next node unless it `ends`; what was claimed, in order."""
     taken = []
     try:
         begin.wait(timeout=DEADLINE)
         while True:
             try:
-                attempt = claim(on, 0)
+                attempt = claim(on[0 if ends else len(taken)], 0)
             except (NotWaiting, Run.DoesNotExist):
                 return taken
             taken.append(attempt.run_id)
@@ -61,7 +61,8 @@ def test_no_run_is_given_twice_and_no_limit_is_passed(maker: Maker, limited: Mak
         for _ in range(RUNS):
             each.run(state="queued")
     begin, most = threading.Barrier(CLAIMERS), [0]
-    nodes = [node(f"gpu-{number}") for number in range(CLAIMERS)]
+    each_has = 1 if ends else RUNS + 4
+    nodes = [[node(f"gpu-{number}-{worker}") for worker in range(each_has)] for number in range(CLAIMERS)]
     with ThreadPoolExecutor(CLAIMERS) as pool:
         jobs = [pool.submit(work, each, begin, most, ends=ends) for each in nodes]
         taken = Counter(run_id for job in jobs for run_id in job.result())

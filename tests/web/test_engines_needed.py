@@ -46,7 +46,7 @@ def coder(maker: Maker) -> Maker:
 
 def info_of(gpus: int = 0, **versions: str) -> NodeInfo:
     named = {name.replace("_", "-"): version for name, version in versions.items()}
-    return NODE.model_copy(update={"versions": named, "devices": [*NODE.devices, *[GPU] * gpus]})
+    return NODE.model_copy(update={"versions": {**NODE.versions, **named}, "devices": [*NODE.devices, *[GPU] * gpus]})
 
 
 def there(name: str, info: NodeInfo) -> Node:

@@ -8,45 +8,25 @@ from typing import Any
 import pytest
 import zstandard
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Model
 
 from cohort.ingest.batch import MAX_BATCH_BYTES
 from cohort.ingest.copy import BadRecord
 from cohort.nodes.leases import StaleFence
-from cohort.review.models import Group, Sample, StepCommitments
+from cohort.review.models import Group, Sample
 from cohort.runs.attempts import attempt_finish
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.models import Attempt, Checkpoint, Run, RunEvent, StepMetric
 from cohort.runs.transitions import OWN_KINDS, current_steps
 from grpo_core.protocol.messages import Finish
 from grpo_core.records import types as records
-from grpo_core.records.commitments import commit, sample_content
-from grpo_core.records.leaves import leaf
 from tests.factories.sealed_run import send_batch
 from tests.factories.worker import BEGAN, WHOLE_RUN, envelopes, group, manifest, packed, phase, step
 from tests.tables import cases
-from tests.web.batches import attempt, follow, resumed, run, saved, send
+from tests.web.batches import attempt, follow, refused, resumed, rows, run, saved, send
 from tests.web.control import fresh
 
 __all__ = ["attempt", "run"]  # fixtures
 
 pytestmark = pytest.mark.django_db
-
-TABLES: tuple[type[Model], ...] = (StepMetric, Group, Sample, EvalItem, EvalResult, Checkpoint, StepCommitments)
-
-
-def rows() -> list[int]:
-    """Rows of each table, and events of trainers."""
-    counts = [table._default_manager.count() for table in TABLES]
-    return [*counts, RunEvent.objects.exclude(attempt=None).count()]
-
-
-def refused(attempt: Attempt, *lines: records.Envelope | bytes) -> BadRecord:
-    """Nothing of the batch is stored."""
-    before = rows()
-    with pytest.raises(BadRecord) as caught:
-        send(attempt, *lines)
-    assert rows() == before
-    return caught.value
 
 
 def test_every_kind_has_its_table_and_the_run_follows(attempt: Attempt, run: Run) -> None:
@@ -132,8 +112,9 @@ def test_samples_are_checked_like_their_group(attempt: Attempt) -> None:
     for samples, code, names in (
         ((first, first), "same_index", "samples"),
         ((first.model_copy(update={"tokens": 2**31}),), "number_out_of_range", "tokens"),
+        ((), "not_a_record", "samples"),
     ):
-        error = refused(attempt, *envelopes([phase("training", 9), good.model_copy(update={"samples": samples})]))
+        error = refused(attempt, *envelopes([step(1), good.model_copy(update={"samples": samples})]))
         assert error.code == code
         assert f"record 2 is not valid: {names}" in str(error)
 
@@ -161,13 +142,13 @@ def test_a_body_that_is_no_batch(attempt: Attempt, body: Any, code: str) -> None
 
 def test_text_that_postgresql_cannot_hold_is_shown_as_replaced(attempt: Attempt) -> None:
     """NUL and half surrogate pairs become U+FFFD, in columns and in JSON; whole pairs stay what they are."""
-    raw = json.loads(envelopes([group(1)])[0].model_dump_json())
+    raw = json.loads(envelopes([group(1)], first=2)[0].model_dump_json())
     raw["record"]["samples"][0]["completion"] = "a\x00b\ud800c\udc00d\U0001f600e"
     raw["record"]["samples"][0]["components"]["answer"]["detail"] = "\x00"
     raw["record"]["prompt"] = r"\u0000 as six letters"
-    event = json.loads(envelopes([records.Event(type="x", message="m")], first=2)[0].model_dump_json())
+    event = json.loads(envelopes([records.Event(type="x", message="m")], first=3)[0].model_dump_json())
     event["record"]["data"] = {"k\x00": ["\udfff"]}
-    assert send(attempt, json.dumps(raw).encode(), json.dumps(event).encode()) == 2
+    assert send(attempt, *envelopes([step(1)]), json.dumps(raw).encode(), json.dumps(event).encode()) == 3
     sample = Sample.objects.get(index=0)
     assert sample.completion == "a\ufffdb\ufffdc\ufffdd\U0001f600e"
     assert sample.components["answer"]["detail"] == "\ufffd"
@@ -235,52 +216,10 @@ def test_a_batch_reads_no_more_of_a_long_run(attempt: Attempt) -> None:
     assert 0 < read_by(2_009, 2_040) < 300
 
 
-# ---------------------------------------------------------------------- commitments and items of suites
-
-
-def committed(number: int) -> list[records.Record]:
-    """A step, its commitments and its one group."""
-    salted, commitments = commit([group(number)])
-    return [step(number), commitments, *salted]
-
-
-def test_stored_leaves_are_those_of_what_is_read_back(attempt: Attempt) -> None:
-    salted, commitments = commit([group(1)])
-    send(attempt, *envelopes([*WHOLE_RUN[:7], step(1), commitments, *salted]))
-    stored = StepCommitments.objects.get()
-    assert (stored.attempt_id, stored.step, stored.count) == (attempt.pk, 1, 2)
-    for sample in Sample.objects.all():
-        opened = salted[0].samples[sample.index].model_copy(update={"completion": sample.completion})
-        digest = leaf(bytes.fromhex(sample.salt), sample_content(salted[0], opened))
-        assert digest == bytes(stored.leaves)[32 * sample.index : 32 * sample.index + 32]
-
-
-def test_a_step_is_committed_to_once_and_after_it(attempt: Attempt) -> None:
-    first, second = committed(1), committed(2)
-    assert refused(attempt, *envelopes([*WHOLE_RUN[:7], first[0], second[1]])).code == "other_step_committed"
-    batch = envelopes([*WHOLE_RUN[:7], *first, first[1]])
-    send(attempt, *batch[:10])
-    assert refused(attempt, batch[10]).code == "committed_before"
-
-
-def item(problem: str, **more: str) -> records.EvalItem:
-    answered = {"prompt": "p", "answer": "a", "completion": "c", "score": 1.0, "truncated": False, "tokens": 3}
-    fields = {"phase": "before", "suite": "mgsm", "problem_id": problem, **answered, **more}
-    return records.EvalItem.model_validate(fields)
-
-
-def test_items_of_suites_keep_slice_and_cluster(attempt: Attempt) -> None:
-    assert refused(attempt, *envelopes([item("de-1"), item("de-1")])).code == "answered_before"
-    assert refused(attempt, *envelopes([item("de-1", slice="x" * 201)])).code == "text_too_long"
-    send(attempt, *envelopes([item("de-1", slice="de", cluster="1"), item("plain")]))
-    stored = EvalItem.objects.order_by("seq").values_list("problem_id", "slice", "cluster")
-    assert list(stored) == [("de-1", "de", "1"), ("plain", "", "")]
-
-
 @pytest.fixture
 def second(attempt: Attempt, run: Run) -> Attempt:
     """The first attempt wrote a checkpoint at step 2, continued to step 4 and was lost; this one is running."""
-    send(attempt, *envelopes([phase("training", 9), step(1, reward=0.1), step(2, reward=0.2), saved(2), group(3)]))
+    send(attempt, *envelopes([phase("training", 9), step(1, reward=0.1), step(2, reward=0.2), saved(2), group(2)]))
     send(attempt, *envelopes([step(3, reward=0.3), step(4, reward=0.4)], first=6))
     return follow(attempt, run)
 
@@ -330,8 +269,8 @@ def test_an_attempt_that_begins_anew_brings_its_own_first_numbers(second: Attemp
         ([resumed(3)], "no_such_checkpoint", "record 1"),
         ([resumed(2), resumed(2)], "begun_before", "record 2"),
         ([step(5), resumed(2)], "resumed_late", "record 2"),
-        ([resumed(2), step(2)], "step_not_newer", "record 2"),
-        ([step(4)], "step_not_newer", "record 1"),
+        ([resumed(2), step(2)], "step_not_next", "record 2"),
+        ([step(4)], "step_not_next", "record 1"),
     ],
 )
 def test_a_contradiction_is_refused(second: Attempt, run: Run, bodies: list[Any], code: str, names: str) -> None:

@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 
 from cohort.accounts.models import Project, User
 from cohort.background.reconcile import attempts_lost
+from cohort.ingest.copy import BadRecord
 from cohort.nodes.leases import NotWaiting, StaleFence
 from cohort.nodes.models import Node
 from cohort.runs.attempts import attempts_released
@@ -95,6 +96,8 @@ class Try:
     trains: bool = False
     end: str = ""
     outcome: bool = False
+    step: int = 0
+    """Its newest."""
 
 
 class Lease(RuleBasedStateMachine):
@@ -124,7 +127,9 @@ class Lease(RuleBasedStateMachine):
         free = sum(run.owner is not None for run in self.runs.values()) < LIMIT
         due = {key for key, run in self.runs.items() if run.state == "queued" and not run.waits and free}
         on = self.world.nodes[which]
-        if not due:
+        owners = {run.owner for run in self.runs.values()}
+        busy = any(tried.row.pk in owners and tried.row.node_id == on.pk for tried in self.tries)
+        if busy or not due:
             self.refused(lambda: claim(on, self.world.runs[hint]), NotWaiting)
             return
         given = claimed(on, self.world.runs[hint])
@@ -136,7 +141,7 @@ class Lease(RuleBasedStateMachine):
         assert max((offer.step for offer in given.resume), default=-1) == run.checkpoint
         assert attempt.fence == run.fence + 1
         run.state, run.desired, run.fence, run.owner = "starting", "run", attempt.fence, attempt.pk
-        self.tries.append(Try(attempt, began=run.checkpoint))
+        self.tries.append(Try(attempt, began=run.checkpoint, step=max(run.checkpoint, 0)))
 
     @precondition(lambda self: self.tries)
     @rule(which=st.integers(0, 10**6))
@@ -151,7 +156,7 @@ class Lease(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10**6), cut=st.booleans())
     def one_writes_a_step(self, which: int, cut: bool) -> None:
         tried, run, owns = self.pick(which)
-        step = max(tried.began, 0) + tried.acked + 1
+        step = tried.step + 1
         bodies: list[records.Record] = []
         if not tried.trains:
             bodies += [resumed(tried.began)] if tried.began >= 0 else []
@@ -163,8 +168,12 @@ class Lease(RuleBasedStateMachine):
             tried.row.acked_seq, tried.row.state = tried.acked, "running"  # as its worker believes
             self.refused(lambda: ingest(tried.row, bodies), StaleFence)
             return
+        if tried.outcome:
+            self.refused(lambda: ingest(tried.row, bodies), BadRecord)
+            return
         ingest(tried.row, bodies)
         tried.acked += len(bodies)
+        tried.step = step
         assert tried.row.acked_seq == tried.acked
         run.state, tried.trains = "training", True
         if cut:

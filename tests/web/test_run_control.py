@@ -225,7 +225,7 @@ def test_from_the_first_step_nothing_earlier_stands(failed: Run, alice: User, gp
 
 
 def test_nothing_goes_on_from_what_is_not_there(failed: Run, maker: Maker, alice: User, gpu1: Node) -> None:
-    other = train(claim(gpu1, maker.run(state="queued").pk), checkpoint(7), checkpoint(9, final=True))
+    other = train(claim(gpu1, maker.run(state="queued").pk), *steps(1, 9), checkpoint(7), checkpoint(9, final=True))
     Checkpoint.objects.filter(run=failed, step=0).update(removed_at="2026-11-21T12:00:00Z")
     for chosen in (at(failed, 0), at(other.run, 7)):
         with pytest.raises(NotPossible):

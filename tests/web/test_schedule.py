@@ -18,6 +18,7 @@ import cohort
 from cohort.accounts.models import Project
 from cohort.nodes.leases import NotWaiting, OtherVersion
 from cohort.nodes.models import Node
+from cohort.nodes.services import node_create
 from cohort.runs.limits import falls_below, hours_free_at, project_use
 from cohort.runs.models import Attempt, Checkpoint, Run
 from cohort.runs.schedule import node_capacities, queue, takeable
@@ -73,7 +74,11 @@ class Scene:
         Project.objects.filter(slug="ours").update(**limits)
 
     def claim(self, node: str, *, hint: str = "", gets: str = "", refused: str = "") -> None:
+        """What the node has is another worker's on the same machine, for a worker has one run at a time."""
         on, pk = Node.objects.get(name=node), self.runs[hint or gets].pk
+        if Attempt.objects.filter(node=on, state="running").exists():
+            elsewhere = node_create(name=f"{node}-{Node.objects.count()}")[0]
+            Attempt.objects.filter(node=on, state="running").update(node=elsewhere)
         if gets:
             assert claim(on, pk).run_id == self.runs[gets].pk
         else:

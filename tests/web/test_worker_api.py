@@ -61,18 +61,32 @@ def test_claim_gives_one_attempt_with_all_it_needs(run: Run, node: Caller, datas
     assert Node.objects.get().info["hostname"] == "host"
     assert RunEvent.objects.get(data__to="starting").actor == "node:gpu-1"
     assert refused(claims(node, run)) == (409, "not_waiting")
-    assert refused(claims(node, run, run_id=10**6)) == (404, "unknown_run")
+    stranger = Caller(node_create(name="gpu-2")[1])
+    assert refused(claims(stranger, run, run_id=10**6)) == (404, "unknown_run")
     assert Attempt.objects.count() == 1
 
 
 @pytest.mark.parametrize(
     ("info", "code"),
-    [({"versions": {"cohort-grpo": "0.0.9"}}, "other_version"), ({"refuses": "the disk is full"}, "not_waiting")],
+    [
+        ({"versions": {"cohort-grpo": "0.0.9"}}, "other_version"),
+        ({"versions": {}}, "other_version"),
+        ({"refuses": "the disk is full"}, "not_waiting"),
+    ],
 )
 def test_a_worker_that_cannot_take_the_run_gets_none(run: Run, node: Caller, info: dict[str, Any], code: str) -> None:
     assert refused(claims(node, run, node=INFO | info)) == (409, code)
     assert not Attempt.objects.exists()
     assert claims(node, run, node=INFO | {"versions": {"cohort-grpo": __version__}}).status_code == 201
+
+
+def test_a_node_has_one_run_at_a_time(run: Run, node: Caller, maker: Maker) -> None:
+    worker, second = AttemptCaller(claim(node, run)), maker.launched("second", eval={"holdout": 5})
+    answer = claims(node, second)
+    assert refused(answer) == (409, "not_waiting")
+    assert "attempt 1 of run" in answer.json()["message"]
+    worker.finish("failed", last_seq=0)
+    assert claim(node, second).run_id == second.pk
 
 
 def test_a_claim_whose_answer_was_lost_gets_the_same_attempt_again(run: Run, node: Caller) -> None:
@@ -140,11 +154,12 @@ def world(run: Run, node: Caller, worker: AttemptCaller, maker: Maker) -> World:
     path, files = "checkpoints/step-000001", {"weights.safetensors": weights}
     manifest = records.CheckpointManifest(step=1, path=path, files=files, seconds=0.1)
     assert worker.records(packed(envelopes([phase("training"), step(1), manifest]))).json() == {"acked_seq": 3}
-    other = AttemptCaller(claim(Caller(node_create(name="gpu-2")[1]), maker.launched("other", eval={"holdout": 5})))
+    second = Caller(node_create(name="gpu-2")[1])
+    other = AttemptCaller(claim(second, maker.launched("other", eval={"holdout": 5})))
     of = {"project": run.project, "actor": maker.actor, "dataset": run.dataset}
     for _ in range(2):
         job_request(kind="try", spec=R1_EXACT, options={"rows": 1}, **of)
-    job, other_job = (node.post("jobs/claim", {"job_id": 1, "node": INFO}).json() for _ in range(2))
+    job, other_job = (caller.post("jobs/claim", {"job_id": 1, "node": INFO}).json() for caller in (node, second))
     person = Caller("")
     person.client = Client()
     person.client.force_login(maker.actor, backend="django.contrib.auth.backends.ModelBackend")

@@ -1,7 +1,7 @@
 """Stands in for the trainer where a real one cannot be made to behave so, or starts too slowly: writes real records,
-then does as its mode says: finish, die, obey, deaf, fail, silent-death, wait-for-file, bad-record, checkpoints,
-fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given checkpoints, it records that
-it resumes from the last of them.
+then does as its mode says: finish, die, obey, deaf, fail, silent-death, wait-for-file, bad-spool, bad-record,
+checkpoints, fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given checkpoints, it
+records that it resumes from the last of them.
 """
 
 import os
@@ -71,6 +71,9 @@ def main(mode: str, out: str, *resume_from: str) -> NoReturn:
             stop_when_asked(run)
             (folder / "ballast").write_bytes(bytes(int(os.environ["TORCH_BALLAST"])))
         case "bad-record":
+            run.append(step(done + 9))
+            run.commit()
+        case "bad-spool":
             with next(run.spool_folder.glob("*.log")).open("ab") as segment:
                 segment.write(b"not a frame, and longer than the head of one\n")
     while True:

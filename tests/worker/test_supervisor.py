@@ -59,7 +59,7 @@ def test_a_whole_run(site: Site, attempt: Attempting) -> None:
         ("die", RunState.QUEUED, "trainer_killed", 3, "mode die\nthree steps done"),
         ("fail", RunState.FAILED, "training_error", 3, "mode fail\nthree steps done"),
         ("silent-death", RunState.FAILED, "trainer_died", 0, "mode silent-death"),
-        ("bad-record", RunState.FAILED, "run_dir_error", None, None),
+        ("bad-spool", RunState.FAILED, "run_dir_error", None, None),
     ],
 )
 def test_a_trainer_that_does_not_finish(
@@ -76,6 +76,18 @@ def test_a_trainer_that_does_not_finish(
     assert session_members(begun.pid) == []
     if log is not None:
         assert (StepMetric.objects.count(), begun.run.log_tail) == (steps, log), "nothing that was shipped is lost"
+
+
+def test_a_record_that_the_platform_does_not_take_ends_the_run_with_the_reason(
+    attempt: Attempting, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = attempt("bad-record")
+    assert begun.end() == ("failed", "bad_record")
+    fault = "record 8 is not valid: step: 9 comes after step 3"
+    assert (begun.run.state, begun.run.error_code, begun.run.retries) == (RunState.FAILED, "bad_record", 0)
+    assert fault in begun.run.reason
+    assert [fault in line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [True]
+    assert session_members(begun.pid) == []
 
 
 def drain(begun: Attempted) -> None:

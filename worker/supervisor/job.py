@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from grpo_core.protocol.messages import JobBeat, JobFinish, JobGiven
 from grpo_core.runtime.cgroups import Cgroup
-from grpo_core.text import UNSTORABLE
 from worker.exit_cause import disk_message, failure
 from worker.folders import job_folder
 from worker.folders.job_folder import JobFolder, TooLarge
@@ -142,7 +141,7 @@ class _Job:
         return self._finish(
             "failed",
             code=code[:40],
-            message=UNSTORABLE.sub("\ufffd", message)[:20_000],
+            message=message[:20_000],
             log_tail=log_tail(self._folder.log) if self._folder is not None else "",
         )
 

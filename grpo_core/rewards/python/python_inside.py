@@ -112,6 +112,8 @@ def number(given: Any, where: str) -> float:
         wrong("value", f"{where} a number that is too large")
     if not math.isfinite(value):
         wrong("value", f"{where} {value}; it must be a finite number")
+    if abs(value) >= 2**53:
+        wrong("value", f"{where} {value}; it must be less than 2^53, beyond which JSON's readers lose digits")
     return value
 
 

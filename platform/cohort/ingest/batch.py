@@ -21,7 +21,9 @@ from cohort.ingest.rows import store
 from cohort.ingest.run_state import LockedAttempt
 from cohort.nodes.leases import StaleFence
 from cohort.runs.models import AttemptState
+from grpo_core.config.messages import field_problems
 from grpo_core.records import types as records
+from grpo_core.records.bounds import shallow
 from grpo_core.records.types import Envelope
 
 MAX_BATCH_BYTES = 32 * 1024 * 1024
@@ -30,14 +32,12 @@ MAX_RECORD_BYTES = 16 * 1024 * 1024
 _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _SEQ = re.compile(rb'\{"seq": ?([0-9]{1,18}),')
 """How the trainer's lines begin; any other line is read in full to find its seq."""
-_FREE = (records.Event, records.Manifest, records.EvalResult)
-"""Records with values of any shape, in which the fast parser would accept numbers that are not finite."""
 
 # Run before attempt, as everywhere. FOR UPDATE waits and then sees both rows as they are now. Who may write is read in
 # the same statement: every batch comes through here, and each statement less counts.
 _LOCK = """
     SELECT run.id, run.fence, run.step, run.first_metrics = '{}', run.stalled_at IS NOT NULL,
-           attempt.fence, attempt.state, attempt.acked_seq
+           attempt.fence, attempt.state, attempt.acked_seq, attempt.outcome IS NOT NULL
     FROM runs_run AS run
     JOIN runs_attempt AS attempt ON attempt.run_id = run.id
     JOIN nodes_node AS node ON node.id = attempt.node_id
@@ -62,14 +62,14 @@ def batch_ingest(*, attempt_id: int, digest: str, fence: int, body: bytes) -> in
         locked = cursor.execute(_LOCK, (attempt_id, digest), prepare=True).fetchone()
         if locked is None:
             raise UnknownToken
-        run_id, newest, step, unbegun, stalled, own, state, held = locked
+        run_id, newest, step, unbegun, stalled, own, state, held, ended = locked
         if state != AttemptState.RUNNING:
             raise StaleFence(f"attempt {own} of run {run_id} has ended: {state}")
         if not fence == own == newest:
             raise StaleFence(f"run {run_id} is at fence {newest}; this call came with {fence}")
         fresh = batch_read(body, held=held)
         if fresh:
-            store(cursor, LockedAttempt(attempt_id, run_id, own, step, unbegun, stalled), fresh)
+            store(cursor, LockedAttempt(attempt_id, run_id, own, step, unbegun, stalled, ended), fresh)
         return int(held) + len(fresh)
 
 
@@ -112,11 +112,9 @@ def _envelope(line: bytes, line_number: int) -> Envelope:
     escaped = b"\\u" in line and _ESCAPED.search(line) is not None
     if not escaped:
         try:
-            envelope = records.ENVELOPE.validate_json(line)
+            return records.ENVELOPE.validate_json(line)
         except ValidationError:
-            return _slowly(line, line_number, escaped=False)  # for an error message that people understand
-        if not isinstance(envelope.record, _FREE):
-            return envelope
+            pass  # read once more, for an error message that people understand
     return _slowly(line, line_number, escaped=escaped)
 
 
@@ -127,16 +125,22 @@ def _slowly(line: bytes, line_number: int, *, escaped: bool) -> Envelope:
         content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise BadRecord(f"line {line_number} of the batch is not JSON: {error}", code="not_json") from None
-    if escaped:
-        content = storable_json(content)
+    try:
+        content = storable_json(shallow(content)) if escaped else shallow(content)
+    except ValueError as error:
+        raise BadRecord(f"line {line_number} of the batch is not valid: {error}", code="not_a_record") from None
     try:
         return Envelope.model_validate(content)
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(str(piece) for piece in fault["loc"])
         seq = content.get("seq") if isinstance(content, dict) else None
         name = f"record {seq}" if isinstance(seq, int) else f"line {line_number} of the batch"
-        raise BadRecord(f"{name} is not valid: {where}: {fault['msg']}", code="not_a_record") from None
+        raise BadRecord(f"{name} is not valid: {_fault(error)}", code="not_a_record") from None
+
+
+def _fault(error: ValidationError) -> str:
+    """Path and reason of the first fault; the path begins in the record itself."""
+    first = field_problems(error, model=Envelope)[0]
+    return re.sub(r"^record\.(?:[a-z_]+\.)?", "", str(first))
 
 
 def _finite(text: str) -> float:

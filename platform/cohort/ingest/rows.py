@@ -15,7 +15,9 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from cohort.ingest.buckets import buckets_store
+from cohort.ingest.commitments import require_committed
 from cohort.ingest.copy import BadRecord, Table
+from cohort.ingest.evaluations import require_evaluations
 from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, resume_attempt, start_phase
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
@@ -100,6 +102,8 @@ def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequ
     Raises BadRecord for a record that no table can hold or that contradicts what is stored.
     """
     rows, few = _sorted(attempt, envelopes)
+    require_committed(attempt, envelopes)
+    require_evaluations(attempt, envelopes)
     if rows.steps:
         _STEPS.write(cursor, rows.steps)
     if rows.groups:
@@ -126,27 +130,26 @@ def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequ
 
 def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tuple[_Rows, list[records.Envelope]]:
     """(what goes through COPY, what is written one by one). Every value is checked against its column."""
-    rows, few, step = _Rows(), [], attempt.step
+    rows, few, step, ended = _Rows(), [], attempt.step, attempt.ended
     for envelope in envelopes:
         record, seq = envelope.record, envelope.seq
+        if ended:
+            raise BadRecord(f"record {seq} is not valid: it comes after the attempt's outcome", code="after_the_end")
         match record:
             case records.StepMetrics():
-                if record.step <= step:
+                if record.step != step + 1:
                     raise BadRecord(
-                        f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_newer"
+                        f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_next"
                     )
                 step, parts = record.step, (to_json(record.metrics).decode(), to_json(record.seconds).decode())
                 row = (attempt.attempt_id, attempt.run_id, seq, record.step, envelope.at, *parts)
                 _STEPS.fit(seq, row)
                 rows.steps.append(row)
             case records.Group():
+                _require_step(seq, record.step, record.step == step, step)
                 rows.groups.append((seq, record))
             case records.Commitments():
-                if record.step != step:
-                    raise BadRecord(
-                        f"record {seq} is not valid: step: {record.step} is committed to after step {step}",
-                        code="other_step_committed",
-                    )
+                _require_step(seq, record.step, record.step == step, step)
                 leaves = b64decode(record.leaves)
                 committed = (attempt.attempt_id, attempt.run_id, seq, record.step, record.count, leaves)
                 _COMMITMENTS.fit(seq, committed)
@@ -176,12 +179,20 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 rows.events.append(_event(attempt, envelope, "resumed", _resumed_words(record), data))
                 few.append(envelope)
             case records.CheckpointManifest():
+                _require_step(seq, record.step, record.step <= step, step)
                 rows.checkpoints.append((seq, envelope.at, record))
             case records.CheckpointRemoved():
                 rows.removed.append(record)
             case _:
                 few.append(envelope)
+                ended = isinstance(record, records.Outcome)
     return rows, few
+
+
+def _require_step(seq: int, step: int, fits: bool, newest: int) -> None:
+    """Raises BadRecord."""
+    if not fits:
+        raise BadRecord(f"record {seq} is not valid: step: {step}, and the newest step is {newest}", code="other_step")
 
 
 def _item(attempt: LockedAttempt, seq: int, item: records.EvalItem) -> tuple[Any, ...]:

@@ -42,6 +42,8 @@ class LockedAttempt:
     unbegun: bool
     """The run has no first metrics yet."""
     stalled: bool
+    ended: bool
+    """Its outcome is stored."""
 
 
 def start_phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted) -> None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
-from cohort.base.storable import Refused, storable, storable_json
+from cohort.base.storable import Refused, storable_json
 from cohort.catalog.run_inputs import input_path
 from cohort.lab.estimates import why_unschedulable
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe
@@ -65,7 +65,7 @@ def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") ->
         return granted
     if node.draining:
         raise NotWaiting(f"{node.name} is draining and takes no new job", code="draining")
-    leases.require_free(node, info, "job")
+    leases.require_free(LabJob.objects.all(), node, info, "job")
     pk = _fitting(node, info).order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True).first()
     if pk is None:
         raise NotWaiting(_why_none(job_id, node))
@@ -116,7 +116,7 @@ def job_config(job: LabJob) -> dict[str, Any]:
 
 def job_beat(*, job: LabJob, beat: JobBeat) -> bool:
     """Extend the lease; returns whether the job was called off. Raises StaleFence."""
-    reported = {} if beat.progress is None else {"progress": storable_json(beat.progress.model_dump(mode="json"))}
+    reported = {} if beat.progress is None else {"progress": beat.progress.model_dump(mode="json")}
     leases.extend(job, beat.fence, **reported)
     return LabJob.objects.filter(pk=job.pk, cancel_asked=True).exists()
 
@@ -138,9 +138,9 @@ def job_finish(*, job: LabJob, finish: JobFinish) -> None:
         job,
         state,
         result=result,
-        error_code=storable(finish.code)[:40] if failed else "",
-        error=storable(finish.message) if failed else "",
-        log_tail=storable(finish.log_tail) if failed else "",
+        error_code=finish.code[:40] if failed else "",
+        error=finish.message if failed else "",
+        log_tail=finish.log_tail if failed else "",
         seconds=finish.seconds,
     )
     if result is not None and job.kind == JobKind.PROBE and job.version is not None:

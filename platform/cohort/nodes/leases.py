@@ -49,7 +49,7 @@ def _end() -> Combinable:
 
 def require_version(node: Node, info: NodeInfo) -> None:
     """Raises OtherVersion."""
-    theirs = info.versions.get("cohort-grpo", cohort.__version__)
+    theirs = info.versions.get("cohort-grpo", "unknown")
     if theirs != cohort.__version__:
         raise OtherVersion(
             f"the worker on {node.name} is of version {theirs} and the platform of {cohort.__version__}, and they read "
@@ -58,10 +58,19 @@ def require_version(node: Node, info: NodeInfo) -> None:
         )
 
 
-def require_free(node: Node, info: NodeInfo, work: str) -> None:
-    """Raises NotWaiting where the worker takes no `work`, a run or a job, at all."""
+def require_free(rows: QuerySet[Row], node: Node, info: NodeInfo, work: str) -> None:
+    """Lock the node for its claim. Needs a transaction. Raises NotWaiting where the worker takes no `work`, a run or a
+    job, at all, or one of the `rows` is leased to it: a worker has one at a time."""
     if info.refuses:
         raise NotWaiting(f"the worker on {node.name} takes no {work} now: {info.refuses}", code="worker_refuses")
+    Node.objects.select_for_update(no_key=True).get(pk=node.pk)
+    held: Any = rows.filter(RUNNING, node=node).first()
+    if held is not None:
+        raise NotWaiting(
+            f"{node.name} has {held.lease_name}, and takes no other {work} before its end. Further workers on the "
+            "machine need nodes and tokens of their own",
+            code="has_one",
+        )
 
 
 def grant(node: Node, claim_id: str) -> tuple[str, dict[str, Any]]:

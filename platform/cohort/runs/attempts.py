@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Case, F, JSONField, Max, Value, When
 from django.db.models.functions import Coalesce, Least, Now
 
-from cohort.base.storable import Refused, storable
+from cohort.base.storable import Refused
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.catalog.run_inputs import input_rows
 from cohort.nodes import leases
@@ -49,7 +49,7 @@ def attempt_claim(*, run_id: int, node: Node, info: NodeInfo, claim_id: str = ""
         granted = leases.granted_before(Attempt.objects.select_related("run"), node, claim_id)
         if granted is not None:
             return granted
-        leases.require_free(node, info, "run")
+        leases.require_free(Attempt.objects.all(), node, info, "run")
         run = schedule.turn(node=node)
         if run is None:
             raise NotWaiting(_why_none(run_id, node))
@@ -148,7 +148,7 @@ def attempt_finish(*, attempt: Attempt, finish: Finish) -> None:
     attempt_lock(attempt=attempt, fence=finish.fence)
     if attempt.acked_seq < finish.last_seq:
         raise RecordsMissing(f"{finish.last_seq} records were written and {attempt.acked_seq} are stored")
-    code, message = storable(finish.code)[:40], storable(finish.message)
+    code, message = finish.code[:40], finish.message
     outcome = (attempt.outcome or {}).get("status")
     if finish.end == "finished" and outcome != "finished":
         code = "no_outcome"
@@ -159,7 +159,7 @@ def attempt_finish(*, attempt: Attempt, finish: Finish) -> None:
         code=code,
         message=message,
         actor=f"node:{attempt.node.name}",
-        log_tail=storable(finish.log_tail),
+        log_tail=finish.log_tail,
     )
 
 

@@ -166,7 +166,7 @@ def current_capacity(node: Node) -> NodeCapacity:
 
 
 def _obstacle(node: Node, info: NodeInfo) -> str:
-    theirs = info.versions.get("cohort-grpo", __version__)
+    theirs = info.versions.get("cohort-grpo", "unknown") if node.info else __version__
     if node.revoked_at is not None:
         return "is revoked"
     if node.draining:

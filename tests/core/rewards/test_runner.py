@@ -220,11 +220,16 @@ def test_rules_that_run_here_and_aside_give_one_reward():
 
 def test_a_run_goes_on_only_with_the_reward_models_that_it_began_with():
     model = {"weights_sha256": "w1", "settings_sha256": "s1", "tokenizer_sha256": "t1", "texts": 3}
+    digest = "ab" * 32
+    known = {"source": "base", "parameters": 1, "dtype": "float32"}
+    lengths = {"min": 1, "mean": 1, "max": 1}
+    train = {"sha256": digest, "problems": 1, "problems_digest": digest, "dropped": 0, "prompt_tokens": lengths}
     manifest = Manifest(
-        **{name: {} for name in ("code", "packages", "platform", "seeds")},
-        model={"weights": {}, "settings_sha256": "s", "tokenizer_sha256": "t"},
-        data={"train": {"problems_digest": "d"}, "eval": None, "suites": {}},
-        config_digest="c",
+        **{name: {} for name in ("packages", "platform", "seeds")},
+        code={"version": "0.1.0"},
+        model={**known, "weights": {}, "settings_sha256": digest, "tokenizer_sha256": digest},
+        data={"train": train, "eval": None, "suites": {}},
+        config_digest=digest,
         reward={"rm": model, "mine": {"source_sha256": "x"}},  # the latter is part of the config's digest
     )
     inputs = {name: value for name, value in inputs_of(manifest).items() if "reward" in name}

@@ -173,7 +173,8 @@ def _event_lines(facts: Facts) -> Chunks:
 
 def _metric_lines(facts: Facts, series: Series) -> Chunks:
     rows = current_steps(facts.run).values_list("step", "at", "metrics", "seconds")
-    for step, at, metrics, seconds in rows.iterator(chunk_size=500):
+    for step, at, stored, seconds in rows.iterator(chunk_size=500):
+        metrics = {name: float(value) for name, value in stored.items()}  # 1e20 comes from the database as an integer
         series.add(step, metrics)
         yield line({"step": step, "at": at.isoformat(), "metrics": metrics, "seconds": seconds})
 

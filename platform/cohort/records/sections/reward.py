@@ -91,6 +91,6 @@ def _course(facts: Facts) -> Answer:
     first, last = facts.first.metrics.get("reward"), facts.last.metrics.get("reward")
     if first is None or last is None:
         return not_measured("No completion could be scored.")
-    value = {"first_step": facts.first.step, "first": first, "last_step": facts.last.step, "last": last}
+    value = {"first_step": facts.first.step, "first": float(first), "last_step": facts.last.step, "last": float(last)}
     text = f"{first:.3f} at step {facts.first.step}, {last:.3f} at step {facts.last.step}".replace("-", MINUS)
     return measured(value, text, evidence="recomputable", note="Of training completions; every step in metrics.jsonl.")

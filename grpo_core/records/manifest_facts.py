@@ -1,0 +1,91 @@
+"""What pages and records read of a manifest, by name; other facts may come with them."""
+
+from typing import Any, NotRequired
+
+from pydantic import with_config
+from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on only
+
+from grpo_core.records.bounds import Count, Name, Sha256, Sum
+
+
+@with_config(extra="allow")
+class CodeFacts(TypedDict):
+    version: Name
+    git_commit: NotRequired[Name | None]
+    dirty_sha256: NotRequired[Sha256 | None]
+    """Hash of the uncommitted difference; null where there is none, or no git checkout."""
+
+
+@with_config(extra="allow")
+class MachineFacts(TypedDict):
+    """Python, operating system, processor, device, threads."""
+
+    device: NotRequired[Name]
+    processor: NotRequired[str | None]
+    python: NotRequired[str | None]
+    threads: NotRequired[Count]
+    ranks: NotRequired[Count]
+    energy_meter: NotRequired[str | None]
+
+
+@with_config(extra="allow")
+class ModelFacts(TypedDict):
+    source: str
+    parameters: Count
+    dtype: Name
+    weights: dict[str, Sha256]
+    revision: NotRequired[str | None]
+    architecture: NotRequired[str | None]
+    settings_sha256: NotRequired[Sha256 | None]
+    tokenizer_sha256: NotRequired[Sha256 | None]
+    provenance: NotRequired[dict[str, Any] | None]
+
+
+class TokenStats(TypedDict):
+    min: Sum
+    mean: Sum
+    max: Sum
+
+
+@with_config(extra="allow")
+class FileFacts(TypedDict):
+    """Problems of a file: path, sha256, problems, dropped, prompt_tokens."""
+
+    sha256: Sha256
+    problems: Count
+    problems_digest: NotRequired[Sha256]
+    dropped: Count
+    prompt_tokens: TokenStats
+
+
+@with_config(extra="allow")
+class OverlapCounts(TypedDict):
+    touched: Count
+    same_but_numbers: Count
+
+
+@with_config(extra="allow")
+class OverlapItems(TypedDict):
+    texts: Count
+
+
+@with_config(extra="allow")
+class TouchedItem(TypedDict):
+    id: str
+
+
+@with_config(extra="allow")
+class OverlapFacts(TypedDict):
+    """What of an evaluation the training problems hold, as grpo_core.data.decontaminate reports it."""
+
+    counts: OverlapCounts
+    items: OverlapItems
+    touched: NotRequired[list[TouchedItem]]
+
+
+@with_config(extra="allow")
+class DataFacts(TypedDict):
+    train: FileFacts
+    eval: NotRequired[FileFacts | None]
+    suites: NotRequired[dict[str, dict[str, Any]]]
+    overlap: NotRequired[dict[str, OverlapFacts]]
