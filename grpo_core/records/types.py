@@ -302,6 +302,18 @@ class Outcome(Body):
     attempt ended before its trainer began, or before it had taken over a checkpoint's."""
     final_checkpoint: str | None = None
 
+    @model_validator(mode="after")
+    def _whole_totals(self) -> Self:
+        if self.totals and (missing := _TOTALS - set(self.totals)):
+            raise ValueError(f"totals: {', '.join(sorted(missing))} are needed where there are any")
+        return self
+
+
+_TOTALS = {"samples", "tokens", "groups", "groups_mixed", "groups_all_equal", "groups_unscored"} | {
+    *("masked", "truncated", "reward_errors")
+}
+"""What the record reads of a run's totals."""
+
 
 Record = Annotated[
     Event

@@ -34,7 +34,9 @@ def event(number: int, size: int = 0) -> records.Event:
 
 def group(step: int) -> records.Group:
     same = {"problem_id": "p", "answer": "a", "reward_mean": None, "reward_std": None, "signal": "unscored"}
-    return records.Group(**same, step=step, index=0, prompt="q" * 1000, samples=())
+    numbers = {"index": 0, "tokens": 1, "reward": None, "advantage": 0.0}
+    sample = records.Sample(**numbers, completion="c", finish_reason="eos", components={})
+    return records.Group(**same, step=step, index=0, prompt="q" * 822, samples=(sample,))
 
 
 def outcome(status: str, steps: int) -> records.Outcome:

@@ -5,7 +5,7 @@ The newest whole one is taken; those passed over are named with the reason. It n
 nothing: without a whole checkpoint it raises an error that says what to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,7 @@ def choose_from(folders: Sequence[Path], config: RunConfig, *, own: bool = False
 
 def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> list[str]:
     """What decides the last bits of numbers and is not as it was when the checkpoint was written: one sentence each."""
+    code: Mapping[str, Any] = manifest.code
     engine_then, engine = state.config["engine"], config.to_dict()["engine"]
     pairs: list[tuple[str, Any, Any]] = [
         ("ranks", len(state.random), manifest.platform["ranks"]),
@@ -142,7 +143,7 @@ def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> li
         *((f"engine.{name}", engine_then.get(name), engine[name]) for name in ROUNDING),
         ("engine.deepspeed.zero_stage", *_stages(engine_then, engine)),
         *((name, version, manifest.packages.get(name)) for name, version in state.packages.items()),
-        *((label, state.code[name], manifest.code[name]) for name, label in _CODE.items()),
+        *((label, state.code[name], code[name]) for name, label in _CODE.items()),
     ]
     differences = [
         f"the checkpoint was written with {what} {before}; it continues with {now}: not bit by bit"
