@@ -146,11 +146,6 @@ class CohortWeb:
             )
         wait_for(f"http://127.0.0.1:{self.port}/healthz", self._process, self.home / "web.log")
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
