@@ -43,7 +43,7 @@ def started(name: str, home: Path, **more: str) -> AbstractContextManager["subpr
     socket = connection.settings_dict["HOST"]
     image = (DOCKER / f"{service['image'].removeprefix('cohort-')}.Dockerfile").read_text(encoding="utf-8")
     words = service.get("command") or yaml.safe_load(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[-1])
-    box = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    box = ["bwrap", "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for folder in service["tmpfs"]:
         box += ["--tmpfs", folder.split(":")[0]]
     for folder in (socket, sys.prefix, str(DOCKER.parent), str(home)):  # which may lie below what is covered now
