@@ -73,6 +73,14 @@ def test_each_part_connects_to_the_database_as_its_own_role() -> None:
     assert script.stat().st_mode & 0o111
 
 
+def test_pages_and_workers_calls_have_a_web_server_each_and_the_pulse_goes_the_workers_way() -> None:
+    served = {name: SERVICES[name]["environment"].get("COHORT_SERVES") for name in PLATFORM}
+    assert {name: part for name, part in served.items() if part} == {"web": "pages", "ingest": "workers"}
+    addresses = {SERVICES[name]["environment"]["COHORT_PULSE_URL"] for name in ("web", "ingest")}
+    assert addresses == {SERVICES["gpu-worker"]["environment"]["COHORT_URL"]}
+    assert SERVICES["web"]["environment"]["COHORT_ALLOWED_HOSTS"] == "proxy"
+
+
 def test_an_image_of_others_is_named_by_what_env_example_pins() -> None:
     """Compose does not start without; the value has the digest."""
     example = (DOCKER / "env.example").read_text(encoding="utf-8")

@@ -61,3 +61,10 @@ def test_the_web_server_listens_where_the_variables_say(tmp_path: Path) -> None:
     done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, check=True)
     assert re.search(r"^bind +=.*0\.0\.0\.0:8499", done.stdout, re.MULTILINE)
     assert re.search(r"^workers +=.*3", done.stdout, re.MULTILINE)
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    root = PAGE.parents[1]
+    named = set(re.findall(r"`(tests/[\w/.]+)`", (PAGE.parent / "threat-model.md").read_text(encoding="utf-8")))
+    assert len(named) > 30
+    assert sorted(name for name in named if not (root / name).is_file()) == []
