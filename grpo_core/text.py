@@ -1,6 +1,8 @@
 """Numbers in words, and which texts can be stored: PostgreSQL holds neither NUL nor half a surrogate pair."""
 
+import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -28,6 +30,23 @@ def format_bytes(count: float) -> str:
 def format_percent(share: float) -> str:
     """0.125 is 12.5 %, 0.05 is 5 %."""
     return f"{round(100 * share, 1):g} %"
+
+
+def first_repeated(texts: Iterable[str]) -> str | None:
+    """The first of the texts that was there before; None when no two are equal. Linear: there may be a million."""
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
+            return text
+        seen.add(text)
+    return None
+
+
+def finite_number(digits: str) -> float:
+    """For `json.loads(parse_float=…)`. Raises ValueError for 1e999, which would be infinity."""
+    if math.isinf(number := float(digits)):
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return number
 
 
 def refuse_unstorable(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """What is measured before and after training: held-out problems, and suites. Loads no torch."""
 
+from collections import Counter
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -147,7 +148,7 @@ class EvalConfig(Part):
     @model_validator(mode="after")
     def _names_unique(self) -> Self:
         names = [suite.name for suite in self.suites]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(name for name, times in Counter(names).items() if times > 1):
             raise Conflict("suite_given_twice", f"suite names must be unique; given twice: {', '.join(twice)}")
         return self
 

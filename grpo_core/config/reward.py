@@ -3,6 +3,7 @@
 Loads no torch. A component's own parameters are checked by its kind (grpo_core/rewards/).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any, Literal, Self
@@ -67,7 +68,7 @@ class RewardConfig(Part):
     @model_validator(mode="after")
     def _names_unique(self) -> Self:
         names = [component.name for component in self.components]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(name for name, times in Counter(names).items() if times > 1):
             raise Conflict("component_given_twice", f"component names must be unique; given twice: {', '.join(twice)}")
         if all(component.weight == 0 for component in self.components):
             raise Conflict("all_weights_zero", "at least one component needs a weight other than 0")

@@ -1,5 +1,6 @@
 """YAML as configs use it: safe, without surprises, and back again without loss."""
 
+import math
 import re
 from collections.abc import Hashable
 from typing import Any
@@ -55,8 +56,15 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, "this whole number is too long", node.start_mark)
         return value
 
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        value = float(super().construct_yaml_float(node))
+        if not math.isfinite(value):
+            raise yaml.constructor.ConstructorError(None, None, "a number must be finite", node.start_mark)
+        return value
+
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -3,13 +3,17 @@ expected. Streamed: no line is held beyond its turn, and none is read further th
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import IO, Any, NoReturn
 
 from grpo_core.errors import DataError
+from grpo_core.text import finite_number, first_repeated
 
 MAX_LINE_BYTES = 1024 * 1024
 MAX_ID_CHARS = 200
+NAMES_SHOWN = 10
+"""Fields of a line that a message names."""
 
 
 def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
@@ -44,7 +48,7 @@ class Line:
         except UnicodeDecodeError as error:
             self.fail(f"is not UTF-8 (byte {error.start + 1} of the line); save the file as UTF-8")
         try:
-            value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+            value = parse_json(text)
         except json.JSONDecodeError as error:
             self.fail(f"is not JSON: {error.msg} at column {error.colno}; found {shown(text)}")
         except (ValueError, RecursionError) as error:
@@ -56,8 +60,7 @@ class Line:
     def text(self, fields: dict[str, Any], name: str, *, numbers: bool = False) -> str:
         """The text field `name`; with `numbers` a JSON number is taken too, as its text."""
         if name not in fields:
-            names = ", ".join(fields) if fields else "no fields"
-            self.fail(f"has no field {name!r}; found {names}")
+            self.fail(f"has no field {name!r}; found {names_shown(fields)}")
         value = fields[name]
         if numbers and isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
@@ -84,11 +87,22 @@ class Line:
         return given
 
 
+def parse_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError, also for a field given twice and a number that is not finite, and
+    RecursionError."""
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=finite_number)
+
+
+def names_shown(fields: Collection[str]) -> str:
+    """The first names of an object's fields, for a message."""
+    names = ", ".join(name[:60] for name in islice(fields, NAMES_SHOWN)) or "no fields"
+    return names if len(fields) <= NAMES_SHOWN else f"{names} and {len(fields) - NAMES_SHOWN:,} more"
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} is given twice")
+        raise ValueError(f"the field {shown(first_repeated(name for name, _ in pairs) or '')} is given twice")
     return fields
 
 

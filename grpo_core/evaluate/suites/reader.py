@@ -14,11 +14,11 @@ from typing import Any
 
 import rfc8785
 
-from grpo_core.data.lines import Line, kind_of, lines_of, shown
+from grpo_core.data.lines import Line, kind_of, lines_of, names_shown, shown
 from grpo_core.errors import DataError
 from grpo_core.evaluate.item import ATTACKS, LETTERS, SLICE, SuiteItem
 from grpo_core.evaluate.scorer import Scorer
-from grpo_core.text import refuse_unstorable
+from grpo_core.text import first_repeated, refuse_unstorable
 
 MAX_NAME_CHARS = 200
 _EXPECTED = '{"id": "…", "prompt": "…", "target": "…"}'
@@ -80,7 +80,7 @@ def _item(line: Line, fields: dict[str, Any]) -> SuiteItem:
     except ValueError as error:
         line.fail(f"holds a value that cannot be kept: {error}")
     if "id" not in fields:
-        line.fail(f"has no field 'id', which names the item in every result; found {', '.join(fields) or 'no fields'}")
+        line.fail(f"has no field 'id', which names the item in every result; found {names_shown(fields)}")
     if fields.get("target") is None or fields["target"] == "":
         line.fail(
             f"item {line.id(fields)!r} has no answer: 'target' is {'empty' if 'target' in fields else 'not there'}; "
@@ -126,7 +126,7 @@ def _choices(line: Line, fields: dict[str, Any]) -> tuple[str, ...]:
     if not 2 <= len(given) <= len(LETTERS):
         line.fail(f"'choices' has {len(given)} options; expected 2 to {len(LETTERS)}")
     texts = [" ".join(text.split()) for text in given]
-    if twice := next((text for text in texts if texts.count(text) > 1), None):
+    if (twice := first_repeated(texts)) is not None:
         line.fail(f"'choices' holds {shown(twice)} twice; options must differ")
     return tuple(given)
 

@@ -63,7 +63,7 @@ def score(sample: ScoreRequest, params: SimilarityParams) -> ComponentScore:
     if len(answer) > MAX_ANSWER_CHARS:
         detail = f"{len(answer):,} characters, more than {MAX_ANSWER_CHARS:,}"
         return ComponentScore(value=0.0, passed=False, detail=detail)
-    closeness = max(_closeness(answer, reference, params) for reference in references)
+    closeness = max(_closenesses(answer, references, params))
     value = closeness if closeness >= params.least else 0.0
     return ComponentScore(value=value, passed=value >= params.passes_from, detail=f"{closeness:.3f} {params.measure}")
 
@@ -148,11 +148,14 @@ _BY_WORDS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 }
 
 
-def _closeness(answer: str, reference: str, params: SimilarityParams) -> float:
-    if measure := _BY_CHARACTERS.get(params.measure):
-        given, expected = (" ".join(text.split()) for text in (answer, reference))
-        return measure(given.casefold(), expected.casefold()) if params.ignore_case else measure(given, expected)
-    return _BY_WORDS[params.measure](units(answer), _words(reference))
+def _closenesses(answer: str, references: Sequence[str], params: SimilarityParams) -> list[float]:
+    if by_characters := _BY_CHARACTERS.get(params.measure):
+        given, *expected = (" ".join(text.split()) for text in (answer, *references))
+        if params.ignore_case:
+            given, expected = given.casefold(), [text.casefold() for text in expected]
+        return [by_characters(given, text) for text in expected]
+    words = units(answer)
+    return [_BY_WORDS[params.measure](words, _words(reference)) for reference in references]
 
 
 def _runs(items: Sequence[str], order: int) -> Counter[Any]:

@@ -181,6 +181,6 @@ def polled_run_for(request: HttpRequest, slug: str, run_id: int) -> tuple[Run, s
     role = Membership.objects.filter(project=OuterRef("project"), user=request.user.pk).values("role")
     runs = Run.objects.only(*_POLLED).annotate(role=Subquery(role))
     run = get_object_or_404(runs, pk=run_id, project__slug=slug)
-    if run.role is None:
+    if (reached := vars(run)["role"]) is None:
         raise Http404
-    return run, run.role
+    return run, reached

@@ -93,7 +93,8 @@ class Frame(ProjectFrame):
 
     @cached_property
     def _membership(self) -> Membership | None:
-        if (checked := getattr(self._request, "membership", None)) is not None:
+        checked: Membership | None = getattr(self._request, "membership", None)
+        if checked is not None:
             return checked
         match = self._request.resolver_match
         slug = match.kwargs.get("slug") if match else None

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 import zstandard
 
 from cohort.base.storable import Refused
-from grpo_core.text import UNSTORABLE
+from grpo_core.text import UNSTORABLE, first_repeated
 
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024
 """All files of one import together."""
@@ -71,8 +71,7 @@ def parsed(content: bytes, source: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for key in names if names.count(key) > 1)
+        twice = first_repeated(key for key, _ in pairs) or ""
         raise ValueError(f"the field {UNSTORABLE.sub('?', twice)[:60]!r} is given twice in one object")
     return fields
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time
 from typing import Any
 
 from django import forms
@@ -64,7 +64,7 @@ class Filters(forms.Form):
         if given["since"]:
             rows = rows.filter(at__gte=datetime.combine(given["since"], time(), UTC))
         if given["until"]:
-            rows = rows.filter(at__lt=datetime.combine(given["until"], time(), UTC) + timedelta(days=1))
+            rows = rows.filter(at__lte=datetime.combine(given["until"], time.max, UTC))
         return rows
 
     @property
@@ -130,14 +130,14 @@ def _text(value: Any) -> str:
 
 def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[bytes]:
     """Each entry's exact bytes and a line end."""
-    for entry in entries.iterator(chunk_size=1000):
+    for entry in entries.iterator(chunk_size=500):
         yield bytes(entry.body) + b"\n"
 
 
 def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     """For spreadsheets: what a cell would take for a formula has an apostrophe before it."""
     yield csv_line(COLUMNS)
-    for entry in entries.iterator(chunk_size=1000):
+    for entry in entries.iterator(chunk_size=500):
         content = json.loads(bytes(entry.body)) | {"index": _index(entry)}
         values = (content[name] for name in COLUMNS)
         yield csv_line(value if isinstance(value, int | None) else _text(value) for value in values)

@@ -3,7 +3,6 @@
 Nothing given by a person or a model is executed here: source is only parsed. Trying a reward is the lab's.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from cohort.web.catalog import reward_versions, selectors
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import ComponentForm, RewardForm
 from cohort.web.context import listed
+from grpo_core.data.lines import parse_json
 from grpo_core.rewards import KINDS
 
 
@@ -65,7 +65,7 @@ def verifier_version_new(request: HttpRequest, slug: str, pk: int) -> HttpRespon
 def _draft(text: str) -> dict[str, Any]:
     """404 for what is no reward: no page of ours sends it."""
     try:
-        return services.checked_rubric(json.loads(text)).config.model_dump(mode="json")
+        return services.checked_rubric(parse_json(text)).config.model_dump(mode="json")
     except (ValueError, RecursionError, services.SpecInvalid):
         raise Http404 from None
 

@@ -80,7 +80,9 @@ def version_numbered(versions: QuerySet[Version], number: str | None) -> Version
 
 def offered(versions: QuerySet[Version], *chosen: Version) -> list[Version]:
     """To choose from: the newest ones, and those that are chosen."""
-    by_number = {version.number: version for version in [*versions[:VERSIONS_OFFERED], *chosen]}
+    by_number: dict[int, Version] = {}
+    for version in [*versions[:VERSIONS_OFFERED], *chosen]:
+        by_number[version.number] = version
     return [by_number[number] for number in sorted(by_number, reverse=True)]
 
 

@@ -1,6 +1,7 @@
 """Forms of the reward lab: what is tried, on what. Each makes the arguments of `lab.services.job_request`; bounds and
 defaults are those of grpo_core.lab.job, whose docstrings are the fields' help."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,12 @@ class TryForm(ServiceForm):
     def text(self) -> dict[str, Any]:
         texts = {name: self.cleaned_data[name] or "" for name in ("prompt", "answer", "completion")}
         return {**texts, "meta": self.cleaned_data["meta"] or {}}
+
+    @property
+    def chars(self) -> int:
+        """Of all that was given."""
+        given = self.text()
+        return len(json.dumps(given["meta"])) + sum(len(given[name]) for name in ("prompt", "answer", "completion"))
 
     def job_arguments(self) -> dict[str, Any]:
         return {"options": {"texts": [self.text()]}}

@@ -27,11 +27,15 @@ from cohort.web.catalog.reward_form import RewardForm
 from cohort.web.context import listed
 from cohort.web.lab.forms import FORMS, ProbeForm, RowsForm, SampleForm, TryForm
 from cohort.web.lab.job_views import JOB_ROWS
+from grpo_core.data.lines import parse_json
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, RewardError
 from grpo_core.rewards import Rubric, Runner, Scored
 
 JOBS_SHOWN = 25
+SCORED_HERE = 8_000
+"""Most characters of a try that the web process itself scores, by rules alone, which take time linear in the text and
+in the number of references; a longer one is a job."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def posted(request: HttpRequest, project: Project) -> Subject:
         versions = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
         return of_version(get_object_or_404(versions, pk=natural(request.POST["version"]) or 0))
     try:
-        spec = json.loads(request.POST.get("spec", ""))
+        spec = parse_json(request.POST.get("spec", ""))
         return Subject(checked_rubric(spec), None)
     except (ValueError, RecursionError, SpecInvalid):
         raise Http404 from None
@@ -113,7 +117,7 @@ def verifier_try(request: HttpRequest, slug: str) -> HttpResponse:
     form = TryForm(request.POST)
     scored = None
     if form.is_valid():
-        if not chosen.rubric.rules_alone:  # which take time linear in the text: the web process itself may score
+        if not chosen.rubric.rules_alone or form.chars > SCORED_HERE:
             return _submit_job(request, project, chosen, "try", form)
         try:
             scored = _scored(chosen, form.text())

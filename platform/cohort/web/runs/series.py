@@ -124,7 +124,7 @@ def metric_table(run: Run, *, everything: bool = False) -> Iterator[list[Any]]:
     marks = ["attempt", "superseded"] if everything else ["attempt"]
     yield ["step", "at", *marks, *names, *(f"seconds/{name}" for name in spans)]
     recorded = rows.values_list("step", "at", "attempt__fence", "attempt__valid_through", "metrics", "seconds")
-    for step, at, fence, through, metrics, seconds in recorded.iterator(chunk_size=2000):
+    for step, at, fence, through, metrics, seconds in recorded.iterator(chunk_size=500):
         cells: list[Any] = [step, at.isoformat(), fence]
         if everything:
             cells.append("superseded" if through is not None and step > through else "")
