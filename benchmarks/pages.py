@@ -1,5 +1,5 @@
 """What a request for a page of a live run costs the web process: processor time of the whole middleware stack, with the
-embedded database, median of 50. Prints one line for each kind of request; those named "changed" follow a new step.
+embedded database, median of 25. Prints one line for each kind of request; those named "changed" follow a new step.
 
     .venv/bin/python benchmarks/pages.py [--steps 300] [--events 2000]
 """
@@ -23,7 +23,7 @@ from seal import platform_environment  # noqa: E402
 
 from cohort.cli.embedded.postgres import Postgres  # noqa: E402
 
-TIMES = 50
+TIMES = 25
 
 
 def main() -> int:
@@ -100,6 +100,8 @@ def measure(steps: int, events: int) -> None:
 
     viewer = Client()
     viewer.force_login(User.objects.get(username="bob"), backend="django.contrib.auth.backends.ModelBackend")
+    other = Client()
+    other.cookies.load(viewer.cookies.output(header=""))
     clients = [viewer]
     base = f"/p/ours/runs/{run.pk}/"
 
@@ -137,6 +139,12 @@ def measure(steps: int, events: int) -> None:
     last = run.step
     line("overview, nothing new", lambda: poll(base))
     line("overview, changed", lambda: poll(base), change=step)
+
+    def seen_by_another() -> None:
+        step()
+        other.get(poll(base).replace("v=", "v=0"))
+
+    line("overview, changed, next viewer", lambda: poll(base), change=seen_by_another)
     line("groups tab, nothing new", lambda: poll(f"{base}groups/"))
     line("groups tab, changed", lambda: poll(f"{base}groups/"), change=step)
     epoch = clients[0].get(f"{base}series.json").json()

@@ -78,11 +78,9 @@ def version_numbered(versions: QuerySet[Version], number: str | None) -> Version
     return versions.filter(number=natural(number) or 0).first() or versions[0]
 
 
-def offered(versions: QuerySet[Version], *chosen: Version) -> list[Version]:
+def offered(versions: QuerySet[VerifierVersion], *chosen: VerifierVersion) -> list[VerifierVersion]:
     """To choose from: the newest ones, and those that are chosen."""
-    by_number: dict[int, Version] = {}
-    for version in [*versions[:VERSIONS_OFFERED], *chosen]:
-        by_number[version.number] = version
+    by_number = {version.number: version for version in [*versions[:VERSIONS_OFFERED], *chosen]}
     return [by_number[number] for number in sorted(by_number, reverse=True)]
 
 
