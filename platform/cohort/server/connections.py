@@ -61,20 +61,19 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
     """A request being read. A body that its address does not take is not read: the application answers by the
     headers alone, and the connection closes."""
 
-    def __init__(self, server: "Server", adj: Adjustments) -> None:
+    def __init__(self, connection: "Connection", adj: Adjustments) -> None:
         super().__init__(adj)
-        self._server = server
-        self.unread = False
-        """Whether a body follows that nobody reads."""
+        self._connection: Connection = connection
+        self._server: Server = connection.server
 
     def received(self, data: bytes) -> int:
         try:
             taken = int(super().received(data))
         except OSError as error:  # of the temporary file
             log.error("no room for the body of a request: %s", error)
-            self.error, self.completed, self.expect_continue = DiskFull("No room for the body."), True, False
-            return len(data)
-        return len(data) if self.unread else taken
+            self._read_no_body()
+            self.error, self.completed = DiskFull("No room for the body."), True
+        return len(data) if self._connection.unread else taken
 
     def parse_header(self, header_plus: bytes) -> None:
         try:
@@ -92,8 +91,8 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
             self.error = Busy("Too many large bodies are being sent at once. Try again in a minute.")
 
     def _read_no_body(self) -> None:
-        self.unread, self.body_rcv, self.chunked, self.content_length = True, None, False, 0
-        self.expect_continue = False
+        self._connection.unread = True
+        self.body_rcv, self.chunked, self.content_length, self.expect_continue = None, False, 0, False
         self.headers["CONNECTION"], self.connection_close = "close", True
 
     @property
@@ -139,10 +138,17 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         self._sent, self._turn_ends = 0, TURN_BYTES
         self._sending: tuple[float, int] | None = None
         """Since when a response has waited for its client, and what had been sent by then."""
-        self.parser_class = partial(Request, server)
+        self.unread = False
+        """Whether the rest of what comes is the body of a request that was refused: nobody reads it."""
+        self._drained: float | None = None
+        """Since when nothing but such a rest is taken. To close at once would reset the connection, often before the
+        client has read its answer."""
+        self.parser_class = partial(Request, self)
         super().__init__(server, sock, addr, adj, map)
 
     def received(self, data: bytes) -> bool:
+        if self.unread:
+            return False
         before = self.request
         if before is None:
             self.began = self.server.clock()
@@ -154,7 +160,16 @@ class Connection(HTTPChannel):  # type: ignore[misc]
 
     def handle_write(self) -> None:
         self._turn_ends = self._sent + TURN_BYTES
-        super().handle_write()
+        if not (self.unread and self.close_when_flushed):
+            super().handle_write()
+            return
+        self._flush_exception(self._flush_some)
+        if not self.total_outbufs_len and not self.will_close:
+            self.close_when_flushed, self._drained = False, self.server.clock()
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def readable(self) -> bool:
+        return self._drained is not None or bool(super().readable())
 
     def send(self, data: bytes, do_close: bool = True) -> int:
         if self._sent > self._turn_ends:
@@ -179,6 +194,8 @@ class Connection(HTTPChannel):  # type: ignore[misc]
             since, sent = self._sending = self._sending or (now, self._sent)
             return now - since > BODY_SECONDS + (self._sent - sent) / LEAST_RATE
         self._sending = None
+        if self._drained is not None:
+            return now - self._drained > BODY_SECONDS
         if self.requests:
             self.began = now
             return False
