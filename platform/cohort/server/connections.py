@@ -61,6 +61,9 @@ class Request(HTTPRequestParser):  # type: ignore[misc]
     """A request being read. A body that its address does not take is not read: the application answers by the
     headers alone, and the connection closes."""
 
+    chunked: bool
+    content_length: int
+
     def __init__(self, connection: "Connection", adj: Adjustments) -> None:
         super().__init__(adj)
         self._connection: Connection = connection
@@ -130,6 +133,7 @@ class Task(WSGITask):  # type: ignore[misc]
 
 class Connection(HTTPChannel):  # type: ignore[misc]
     task_class = Task
+    close_when_flushed: bool
 
     def __init__(self, server: "Server", sock: socket.socket, addr: Any, adj: Adjustments, map: Any = None) -> None:
         self.began = server.clock()
