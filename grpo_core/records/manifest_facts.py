@@ -42,9 +42,9 @@ class ModelFacts(TypedDict):
 
 
 class TokenStats(TypedDict):
-    min: Sum
+    min: Count
     mean: Sum
-    max: Sum
+    max: Count
 
 
 @with_config(extra="allow")

@@ -38,8 +38,8 @@ def there(name: str = "node-e", info: NodeInfo = NODE) -> Node:
     return node
 
 
-def lab_node() -> Node:
-    return there("lab-node", node_info(WORKS))
+def lab_node(name: str = "lab-node") -> Node:
+    return there(name, node_info(WORKS))
 
 
 def claimed(job: LabJob, node: Node | None = None) -> LabJob:
@@ -60,8 +60,8 @@ def finished(job: LabJob, result: dict[str, Any], *, seconds: float = 4.5) -> La
     return _ended(job, end="done", result=result, seconds=seconds)
 
 
-def failed(job: LabJob, message: str, log_tail: str = "") -> LabJob:
-    return _ended(job, end="failed", code="model", message=message, log_tail=log_tail, seconds=1.0)
+def failed(job: LabJob, message: str, log_tail: str = "", node: Node | None = None) -> LabJob:
+    return _ended(job, node, end="failed", code="model", message=message, log_tail=log_tail, seconds=1.0)
 
 
 def measured(job: LabJob, node: Node, **other: Any) -> LabJob:

@@ -148,7 +148,7 @@ def test_a_job_polls_is_called_off_and_says_why_it_failed(
     assert operator.get(live).status_code == 200
     operator.post(f"{address}cancel/")
     assert fresh(job).cancel_asked
-    failed(other, "the folder tiny is not there", "Traceback <b>")
+    failed(other, "the folder tiny is not there", "Traceback <b>", lab_node("another"))
     page = html(operator.get(f"{LAB}/jobs/{other.pk}/"))
     assert "the folder tiny is not there" in page
     assert "Traceback &lt;b&gt;" in page

@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
 
+from cohort import __version__
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
@@ -184,7 +185,14 @@ def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen
         return check.passed, check.blocks
 
     assert node_check() == (False, False), "none is here, which blocks nothing"
-    info = {"hostname": "n", "devices": [{"kind": "cuda"}], "cpus": 4, "memory_bytes": 1, "labels": ["a100", "fast"]}
+    info: dict[str, Any] = {
+        "hostname": "n",
+        "devices": [{"kind": "cuda"}],
+        "cpus": 4,
+        "memory_bytes": 1,
+        "labels": ["a100", "fast"],
+    }
+    info["versions"] = {"cohort-grpo": __version__}
     Node.objects.create(name="node-a", token_digest="1" * 64, last_seen_at=timezone.now(), info=info)
     assert node_check(node_label="fast") == (True, False)
     assert node_check(node_label="slow") == (False, False)

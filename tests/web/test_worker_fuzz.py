@@ -22,10 +22,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from cohort.accounts.models import Project, User
-from cohort.audit import services as audit
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.evidence.keys import parse_vkey
-from cohort.evidence.verify.check import References, verify_card
+from cohort.evidence.verify.check import verify_card
 from cohort.lab.models import LabJob
 from cohort.lab.services import job_request
 from cohort.nodes.services import node_create
@@ -37,7 +35,7 @@ from tests.factories import sealed_run
 from tests.factories.stock import R1_EXACT
 from tests.factories.worker import NODE
 from tests.web.records.conftest import quick_pdf
-from tests.web.records.records import saved
+from tests.web.records.records import platform_keys, saved
 from tests.web.worker_calls import Caller
 
 __all__ = ["quick_pdf"]  # a fixture
@@ -88,7 +86,7 @@ def mutated(chance: Random, content: dict[str, Any]) -> dict[str, Any]:
         holder, key = spots[chance.randint(0, len(spots) - 1)]
         match chance.choice(("odd", "odd", "odd", "odd", "near", "deep", "gone", "more", "twice")):
             case "odd":
-                holder[key] = ODD[chance.randint(0, len(ODD) - 1)]
+                holder[key] = copy.deepcopy(chance.choice(ODD))
             case "near" if isinstance(holder[key], int | float):
                 holder[key] += chance.choice((-1, 1, 2, 0.5))
             case "near" if isinstance(holder[key], str):
@@ -98,7 +96,7 @@ def mutated(chance: Random, content: dict[str, Any]) -> dict[str, Any]:
             case "gone":
                 del holder[key]
             case "more" if isinstance(holder, dict):
-                holder[chance.choice(("more", "", "\x00", "a.b", "x" * 201))] = ODD[chance.randint(0, 40)]
+                holder[chance.choice(("more", "", "\x00", "a.b", "x" * 201))] = copy.deepcopy(chance.choice(ODD))
             case _ if isinstance(holder, list):
                 holder.append(copy.deepcopy(holder[key]))
     return content
@@ -281,7 +279,7 @@ def require_pages(client: Client, run: Run, pages: tuple[str, ...]) -> None:
 def require_seal(run: Run, folder: Path) -> None:
     record: Record = record_seal(run=run)
     for card in record.cards.all():
-        report = verify_card(saved(card, folder), References(key=parse_vkey(audit.public_keys()[0][-1])))
+        report = verify_card(saved(card, folder), platform_keys())
         faults = [check for check in report.checks if check.status == "failed"]
         assert report.accepted, (card.audience, faults)
 

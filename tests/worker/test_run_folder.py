@@ -146,7 +146,6 @@ def test_old_checkpoints_go_one_at_a_time_and_each_is_told(run_folder: Path) -> 
     ("path", "fence"),
     [
         ("checkpoints/step-000004", 2),
-        ("../attempt-1/checkpoints/step-000004", 1),
         ("checkpoints/final", 1),
         ("inputs", 1),
         ("checkpoints", 1),

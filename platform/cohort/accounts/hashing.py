@@ -12,8 +12,12 @@ MOST = 4
 _turn, _places = threading.Lock(), threading.BoundedSemaphore(MOST)
 
 
+class HashingBusy(ValidationError):
+    """Too many wait for their password to be hashed; this one was not looked at."""
+
+
 class BoundedArgon2(Argon2PasswordHasher):
-    """Raises ValidationError when too many wait, which the forms for signing in and for a new password show."""
+    """Raises HashingBusy when too many wait, which the forms for signing in and for a new password show."""
 
     def encode(self, password: str, salt: str) -> str:
         with _one_of_few():
@@ -27,7 +31,7 @@ class BoundedArgon2(Argon2PasswordHasher):
 @contextmanager
 def _one_of_few() -> Iterator[None]:
     if not _places.acquire(blocking=False):
-        raise ValidationError("Too many people are signing in at once. Try again in a few seconds.", code="busy")
+        raise HashingBusy("Too many people are signing in at once. Try again in a few seconds.", code="busy")
     try:
         with _turn:
             yield

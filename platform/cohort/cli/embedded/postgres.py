@@ -51,7 +51,7 @@ class Postgres:
         """A role without rights that may connect, when there is none. Whoever reaches the socket needs no password, so
         it is no wall between people: it keeps what a fault in one of our processes could do small."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            if not connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [name]).fetchone():
+            if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [name]).fetchone():
                 connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
 
     @property

@@ -20,6 +20,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts import invitations, people, services, sign_in_delays
+from cohort.accounts.hashing import HashingBusy
 from cohort.accounts.models import Invitation, Membership, Project, Role, User
 from cohort.accounts.sign_ins import sign_in_subject
 from cohort.web.access import call_service, form_page, project_for
@@ -53,10 +54,13 @@ class LoginForm(AuthenticationForm):
             raise ValidationError("Sign-in is delayed after failures.", code="delayed") from None
         try:
             cleaned: dict[str, Any] = super().clean()
-        except ValidationError:
-            sign_in_delays.record_failure(counted, subject=sign_in_subject(name))
+        except ValidationError as error:
+            if isinstance(error, HashingBusy):  # the password was not looked at
+                sign_in_delays.withdraw(counted)
+            else:
+                sign_in_delays.record_failure(counted, subject=sign_in_subject(name))
             raise
-        except Exception:  # the password was not looked at: the server is at fault
+        except Exception:  # nor here: the server is at fault
             sign_in_delays.withdraw(counted)
             raise
         sign_in_delays.record_success(counted)
