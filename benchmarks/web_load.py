@@ -43,6 +43,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--viewers", type=int, default=200)
     options.add_argument("--seconds", type=float, default=60)
+    options.add_argument("--ramp", type=float, default=10, help="seconds within which the viewers come")
     options.add_argument("--step-seconds", type=float, default=3)
     options.add_argument("--history", type=int, default=300)
     options.add_argument("--groups", type=int, default=8)
@@ -66,10 +67,9 @@ def main() -> int:
         ]
         for thread in beside:
             thread.start()
-        words = [sys.executable, str(HERE / "sides/web_viewers.py"), worker.url, str(chosen.viewers)]
-        done = subprocess.run(
-            [*words, str(chosen.seconds)], input=json.dumps(given), stdout=subprocess.PIPE, text=True, check=True
-        )
+        numbers = map(str, (chosen.viewers, chosen.seconds, chosen.ramp))
+        words = [sys.executable, str(HERE / "sides/web_viewers.py"), worker.url, *numbers]
+        done = subprocess.run(words, input=json.dumps(given), stdout=subprocess.PIPE, text=True, check=True)
         end.set()
         for thread in beside:
             thread.join()
@@ -167,7 +167,7 @@ class Worker:
         metrics = {name: 0.1234567 * (self._step % 97) / place for place, name in enumerate(names, start=1)}
         seconds = {"sample": 1.25, "reward": 0.25, "update": 1.5, "total": 3.0}
         made = [group(self._step).model_copy(update={"index": index}) for index in range(self._groups)]
-        return [*made, StepMetrics(step=self._step, metrics=metrics, seconds=seconds)]
+        return [StepMetrics(step=self._step, metrics=metrics, seconds=seconds), *made]
 
     def _packed(self, bodies: Sequence[Any]) -> bytes:
         from tests.factories.worker import envelopes, packed

@@ -1,9 +1,10 @@
 """People who watch one run, as their browsers do: each polls the live part of the run and, when that changed, fetches
 the new points of its charts, over one kept connection.
 
-    python web_viewers.py URL VIEWERS SECONDS < {"paths": {"live", "series"}, "cookies": [...], "version": str}
+    python web_viewers.py URL VIEWERS SECONDS RAMP < {"paths": {"live", "series"}, "cookies": [...], "version": str}
 
-Prints one JSON line: {"live": seconds of each poll, "series": …, "statuses": {status: count}, "dropped": count}.
+They come within RAMP seconds. Prints one JSON line: {"live": seconds of each poll, "series": …, "statuses":
+{status: count}, "dropped": count}.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ FAST, SLOWEST = 2.0, 8.0
 _VERSION = re.compile(r"v=([^\"&]*)\"")
 
 
-async def main(url: str, viewers: int, seconds: float, given: dict[str, Any]) -> dict[str, Any]:
+async def main(url: str, viewers: int, seconds: float, ramp: float, given: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {"live": [], "series": [], "statuses": Counter(), "dropped": 0}
     end = time.monotonic() + seconds
     watching = [
-        _watch(url, given, given["cookies"][number % len(given["cookies"])], number * FAST / viewers, end, seen)
+        _watch(url, given, given["cookies"][number % len(given["cookies"])], number * ramp / viewers, end, seen)
         for number in range(viewers)
     ]
     await asyncio.gather(*watching)
@@ -69,4 +70,5 @@ async def _get(session: aiohttp.ClientSession, url: str, kind: str, seen: dict[s
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), json.load(sys.stdin)))))
+    address, count, seconds, ramp = sys.argv[1:]
+    print(json.dumps(asyncio.run(main(address, int(count), float(seconds), float(ramp), json.load(sys.stdin)))))

@@ -13,7 +13,6 @@ from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
@@ -169,18 +168,21 @@ def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Ro
     return get_object_or_404(runs, project=project, pk=run_id)
 
 
-_POLLED = (
-    *("project", "name", "state", "desired", "reason", "error_code", "phase", "step", "steps_total", "priority"),
-    *("fence", "ends", "retries", "not_before", "stalled_at", "queued_at", "started_at", "ended_at", "resume_from"),
-)
+_POLLED = """
+    SELECT run.id, run.project_id, run.name, run.state, run.desired, run.reason, run.error_code, run.phase, run.step,
+           run.steps_total, run.priority, run.fence, run.ends, run.retries, run.not_before, run.stalled_at,
+           run.queued_at, run.started_at, run.ended_at, run.resume_from_id, membership.role
+    FROM runs_run AS run
+    JOIN accounts_project AS project ON project.id = run.project_id
+    JOIN accounts_membership AS membership ON membership.project_id = run.project_id
+    WHERE run.id = %s AND project.slug = %s AND membership.user_id = %s
+"""
 
 
 def polled_run_for(request: HttpRequest, slug: str, run_id: int) -> tuple[Run, str]:
     """As `run_for`, in one query, with the person's role in its project: for a poll, which needs no settings and none
-    of the rows that the run belongs to."""
-    role = Membership.objects.filter(project=OuterRef("project"), user=request.user.pk).values("role")
-    runs = Run.objects.only(*_POLLED).annotate(role=Subquery(role))
-    run = get_object_or_404(runs, pk=run_id, project__slug=slug)
-    if (reached := vars(run)["role"]) is None:
+    of the rows that the run belongs to. In SQL: to put these words together takes Django longer than the query."""
+    run = next(iter(Run.objects.raw(_POLLED, [run_id, slug, request.user.pk])), None)
+    if run is None:
         raise Http404
-    return run, reached
+    return run, vars(run)["role"]

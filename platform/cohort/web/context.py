@@ -5,6 +5,7 @@ Lazy: a partial that shows no frame costs no query. A person who is not a member
 
 import hashlib
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, cast
@@ -209,8 +210,23 @@ def render_polled(request: HttpRequest, whole: str, part: str, context: dict[str
 
 SHARED_SECONDS = 5
 """For so long a web process gives what it prepared for one viewer to others of the same role."""
+_PREPARING = tuple(threading.Lock() for _ in range(64))
+"""By name: what many want at once, one prepares, and the others wait for it."""
 _TOKEN = secrets.token_hex(16)
 """Marks where a prepared part needs the viewer's CSRF token. Random, so that no text of a run can contain it."""
+
+
+def prepared(name: str, prepare: Callable[[], str]) -> str:
+    """What is kept under the name, which holds all that the text depends on; else what `prepare` makes, kept for
+    SHARED_SECONDS."""
+    text: str | None = cache.get(name)
+    if text is None:
+        with _PREPARING[hash(name) % len(_PREPARING)]:
+            text = cache.get(name)
+            if text is None:
+                text = prepare()
+                cache.set(name, text, SHARED_SECONDS)
+    return text
 
 
 def shared_part(
@@ -225,14 +241,14 @@ def shared_part(
     """A part of a page, prepared once for all viewers with one role and one `key`, which holds all else that it depends
     on. `context` checks the person's role (access.project_for) and gives what the template needs, which sees neither
     the request nor the person; the CSRF token is put in for each."""
-    name = version_of((template, role, *key))
-    text = cache.get(name)
-    if text is None:
+
+    def prepare() -> str:
         shown = context()
         project: Project = request.project  # type: ignore[attr-defined]
         frame = ProjectFrame(project, role)
-        text = render_to_string(template, {**shown, "frame": frame, "project": project, "csrf_token": _TOKEN})
-        cache.set(name, text, SHARED_SECONDS)
+        return render_to_string(template, {**shown, "frame": frame, "project": project, "csrf_token": _TOKEN})
+
+    text = prepared(version_of((template, role, *key)), prepare)
     return HttpResponse(text.replace(_TOKEN, get_token(request)) if _TOKEN in text else text, status=status)
 
 

@@ -30,6 +30,11 @@ QUIET_AFTER = 3 * timedelta(seconds=settings.COHORT_HEARTBEAT_SECONDS)
 """Three missed heartbeats of an attempt: shown as a notice, before its lease runs out."""
 HEARTBEAT_REFRESH = settings.COHORT_HEARTBEAT_SECONDS
 """Heartbeats within so many seconds refresh a page once: what it shows never looks like missed heartbeats."""
+_VERSIONED = (
+    *("run", "fence", "state", "claimed_at", "heartbeat_at", "progress_at", "progress", "acked_seq", "resumed_step"),
+    *("ended_at", "node__draining"),
+)
+"""What `Header.version` is made of, of an attempt."""
 RESUMABLE = (RunState.PAUSED, RunState.QUEUED)
 """States of a run that no worker has and that may resume from a checkpoint."""
 
@@ -38,10 +43,12 @@ class Header:
     tries = len(DELAYS)
     """Most times that the platform puts a run back by itself."""
 
-    def __init__(self, run: Run) -> None:
-        """Two queries for a run on a worker; up to eight for one that waits."""
+    def __init__(self, run: Run, *, polled: bool = False) -> None:
+        """Two queries for a run on a worker; up to eight for one that waits. `polled`: for `version` alone, for which
+        the columns of `access.polled_run_for` suffice."""
         self.run = run
-        attempts = Attempt.objects.filter(run=run).select_related("node").defer("manifest", "outcome", "node__info")
+        attempts = Attempt.objects.filter(run=run).select_related("node")
+        attempts = attempts.only(*_VERSIONED) if polled else attempts.defer("manifest", "outcome", "node__info")
         self.attempt = attempt = attempts.order_by("-fence").first()
         self.record = record_of(run)
         self.waits = next(iter(waiting_rows(only=run)), None) if run.state == RunState.QUEUED else None

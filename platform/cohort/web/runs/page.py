@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 from csp.constants import SELF
 from csp.decorators import csp_update
 from django.conf import settings
-from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -27,13 +26,13 @@ from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.runs.models import Checkpoint, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
-from cohort.web.context import POLLED, SHARED_SECONDS, listed, query_without, shared_part, version_of
+from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
 from cohort.web.runs.charts import series, width_of
 from cohort.web.runs.header import Header
-from cohort.web.runs.series import epoch, newest_step, pieces, seams
+from cohort.web.runs.series import epoch, pieces, seams
 from cohort.web.runs.tiles import tiles
 from cohort.web.runs.tries import (
     ATTEMPTS,
@@ -104,7 +103,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
     run, role = polled_run_for(request, slug, run_id)
-    polled = Header(run)
+    polled = Header(run, polled=True)
     if polled.polls and request.GET.get("v") == polled.version:
         return HttpResponse(status=204)
     tab, drawn = request.GET.get("tab", ""), request.GET.get("evals", "")
@@ -130,7 +129,7 @@ def run_series(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """What the charts draw, of the steps beyond `after`; of all when steps drawn before are superseded by now, which
     shows in another `epoch`, or when much has come since. 204 while there is no step beyond `after`."""
     run, _ = polled_run_for(request, slug, run_id)
-    now, newest = epoch(run), newest_step(run)
+    now, newest = epoch(run), run.step
     after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
     if after and newest <= after:
         return HttpResponse(status=204)
@@ -149,7 +148,7 @@ def run_series(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         return json.dumps(shown)
 
     name = version_of(("series", run_id, now, newest, after))
-    return HttpResponse(cache.get_or_set(name, text, SHARED_SECONDS), content_type="application/json")
+    return HttpResponse(prepared(name, text), content_type="application/json")
 
 
 @require_safe

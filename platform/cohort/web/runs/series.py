@@ -70,20 +70,17 @@ def seams(run: Run) -> list[Seam]:
 
 def epoch(run: Run) -> str:
     """Changes whenever a later attempt supersedes steps that a chart may have drawn."""
+    if run.fence < 2:
+        return ""
     ends = run.attempts.exclude(valid_through=None).order_by("fence").values_list("fence", "valid_through")
     return ",".join(f"{fence}:{through}" for fence, through in ends)
-
-
-def newest_step(run: Run) -> int:
-    """Of those that are current; 0 before the first."""
-    return current_steps(run).values_list("step", flat=True).last() or 0
 
 
 def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
     """(the step beyond which these are, the current steps beyond it in order): each step by itself, or in the
     narrowest buckets that are few enough. When more steps than that came after `after`, the whole run is returned.
     What is superseded counts for nothing: a run that went back to an early step is a short one again."""
-    newest = newest_step(run)
+    newest = run.step
     if newest - after > MOST_ROWS:
         after = 0
     if newest <= after + MOST_ROWS:
