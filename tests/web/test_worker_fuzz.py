@@ -2,8 +2,8 @@
 None has a 5xx for its answer, and of what is stored every page can be read and every record be sealed into cards that
 `cohort verify` accepts.
 
-`COHORT_TEST_FUZZ_CALLS` makes about so many calls instead of the few hundred of each test run, and
-`COHORT_TEST_FUZZ_SEED` others; both are printed with `pytest -s`.
+`COHORT_TEST_FUZZ` makes about so many calls instead of the few hundred of each test run, and
+`COHORT_TEST_SEED` others; both are printed with `pytest -s`.
 """
 
 import copy
@@ -42,8 +42,8 @@ __all__ = ["quick_pdf"]  # a fixture
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 
-SEED = int(os.environ.get("COHORT_TEST_FUZZ_SEED", "20261126"))
-CALLS = int(os.environ.get("COHORT_TEST_FUZZ_CALLS", "300"))
+SEED = int(os.environ.get("COHORT_TEST_SEED", "20261126"))
+CALLS = int(os.environ.get("COHORT_TEST_FUZZ", "300"))
 PER_RUN = 150
 PAGES = ("", "live/", "series.json", "groups/", "evaluations/", "events/", "attempts/", "logs/", "config/")
 LAST_PAGES = ("record/", "metrics.csv", "config.yaml", "statements/", "events/?all=1")
