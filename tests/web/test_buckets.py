@@ -30,6 +30,11 @@ def steps_sent(attempt: Attempt, first: int, last: int, *, size: int = 1000, **m
         send(attempt, *envelopes(steps, first=attempt.acked_seq + 1))
 
 
+def now(run: Run) -> Run:
+    """As a page reads it."""
+    return Run.objects.get(pk=run.pk)
+
+
 def held(attempt: Attempt, width: int) -> dict[int, Any]:
     rows = Bucket.objects.filter(attempt=attempt, width=width).order_by("first_step")
     return {row.first_step: row.metrics for row in rows}
@@ -52,7 +57,7 @@ def test_a_metric_that_some_steps_lack_is_counted_where_it_is(attempt: Attempt) 
 
 def test_a_short_run_is_drawn_step_by_step(attempt: Attempt, run: Run) -> None:
     steps_sent(attempt, 1, MOST_ROWS)
-    after, parts = pieces(run)
+    after, parts = pieces(now(run))
     assert (after, len(parts), width_of(parts)) == (0, MOST_ROWS, 1)
 
 
@@ -62,7 +67,7 @@ def test_a_long_run_is_drawn_from_buckets_and_keeps_its_spikes(attempt: Attempt,
     steps_sent(attempt, 2_500, 2_500, entropy=7.0)
     steps_sent(attempt, 2_501, 5_003, entropy=1.0)
     with CaptureQueriesContext(connection) as captured:
-        after, parts = pieces(run)
+        after, parts = pieces(now(run))
     assert len(captured) <= 5
     assert (after, len(parts)) == (0, 312 + 11)
     assert [(piece.first, piece.last) for piece in parts[:2]] == [(1, 16), (17, 32)]
@@ -87,7 +92,7 @@ def test_shares_of_a_whole_still_add_up(attempt: Attempt, run: Run) -> None:
             sent.append(numbered(number, **shares))
         attempt.refresh_from_db()
         send(attempt, *envelopes(sent, first=attempt.acked_seq + 1))
-    drawn = series(pieces(run)[1])["signal"]
+    drawn = series(pieces(now(run))[1])["signal"]
     shares = zip(drawn["groups/all_right"], drawn["groups/mixed"], drawn["groups/all_wrong"], strict=True)
     assert {sum(three) for three in shares} == {1.0}
 
@@ -109,7 +114,7 @@ def test_what_a_resume_superseded_is_not_drawn(attempt: Attempt, run: Run) -> No
     longer stand, so 993 to 1,000 come one by one, and the second attempt's part of that bucket after them."""
     second = trained_and_resumed(attempt, run, saved_at=1_000, last=3_000)
     steps_sent(second, 1_001, 3_000, kl=0.5)
-    _, parts = pieces(run)
+    _, parts = pieces(now(run))
     covered = [step for piece in parts for step in range(piece.first, piece.last + 1)]
     assert covered == list(range(1, 3_001)), "every step once"
     assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in parts)
@@ -120,9 +125,9 @@ def test_what_a_resume_superseded_is_not_drawn(attempt: Attempt, run: Run) -> No
 def test_when_much_has_come_all_is_told_anew(attempt: Attempt, run: Run) -> None:
     """A page that slept: what it has drawn is replaced, because the two do not fit together."""
     steps_sent(attempt, 1, MOST_ROWS + 50)
-    after, parts = pieces(run, after=10)
+    after, parts = pieces(now(run), after=10)
     assert (after, parts[0].first) == (0, 1)
-    after, parts = pieces(run, after=60)
+    after, parts = pieces(now(run), after=60)
     assert (after, parts[0].first, len(parts)) == (60, 61, MOST_ROWS - 10)
 
 
@@ -130,7 +135,7 @@ def test_a_run_that_went_back_far_is_a_short_one_again(attempt: Attempt, run: Ru
     """Of 3,000 steps 100 stand, and 50 new ones came: they are drawn step by step, and only the newest are told."""
     second = trained_and_resumed(attempt, run, saved_at=100, last=3_000)
     steps_sent(second, 101, 150)
-    after, parts = pieces(run)
+    after, parts = pieces(now(run))
     assert (after, [piece.first for piece in parts], width_of(parts)) == (0, list(range(1, 151)), 1)
-    after, parts = pieces(run, after=140)
+    after, parts = pieces(now(run), after=140)
     assert (after, [piece.first for piece in parts]) == (140, list(range(141, 151)))
