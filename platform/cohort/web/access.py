@@ -161,11 +161,10 @@ def may(request: HttpRequest, project: Project, at_least: Role) -> bool:
 
 def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
     project = project_for(request, slug, at_least=at_least)
-    runs = Run.objects.select_related(
-        *("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by"),
-        *("cloned_from", "resume_from"),
-    )
-    return get_object_or_404(runs, project=project, pk=run_id)
+    runs = Run.objects.select_related("base_model", "verifier_version__verifier", "cloned_from")  # which every tab shows
+    run = get_object_or_404(runs, project=project, pk=run_id)
+    run.project = project
+    return run
 
 
 _POLLED = """

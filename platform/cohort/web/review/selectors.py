@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
-from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefetch, Q
+from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefetch, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from cohort.review.models import Group, Sample
@@ -50,19 +51,27 @@ class GroupRow:
 class StepGroups:
     """Some of the groups kept at one step."""
 
+    steps: QuerySet[Group, int]
+    """Of every group of the run."""
     step: int | None
     newest: int | None
     """Newest step with groups; None while there is none."""
-    earlier: int | None
-    later: int | None
     show: str
-    rows: tuple[GroupRow, ...]
-    matching: int
-    kept: int
-    following: int | None
+    rows: tuple[GroupRow, ...] = ()
+    matching: int = 0
+    kept: int = 0
+    following: int | None = None
     """`start` of the next page; None at the end."""
-    discarded: int
+    discarded: int = 0
     """Of the kept, those that dynamic sampling left out of training."""
+
+    @cached_property
+    def earlier(self) -> int | None:
+        return self.steps.filter(step__lt=self.step).order_by("-step").first()
+
+    @cached_property
+    def later(self) -> int | None:
+        return self.steps.filter(step__gt=self.step).order_by("step").first()
 
 
 def step_groups(
@@ -74,9 +83,7 @@ def step_groups(
     step = newest if step is None else step
     show = show if show in SHOWS | DISCARDED else "all"
     if step is None:
-        return StepGroups(None, None, None, None, show, (), 0, 0, None, 0)
-    earlier = steps.filter(step__lt=step).order_by("-step").first()
-    later = steps.filter(step__gt=step).order_by("step").first()
+        return StepGroups(steps, None, None, show)
     every = current_groups(run).filter(step=step)
     filtered = every
     if show == "mixed":
@@ -86,20 +93,18 @@ def step_groups(
         filtered = every.filter(Exists(Sample.objects.filter(bad, group=OuterRef("pk"))))
     elif show == "discarded":
         filtered = every.exclude(discarded="")
-    counts = every.aggregate(kept=Count("pk"), discarded=Count("pk", filter=~Q(discarded="")))
-    kept = counts["kept"]
-    matching = kept if show == "all" else filtered.count()
     samples = Sample.objects.only("group_id", "index", "components", "mask_cause", "advantage").order_by("index")
     listed = filtered.filter(index__gte=start).prefetch_related(Prefetch("samples", queryset=samples))
     groups = list(listed[: limit + 1])
+    counts = every.aggregate(kept=Count("pk"), discarded=Count("pk", filter=~Q(discarded="")))
+    kept = counts["kept"]
     return StepGroups(
+        steps=steps,
         step=step,
         newest=newest,
-        earlier=earlier,
-        later=later,
         show=show,
         rows=_rows(groups[:limit], success),
-        matching=matching,
+        matching=kept if show == "all" else filtered.count(),
         kept=kept,
         following=groups[limit].index if len(groups) > limit else None,
         discarded=counts["discarded"],
