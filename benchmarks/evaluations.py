@@ -6,18 +6,14 @@ and of later ones, each in the web application without a server.
 """
 
 import argparse
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
-from seal import platform_environment  # noqa: E402
-
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
+from embedded import database, platform_environment  # noqa: E402
 
 
 def main() -> int:
@@ -26,11 +22,7 @@ def main() -> int:
     options.add_argument("--items", type=int, default=1000, help="of each suite")
     options.add_argument("--graded", type=int, default=2, help="suites with scores between 0 and 1")
     chosen = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log")
-    postgres.start()
-    try:
+    with database() as (folder, postgres):
         home = folder / "home"
         home.mkdir()
         environment = platform_environment(home, postgres.url)
@@ -41,9 +33,6 @@ def main() -> int:
         static = [sys.executable, str(HERE.parent / "platform/manage.py"), "collectstatic", "--noinput", "-v0"]
         subprocess.run(static, env=environment, check=True)
         subprocess.run([sys.executable, str(HERE / "sides/evaluations_page.py"), *size], env=environment, check=True)
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder)
     return 0
 
 

@@ -17,9 +17,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,8 +28,7 @@ sys.path.remove(str(HERE))  # or `mlflow` would be this file
 
 import psycopg  # noqa: E402
 from cohort_web import METRICS, CohortWeb, free_port, wait_for  # noqa: E402
-
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
+from embedded import database  # noqa: E402
 
 PEERS = HERE.parent / ".venv-bench/bin"
 WRITERS = (1, 4)
@@ -175,12 +173,7 @@ def main() -> int:
     if not chosen.only and not (PEERS / "mlflow").is_file():
         print(f"{PEERS / 'mlflow'} is missing; run: make bench-env", file=sys.stderr)
         return 2
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log", options=("--shared_buffers=1GB", "--max_wal_size=4GB"))
-    postgres.start()
-    stops: list[Callable[[], None]] = []
-    try:
+    with database("--shared_buffers=1GB", "--max_wal_size=4GB") as (folder, postgres), ExitStack() as servers:
         with psycopg.connect(postgres.url, autocommit=True) as link:
             assert link.execute("SHOW synchronous_commit").fetchone() == ("on",)
             assert link.execute("SHOW fsync").fetchone() == ("on",)
@@ -189,21 +182,16 @@ def main() -> int:
         cohort.prepare(points=chosen.stored, writers=max(WRITERS))
         sides: dict[str, CohortWeb | Mlflow] = {"Cohort": cohort}
         cohort.start()
-        stops.append(cohort.stop)
+        servers.callback(cohort.close)
         if not chosen.only:
             url = f"postgresql+psycopg2://postgres@/mlflow?host={quote(str(postgres.sockets), safe='/')}"
             mlflow = Mlflow(folder / "mlflow", url, free_port())
-            stops.append(mlflow.stop)
+            servers.callback(mlflow.stop)
             mlflow.start()
             stored = chosen.stored if chosen.stored_mlflow is None else chosen.stored_mlflow
             mlflow.prepare(points=stored, writers=max(WRITERS), steps=10_000)
             sides["MLflow 3.17.2"] = mlflow
         return report(folder, sides, chosen.rounds)
-    finally:
-        for stop in stops:
-            stop()
-        postgres.stop()
-        shutil.rmtree(folder)
 
 
 def report(folder: Path, sides: dict[str, CohortWeb | Mlflow], rounds: int) -> int:

@@ -8,20 +8,16 @@ import argparse
 import os
 import random
 import re
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
-from seal import platform_environment  # noqa: E402
-
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
+from embedded import database, platform_environment  # noqa: E402
 
 TIMES = 25
 
@@ -31,17 +27,10 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=300)
     options.add_argument("--events", type=int, default=2000)
     chosen = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log")
-    postgres.start()
-    try:
+    with database() as (folder, postgres):
         (folder / "home").mkdir()
         os.environ.update(platform_environment(folder / "home", postgres.url))
         measure(chosen.steps, chosen.events)
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder)
     return 0
 
 

@@ -10,18 +10,15 @@ while it sealed. The check is `cohort verify` on the card for the project itself
 import argparse
 import json
 import os
-import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
+from embedded import database, platform_environment  # noqa: E402
 
 SEAL_SECONDS, SEAL_MB, VERIFY_SECONDS = 30, 500, 10
 
@@ -32,11 +29,7 @@ def main() -> int:
     options.add_argument("--groups", type=int, default=10)
     options.add_argument("--size", type=int, default=10)
     chosen = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log")
-    postgres.start()
-    try:
+    with database() as (folder, postgres):
         home = folder / "home"
         home.mkdir()
         environment = platform_environment(home, postgres.url)
@@ -48,24 +41,7 @@ def main() -> int:
         )
         sealed = json.loads(done.stdout.splitlines()[-1])
         verify = _verify(Path(sealed["card"]), environment)
-    finally:
-        postgres.stop()
-        shutil.rmtree(folder)
     return report(sealed, verify)
-
-
-def platform_environment(home: Path, database_url: str) -> dict[str, str]:
-    return {
-        **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
-        "DJANGO_SETTINGS_MODULE": "cohort.settings",
-        "COHORT_MODE": "embedded",
-        "COHORT_HOME": str(home),
-        "COHORT_DATABASE_URL": database_url,
-        "COHORT_BROKER_URL": "filesystem://",
-        "COHORT_SECRET_KEY": secrets.token_urlsafe(64),
-        "COHORT_LOG_LEVEL": "WARNING",
-        "PYTHONPATH": str(HERE.parent / "platform"),
-    }
 
 
 def _verify(card: Path, environment: dict[str, str]) -> dict[str, float]:

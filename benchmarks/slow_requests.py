@@ -13,14 +13,12 @@ import argparse
 import http.client
 import json
 import select
-import shutil
 import socket
 import statistics
 import sys
-import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,8 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
 from cohort_web import CohortWeb, free_port  # noqa: E402
-
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
+from embedded import database  # noqa: E402
 
 PATIENCE = 30.0
 BEAT = "/api/worker/v1/attempts/1/heartbeat"
@@ -53,19 +50,10 @@ def main() -> int:
     if chosen.url:
         address = urlsplit(chosen.url)
         return report((address.hostname or "", address.port or 80), "x", counts, chosen.seconds, None)
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log")
-    postgres.start()
-    web = CohortWeb(folder / "home", postgres.url, free_port())
-    try:
+    with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
         web.prepare(points=0, writers=1)
         web.start()
         return report(("127.0.0.1", web.port), web.tokens[1], counts, chosen.seconds, web)
-    finally:
-        web.stop()
-        postgres.stop()
-        shutil.rmtree(folder)
 
 
 def report(address: tuple[str, int], token: str, counts: list[int], seconds: float, web: CohortWeb | None) -> int:

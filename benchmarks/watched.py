@@ -13,11 +13,10 @@ time of the worker, which has the same cores.
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+from contextlib import closing
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,8 +24,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sid
 
 import work  # noqa: E402
 from cohort_web import CohortWeb, free_port  # noqa: E402
+from embedded import database  # noqa: E402
 
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
 from grpo_core.cli.main import OPENMP_POLICY  # noqa: E402
 
 WAYS = ("alone", "watched", "platform gone")
@@ -47,12 +46,7 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=2)
     options.add_argument("--steps", type=int, default=12, help="of each run; the first one warms up")
     chosen = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log")
-    postgres.start()
-    web = CohortWeb(folder / "home", postgres.url, free_port())
-    try:
+    with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
         subprocess.run([sys.executable, HERE / "sides/make_model.py", folder / "model"], check=True)
         lines = [{"prompt": prompt, "answer": "none"} for prompt in work.prompts()]
         (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -69,10 +63,6 @@ def main() -> int:
                 writing[way] += said["writing"]
                 if used is not None:
                     cpu[way].append(used / chosen.steps)
-    finally:
-        web.stop()
-        postgres.stop()
-        shutil.rmtree(folder)
     return report(step, writing, cpu)
 
 

@@ -12,16 +12,14 @@ heartbeat every 2.5 s, four times as often as workers do. The viewers are a proc
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +28,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sid
 
 import psutil  # noqa: E402
 from cohort_web import CohortWeb, free_port  # noqa: E402
-
-from cohort.cli.embedded.postgres import Postgres  # noqa: E402
+from embedded import database  # noqa: E402
 
 PEOPLE = 20
 """Sessions that the viewers share."""
@@ -48,35 +45,28 @@ def main() -> int:
     options.add_argument("--history", type=int, default=300)
     options.add_argument("--groups", type=int, default=8)
     chosen = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
-    folder.chmod(0o755)  # the database runs as a user of its own where this is root
-    postgres = Postgres(folder / "pg", folder / "pg.log")
-    postgres.start()
-    web = CohortWeb(folder / "home", postgres.url, free_port())
-    try:
+    with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
         web.migrate()
         worker, given = prepare(web, history=chosen.history, groups=chosen.groups)
         web.start()
         given["version"] = ""
         memory: list[float] = []
         end = threading.Event()
-        beside = [
+        threads = [
             threading.Thread(target=worker.report, args=(chosen.step_seconds, end)),
             threading.Thread(target=worker.beat, args=(end,)),
             threading.Thread(target=_watch_memory, args=(web, memory, end)),
         ]
-        for thread in beside:
+        for thread in threads:
             thread.start()
         numbers = map(str, (chosen.viewers, chosen.seconds, chosen.ramp))
         words = [sys.executable, str(HERE / "sides/web_viewers.py"), worker.url, *numbers]
-        done = subprocess.run(words, input=json.dumps(given), stdout=subprocess.PIPE, text=True, check=True)
-        end.set()
-        for thread in beside:
-            thread.join()
-    finally:
-        web.stop()
-        postgres.stop()
-        shutil.rmtree(folder)
+        try:
+            done = subprocess.run(words, input=json.dumps(given), stdout=subprocess.PIPE, text=True, check=True)
+        finally:
+            end.set()
+            for thread in threads:
+                thread.join()
     return report(json.loads(done.stdout), worker, memory)
 
 
@@ -164,7 +154,7 @@ class Worker:
 
         self._step += 1
         names = ("reward", "reward_std", "kl", "entropy", "loss", "grad_norm", "learning_rate", "frac_reward_zero_std")
-        metrics = {name: 0.1234567 * (self._step % 97) / place for place, name in enumerate(names, start=1)}
+        metrics = {name: 0.1234567 * (self._step % 97) / index for index, name in enumerate(names, start=1)}
         seconds = {"sample": 1.25, "reward": 0.25, "update": 1.5, "total": 3.0}
         made = [group(self._step).model_copy(update={"index": index}) for index in range(self._groups)]
         return [StepMetrics(step=self._step, metrics=metrics, seconds=seconds), *made]

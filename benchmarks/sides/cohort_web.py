@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 import zstandard
+from embedded import platform_environment
 
 METRICS = (
     *("reward", "reward_std", "reward_group_std", "kl", "entropy", "loss", "grad_norm", "learning_rate"),
@@ -39,15 +40,8 @@ class CohortWeb:
         self.home, self.port = home, port
         home.mkdir(parents=True, exist_ok=True)
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
-            "DJANGO_SETTINGS_MODULE": "cohort.settings",
-            "COHORT_MODE": "embedded",
-            "COHORT_HOME": str(home),
-            "COHORT_DATABASE_URL": database_url,
-            "COHORT_BROKER_URL": "filesystem://",
-            "COHORT_SECRET_KEY": secrets.token_urlsafe(64),
+            **platform_environment(home, database_url),
             "COHORT_PUBLIC_URL": f"http://127.0.0.1:{port}",
-            "COHORT_LOG_LEVEL": "WARNING",
         }
         self.tokens: dict[int, str] = {}
         self._steps: dict[int, int] = {}
@@ -146,7 +140,7 @@ class CohortWeb:
             )
         wait_for(f"http://127.0.0.1:{self.port}/healthz", self._process, self.home / "web.log")
 
-    def stop(self) -> None:
+    def close(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
