@@ -90,7 +90,7 @@ class Line:
 def parse_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, also for a field given twice and a number that is not finite, and
     RecursionError."""
-    return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=finite_number)
+    return json.loads(text, object_pairs_hook=object_once, parse_constant=_no_constant, parse_float=finite_number)
 
 
 def names_shown(fields: Collection[str]) -> str:
@@ -99,7 +99,8 @@ def names_shown(fields: Collection[str]) -> str:
     return names if len(fields) <= NAMES_SHOWN else f"{names} and {len(fields) - NAMES_SHOWN:,} more"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads(object_pairs_hook=…)`. Raises ValueError for a field given twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         raise ValueError(f"the field {shown(first_repeated(name for name, _ in pairs) or '')} is given twice")

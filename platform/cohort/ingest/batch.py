@@ -7,7 +7,6 @@ gap are left for later. What one batch costs does not depend on how much is stor
 
 import io
 import json
-import math
 import re
 from typing import NoReturn
 
@@ -25,6 +24,7 @@ from grpo_core.config.messages import field_problems
 from grpo_core.records import types as records
 from grpo_core.records.bounds import shallow
 from grpo_core.records.types import Envelope
+from grpo_core.text import finite_number
 
 MAX_BATCH_BYTES = 32 * 1024 * 1024
 MAX_RECORD_BYTES = 16 * 1024 * 1024
@@ -122,7 +122,7 @@ def _slowly(line: bytes, line_number: int, *, escaped: bool) -> Envelope:
     """The same line by Python's own reader, which names a NaN and half a surrogate pair with their position."""
     try:
         # Decoded first: of bytes, json takes other encodings too, and halves of surrogate pairs written as they are.
-        content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=_finite)
+        content = json.loads(line.decode("utf-8"), parse_constant=_not_finite, parse_float=finite_number)
     except (ValueError, RecursionError) as error:
         raise BadRecord(f"line {line_number} of the batch is not JSON: {error}", code="not_json") from None
     try:
@@ -141,13 +141,6 @@ def _fault(error: ValidationError) -> str:
     """Path and reason of the first fault; the path begins in the record itself."""
     first = field_problems(error, model=Envelope)[0]
     return re.sub(r"^record\.(?:[a-z_]+\.)?", "", str(first))
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        _not_finite(text)
-    return value
 
 
 def _not_finite(text: str) -> NoReturn:

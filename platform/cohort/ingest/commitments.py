@@ -41,12 +41,12 @@ def require_committed(attempt: LockedAttempt, envelopes: Sequence[records.Envelo
                 step = step or _Step(attempt)
                 if step.leaves is None:
                     if step.groups:
-                        raise _bad(envelope.seq, "step: it comes after a group of its step", "committed_late")
+                        raise BadRecord.of(envelope.seq, "step: it comes after a group of its step", "committed_late")
                     step.leaves = unpack(committed.leaves)
             case records.Group() as group:
                 step = step or _Step(attempt)
                 if group.index in step.groups:
-                    raise _bad(envelope.seq, f"index: the step has a group {group.index} already", "same_group")
+                    raise BadRecord.of(envelope.seq, f"index: the step has a group {group.index} already", "same_group")
                 step.groups.add(group.index)
                 if step.leaves is not None:
                     _require_leaves(envelope.seq, group, step.leaves)
@@ -59,8 +59,4 @@ def _require_leaves(seq: int, group: records.Group, leaves: Sequence[bytes]) -> 
     for at, sample in enumerate(group.samples):
         digest = leaf(bytes.fromhex(sample.salt), sample_content(group, sample)) if sample.salt else None
         if sample.index != at or leaves[first + at : first + at + 1] != [digest]:
-            raise _bad(seq, f"samples.{at}: is not what the step has committed to", "not_committed")
-
-
-def _bad(seq: int, fault: str, code: str) -> BadRecord:
-    return BadRecord(f"record {seq} is not valid: {fault}", code=code)
+            raise BadRecord.of(seq, f"samples.{at}: is not what the step has committed to", "not_committed")

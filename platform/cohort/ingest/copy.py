@@ -5,7 +5,7 @@ attempt's lock and have skipped what is held already; the unique constraints ref
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from django.db import connection, models
@@ -16,6 +16,11 @@ from cohort.base.storable import Refused
 class BadRecord(Refused, code="bad_record"):
     """A batch that cannot be stored: a line of it is no record, or one whose values no column can hold, or that
     contradicts what is stored. The message names the record."""
+
+    @classmethod
+    def of(cls, seq: int, fault: str, code: str) -> Self:
+        """Of the record with this number; `fault` is what is wrong with it, with the field's path before it."""
+        return cls(f"record {seq} is not valid: {fault}", code=code)
 
 
 class Table:
@@ -40,16 +45,10 @@ class Table:
         """Raise BadRecord for a text longer, or a number larger, than its column."""
         for at, name, longest in self._texts:
             if len(row[at]) > longest:
-                raise BadRecord(
-                    f"record {seq} is not valid: {name}: has {len(row[at])} characters, at most {longest}",
-                    code="text_too_long",
-                )
+                raise BadRecord.of(seq, f"{name}: has {len(row[at])} characters, at most {longest}", "text_too_long")
         for at, name, least, most in self._numbers:
             if row[at] is not None and not least <= row[at] <= most:
-                raise BadRecord(
-                    f"record {seq} is not valid: {name}: {row[at]} is not from {least} to {most}",
-                    code="number_out_of_range",
-                )
+                raise BadRecord.of(seq, f"{name}: {row[at]} is not from {least} to {most}", "number_out_of_range")
 
     def write(self, cursor: "psycopg.Cursor[Any]", rows: Iterable[Sequence[Any]]) -> None:
         with cursor.copy(self._copy) as copy:

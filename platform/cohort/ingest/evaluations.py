@@ -44,9 +44,11 @@ def require_evaluations(attempt: LockedAttempt, envelopes: Sequence[records.Enve
     for seq, record in reported:
         key = record.phase, record.suite
         if record.suite not in suites:
-            raise _bad(seq, f"suite: the run has no suite {record.suite!r}", "unknown_suite")
+            raise BadRecord.of(seq, f"suite: the run has no suite {record.suite!r}", "unknown_suite")
         if key in over:
-            raise _bad(seq, f"suite: {record.suite} has its result {record.phase} training already", "result_before")
+            raise BadRecord.of(
+                seq, f"suite: {record.suite} has its result {record.phase} training already", "result_before"
+            )
         items = sums.get(key) or sums.setdefault(key, _stored(attempt, key))
         if isinstance(record, records.EvalItem):
             items.problems += 1
@@ -57,11 +59,13 @@ def require_evaluations(attempt: LockedAttempt, envelopes: Sequence[records.Enve
         over.add(key)
         for name in ("problems", "truncated", "errors"):
             if getattr(record, name) != getattr(items, name):
-                raise _bad(
+                raise BadRecord.of(
                     seq, f"{name}: {getattr(record, name)}, and its items give {getattr(items, name)}", "other_sum"
                 )
         if not math.isclose(record.correct, items.correct, rel_tol=1e-6, abs_tol=1e-6):
-            raise _bad(seq, f"correct: {record.correct}, and the scores of its items give {items.correct}", "other_sum")
+            raise BadRecord.of(
+                seq, f"correct: {record.correct}, and the scores of its items give {items.correct}", "other_sum"
+            )
 
 
 def _stored(attempt: LockedAttempt, key: Key) -> _Items:
@@ -73,7 +77,3 @@ def _stored(attempt: LockedAttempt, key: Key) -> _Items:
         errors=Count("pk", filter=~Q(error="")),
     )
     return _Items(**sums)
-
-
-def _bad(seq: int, fault: str, code: str) -> BadRecord:
-    return BadRecord(f"record {seq} is not valid: {fault}", code=code)

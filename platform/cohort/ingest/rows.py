@@ -134,13 +134,11 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
     for envelope in envelopes:
         record, seq = envelope.record, envelope.seq
         if ended:
-            raise BadRecord(f"record {seq} is not valid: it comes after the attempt's outcome", code="after_the_end")
+            raise BadRecord.of(seq, "it comes after the attempt's outcome", "after_the_end")
         match record:
             case records.StepMetrics():
                 if record.step != step + 1:
-                    raise BadRecord(
-                        f"record {seq} is not valid: step: {record.step} comes after step {step}", code="step_not_next"
-                    )
+                    raise BadRecord.of(seq, f"step: {record.step} comes after step {step}", "step_not_next")
                 step, parts = record.step, (to_json(record.metrics).decode(), to_json(record.seconds).decode())
                 row = (attempt.attempt_id, attempt.run_id, seq, record.step, envelope.at, *parts)
                 _STEPS.fit(seq, row)
@@ -158,10 +156,10 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 rows.items.append(_item(attempt, seq, record))
             case records.Event():
                 if record.type in OWN_KINDS:
-                    raise BadRecord(
-                        f"record {seq} is not valid: type: {record.type!r} is of the platform's own events; a trainer "
-                        "names its events otherwise",
-                        code="own_kind",
+                    raise BadRecord.of(
+                        seq,
+                        f"type: {record.type!r} is of the platform's own events; a trainer names its events otherwise",
+                        "own_kind",
                     )
                 rows.events.append(_event(attempt, envelope, record.type, record.message, record.data))
             case records.PhaseStarted():
@@ -170,10 +168,7 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 few.append(envelope)
             case records.Resumed():
                 if step > attempt.step:
-                    raise BadRecord(
-                        f"record {seq} is not valid: the attempt has trained a step before it was resumed",
-                        code="resumed_late",
-                    )
+                    raise BadRecord.of(seq, "the attempt has trained a step before it was resumed", "resumed_late")
                 step = record.step
                 data = record.model_dump(mode="json", exclude={"kind"})
                 rows.events.append(_event(attempt, envelope, "resumed", _resumed_words(record), data))
@@ -192,7 +187,7 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
 def _require_step(seq: int, step: int, fits: bool, newest: int) -> None:
     """Raises BadRecord."""
     if not fits:
-        raise BadRecord(f"record {seq} is not valid: step: {step}, and the newest step is {newest}", code="other_step")
+        raise BadRecord.of(seq, f"step: {step}, and the newest step is {newest}", "other_step")
 
 
 def _item(attempt: LockedAttempt, seq: int, item: records.EvalItem) -> tuple[Any, ...]:
@@ -237,7 +232,7 @@ def _store_groups(
             _SAMPLES.fit(seq, sample)
             samples.append(sample)
         if len(indexes) < len(group.samples):
-            raise BadRecord(f"record {seq} is not valid: samples: two of them have the same index", code="same_index")
+            raise BadRecord.of(seq, "samples: two of them have the same index", "same_index")
     _GROUPS.write(cursor, made)
     _SAMPLES.write(cursor, samples)
 
@@ -247,9 +242,7 @@ def _store_commitments(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]
         _COMMITMENTS.write(cursor, rows)
     except psycopg.errors.UniqueViolation:
         _, _, seq, step, *_ = rows[-1]
-        raise BadRecord(
-            f"record {seq} is not valid: step: the attempt has committed to step {step} before", code="committed_before"
-        ) from None
+        raise BadRecord.of(seq, f"step: the attempt has committed to step {step} before", "committed_before") from None
 
 
 def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> None:

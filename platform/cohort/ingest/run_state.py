@@ -66,15 +66,15 @@ def resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) ->
         run=attempt.run_id, attempt__fence__lt=attempt.fence, final=False, step=record.step
     )
     if not current_rows(earlier).exists():
-        raise BadRecord(
-            f"record {seq} is not valid: step: the run has no checkpoint of step {record.step} that an attempt could "
-            "resume from",
-            code="no_such_checkpoint",
+        raise BadRecord.of(
+            seq,
+            f"step: the run has no checkpoint of step {record.step} that an attempt could resume from",
+            "no_such_checkpoint",
         )
     begun = StepMetric.objects.filter(attempt=attempt.attempt_id, seq__lt=seq).exists()
     own = Attempt.objects.filter(pk=attempt.attempt_id, resumed_step=None)
     if begun or not own.update(resumed_step=record.step):
-        raise BadRecord(f"record {seq} is not valid: the attempt has begun or been resumed before", code="begun_before")
+        raise BadRecord.of(seq, "the attempt has begun or been resumed before", "begun_before")
     Attempt.objects.filter(run=attempt.run_id, fence__lt=attempt.fence).update(
         valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
     )

@@ -14,7 +14,8 @@ from typing import IO, Any, cast
 import zstandard
 
 from cohort.base.storable import Refused
-from grpo_core.text import UNSTORABLE, first_repeated
+from grpo_core.data.lines import object_once
+from grpo_core.text import UNSTORABLE
 
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024
 """All files of one import together."""
@@ -57,7 +58,7 @@ def parsed(content: bytes, source: str) -> Any:
     except UnicodeDecodeError as error:
         raise BadImport(f"{source} is not UTF-8 (byte {error.start + 1})", code="not_utf8") from None
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=object_once)
     except json.JSONDecodeError as error:
         raise BadImport(
             f"{source} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", code="not_json"
@@ -66,14 +67,6 @@ def parsed(content: bytes, source: str) -> Any:
         raise BadImport(f"{source} is nested too deep", code="too_deep") from None
     except ValueError as error:
         raise BadImport(f"{source} is not JSON that can be taken: {error}", code="not_json") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        twice = first_repeated(key for key, _ in pairs) or ""
-        raise ValueError(f"the field {UNSTORABLE.sub('?', twice)[:60]!r} is given twice in one object")
-    return fields
 
 
 class Archive:
