@@ -120,31 +120,25 @@ def queue_full(run: Run) -> str:
 def project_quotas_set(*, project: Project, actor: User, quotas: Mapping[str, int | None]) -> None:
     """Set quotas of PROJECT_QUOTAS for this project; None is what the server's settings say. What is there already
     stays, however much it is. Raises ConfigError whose problems name the quota."""
-    faults = [
-        FieldProblem(name, f"is 1 or more, or empty for the server's own; not {value}")
-        for name, value in quotas.items()
-        if value is not None and value < 1
-    ]
-    if faults:
-        raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
-    _set(project, actor, {name: quotas[name] for name in PROJECT_QUOTAS if name in quotas}, "project_quotas_changed")
+    after = {name: quotas[name] for name in PROJECT_QUOTAS if name in quotas}
+    _set(project, actor, after, "project_quotas_changed", empty="the server's own")
 
 
 @transaction.atomic
 def project_limits_set(*, project: Project, actor: User, max_running: int | None, gpu_hours: int | None) -> None:
     """Set both limits; None is no limit. Raises ConfigError whose problems name `max_running` and `gpu_hours_limit`."""
     after = {"max_running": max_running, "gpu_hours_limit": gpu_hours}
+    _set(project, actor, after, "project_limits_changed", empty="no limit")
+
+
+def _set(project: Project, actor: User, after: Mapping[str, int | None], kind: str, *, empty: str) -> None:
     faults = [
-        FieldProblem(path, f"is 1 or more, or empty for no limit; not {value}")
-        for path, value in after.items()
+        FieldProblem(name, f"is 1 or more, or empty for {empty}; not {value}")
+        for name, value in after.items()
         if value is not None and value < 1
     ]
     if faults:
         raise ConfigError(f"these limits cannot be: {'; '.join(map(str, faults))}", tuple(faults))
-    _set(project, actor, after, "project_limits_changed")
-
-
-def _set(project: Project, actor: User, after: Mapping[str, int | None], kind: str) -> None:
     project.refresh_from_db(from_queryset=Project.objects.select_for_update(no_key=True))
     before = {name: getattr(project, name) for name in after}
     if before == after:

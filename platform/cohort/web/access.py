@@ -6,7 +6,7 @@ does not reach gets 403.
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRedirect
 
 from cohort.accounts.models import Membership, Project, Role, User, reaches
+from cohort.accounts.people import manages_server
 from cohort.runs.models import Run
 from cohort.server.limits import WORKERS, body_limit
 from cohort.worker_api.records import refusal
@@ -146,6 +147,15 @@ def project_for(request: HttpRequest, slug: str, *, at_least: Role = Role.VIEWER
         )
     request.membership, request.project = membership, membership.project  # type: ignore[attr-defined]  # for context
     return membership.project
+
+
+def require_manager(request: HttpRequest, what: str) -> None:
+    """Raises PermissionDenied unless the signed-in person manages the server; `what`: of it, as the message begins."""
+    if not manages_server(cast("User", request.user)):
+        raise PermissionDenied(
+            f"{what} are managed by staff (`cohort user NAME --staff` on the server) and by the admins of the server's "
+            "first project."
+        )
 
 
 def role_in(project: Project, user: User | AnonymousUser) -> str:

@@ -1,6 +1,5 @@
 """Pages of the server's people, for those who manage it: who there is, who may sign in, whose sessions are ended."""
 
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
@@ -9,8 +8,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts import people
 from cohort.accounts.models import User
-from cohort.web.access import call_service
-from cohort.web.accounts.views import person
+from cohort.web.access import call_service, require_manager
 from cohort.web.context import query_without
 
 PEOPLE_A_PAGE = 50
@@ -19,7 +17,7 @@ PEOPLE_A_PAGE = 50
 @require_safe
 def person_list(request: HttpRequest) -> HttpResponse:
     """`q` is a part of a name, `page` a number."""
-    _require_manager(request)
+    require_manager(request, "People of the server")
     wanted = request.GET.get("q", "").replace("\0", "").strip()
     users = User.objects.annotate(projects_joined=Count("memberships")).order_by("username")
     if wanted:
@@ -31,7 +29,7 @@ def person_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def person_detail(request: HttpRequest, user_id: int) -> HttpResponse:
-    _require_manager(request)
+    require_manager(request, "People of the server")
     shown = get_object_or_404(User, pk=user_id)
     context = {"shown": shown, "memberships": shown.memberships.select_related("project").order_by("project__name")}
     return render(request, "accounts/person.html", context)
@@ -60,13 +58,5 @@ def person_sessions_end(request: HttpRequest, user_id: int) -> HttpResponse:
 
 
 def _for_change(request: HttpRequest, user_id: int) -> User:
-    _require_manager(request)
+    require_manager(request, "People of the server")
     return get_object_or_404(User, pk=user_id)
-
-
-def _require_manager(request: HttpRequest) -> None:
-    if not people.manages_server(person(request)):
-        raise PermissionDenied(
-            "People of the server are managed by staff (`cohort user NAME --staff` on the server) and by the admins of "
-            "its first project."
-        )

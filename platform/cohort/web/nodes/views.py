@@ -1,7 +1,7 @@
 """Pages of machines: which are here, what they have and run; drain them, make them, change their tokens.
 
 Nodes serve every project. Of an attempt that belongs to a project the person is no member of, only the fact that the
-node is busy is shown. Everyone in a project may look; `people.manages_server` decides who may change something.
+node is busy is shown. Everyone in a project may look; `access.require_manager` decides who may change something.
 """
 
 import shlex
@@ -11,16 +11,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django import forms
 from django.conf import settings
-from django.core.exceptions import PermissionDenied
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort import __version__
 from cohort.accounts.models import Project
-from cohort.accounts.people import manages_server
 from cohort.background import revoke
 from cohort.base.environment import environment
 from cohort.nodes import services as nodes
@@ -28,7 +25,7 @@ from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.node_status import NodeStatus, node_status, node_status_rows
 from cohort.runs.schedule import SEARCHED
-from cohort.web.access import call_service, form_page, project_for, redirect_to
+from cohort.web.access import call_service, form_page, project_for, redirect_to, require_manager
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
@@ -50,7 +47,6 @@ def node_list(request: HttpRequest, slug: str) -> HttpResponse:
         "nodes": listed(
             request, node_status_rows(), row=lambda statuses: [_row(project, status) for status in statuses]
         ),
-        "may_keep": manages_server(person(request)),
         "platform_version": __version__,
         "silent_after": SILENT_AFTER,
     }
@@ -66,7 +62,6 @@ def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     attempts = node.attempts.select_related("run").defer("manifest", "outcome", "run__config").annotate(took=took)
     context = {
         "row": _row(project, node_status(node)),
-        "may_keep": manages_server(person(request)),
         "platform_version": __version__,
         "attempts": attempts.order_by("-claimed_at")[:ATTEMPTS_SHOWN],
         "attempts_made": attempts.count(),
@@ -74,12 +69,11 @@ def node_detail(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     return render(request, "nodes/node.html", context)
 
 
-@never_cache
 @form_page
 def node_new(request: HttpRequest, slug: str) -> HttpResponse:
     """A free name is answered by the page with the token, which is not stored and cannot be shown again."""
     project_for(request, slug)
-    _keeper(request)
+    require_manager(request, "Nodes, which serve every project,")
     form = NodeForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         created = form.call(nodes.node_create, name=form.cleaned_data["name"], actor=person(request))
@@ -99,7 +93,6 @@ def node_undrain(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     return _do(request, slug, node_id, nodes.node_undrain, "takes runs again.")
 
 
-@never_cache
 @require_POST
 def node_rotate(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
     node = _to_change(request, slug, node_id)
@@ -124,18 +117,10 @@ def node_revoke(request: HttpRequest, slug: str, node_id: int) -> HttpResponse:
 # ---------------------------------------------------------------------- what they share
 
 
-def _keeper(request: HttpRequest) -> None:
-    if not manages_server(person(request)):
-        raise PermissionDenied(
-            "Nodes serve every project, so only those who keep this server may change them: its staff "
-            "(cohort user NAME --staff) and the admins of its first project."
-        )
-
-
 def _to_change(request: HttpRequest, slug: str, node_id: int) -> Node:
     project_for(request, slug)
     node = get_object_or_404(Node, pk=node_id)
-    _keeper(request)
+    require_manager(request, "Nodes, which serve every project,")
     return node
 
 

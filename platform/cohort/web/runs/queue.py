@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -16,14 +15,13 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.invitations import people_in
 from cohort.accounts.models import Project, Role
-from cohort.accounts.people import manages_server
 from cohort.accounts.quotas import PROJECT_QUOTAS, quota, server_quota
 from cohort.catalog.services import uploaded_bytes
 from cohort.lab.models import OPEN, LabJob
 from cohort.runs.limits import WINDOW, hours_free_at, project_limits_set, project_quotas_set, project_use
 from cohort.runs.models import Attempt, AttemptState, Priority, RunState
 from cohort.runs.waiting import waiting_rows
-from cohort.web.access import form_page, project_for
+from cohort.web.access import form_page, project_for, require_manager
 from cohort.web.accounts.views import person
 from cohort.web.context import POLLED, listed, query_without, render_polled, version_of
 
@@ -112,11 +110,10 @@ def project_has(project: Project) -> dict[str, int]:
 def limits(request: HttpRequest, slug: str) -> HttpResponse:
     """Every member sees what the project may use; an admin sets it."""
     project = project_for(request, slug, at_least=Role.ADMIN if request.method == "POST" else Role.VIEWER)
-    manages = manages_server(person(request))
     sent = request.POST or None
     of_quotas = sent is not None and "quotas" in sent
-    if of_quotas and not manages:
-        raise PermissionDenied("These limits are set by those who manage the server.")
+    if of_quotas:
+        require_manager(request, "Limits of the server")
     quotas = QuotasForm(sent if of_quotas else None, initial=model_to_dict(project, fields=QuotasForm.base_fields))
     if of_quotas and quotas.is_valid():
         project_quotas_set(project=project, actor=person(request), quotas=quotas.cleaned_data)
@@ -133,7 +130,6 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "form": form,
         "quotas": quotas,
-        "manages": manages,
         "kept": [(PROJECT_QUOTAS[name], used, quota(project, name)) for name, used in project_has(project).items()],
         "use": use,
         "free_at": free_at,
