@@ -47,6 +47,19 @@ def test_passwords_made_here_are_random_readable_and_work() -> None:
     assert sign_in(Client(), "one", password).status_code == 302
 
 
+def test_a_new_password_is_not_stored_while_too_many_wait_to_be_hashed(
+    admin: Client, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> str:
+        raise hashing.HashingBusy("Too many people are signing in at once.")
+
+    new = "another good sentence"
+    monkeypatch.setattr(hashing.BoundedArgon2, "encode", busy)
+    answer = admin.post("/password/", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
+    assert b"Too many people are signing in at once." in answer.content
+    assert fresh(alice).check_password(PASSWORD)
+
+
 def test_every_page_asks_to_change_a_password_that_was_handed_out(ours: Project, alice: User) -> None:
     client, asks = Client(), b"This password was made for you"
     sign_in(client, "alice", PASSWORD)
@@ -94,7 +107,7 @@ def test_of_many_sign_ins_at_once_few_wait_and_the_others_are_refused_in_words(a
     with hashing._turn:
         for thread in threads:
             thread.start()
-        wait_for(lambda: hashing._places._value == 0, "all wait")
+        wait_for(lambda: hashing._slots._value == 0, "all wait")
         for name in ("alice", "nobody", "alice", "alice", "alice", "alice"):
             refused = sign_in(Client(), name, PASSWORD)
             assert (refused.status_code, b"Too many people are signing in at once" in refused.content) == (200, True)

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 MOST = 4
 """Of one process at once: one that hashes, and three that wait. So strangers cannot take all threads of the pages."""
-_turn, _places = threading.Lock(), threading.BoundedSemaphore(MOST)
+_turn, _slots = threading.Lock(), threading.BoundedSemaphore(MOST)
 
 
 class HashingBusy(ValidationError):
@@ -17,7 +17,7 @@ class HashingBusy(ValidationError):
 
 
 class BoundedArgon2(Argon2PasswordHasher):
-    """Raises HashingBusy when too many wait, which the forms for signing in and for a new password show."""
+    """Raises HashingBusy when too many wait, which the pages for signing in and for a new password show."""
 
     def encode(self, password: str, salt: str) -> str:
         with _one_of_few():
@@ -30,10 +30,10 @@ class BoundedArgon2(Argon2PasswordHasher):
 
 @contextmanager
 def _one_of_few() -> Iterator[None]:
-    if not _places.acquire(blocking=False):
+    if not _slots.acquire(blocking=False):
         raise HashingBusy("Too many people are signing in at once. Try again in a few seconds.", code="busy")
     try:
         with _turn:
             yield
     finally:
-        _places.release()
+        _slots.release()

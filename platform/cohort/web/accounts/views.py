@@ -137,7 +137,7 @@ def project_list(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def invitation_answer(request: HttpRequest, invitation_id: int) -> HttpResponse:
-    """`answer` is accept or decline. Of an invitation to somebody else no more is said than of one that is gone."""
+    """`answer` is accept or decline. An invitation to somebody else is answered like one that does not exist."""
     user = person(request)
     invitation = invitations.invitations_for(user).filter(pk=invitation_id).first()
     if invitation is None:
@@ -238,7 +238,11 @@ class PasswordChange(PasswordChangeView):
     success_url = reverse_lazy("home")
 
     def form_valid(self, form: BaseForm) -> HttpResponse:
-        services.password_change(user=person(self.request), password=form.cleaned_data["new_password1"])
+        try:
+            services.password_change(user=person(self.request), password=form.cleaned_data["new_password1"])
+        except HashingBusy as error:
+            form.add_error(None, error)
+            return self.form_invalid(form)
         update_session_auth_hash(self.request, person(self.request))  # this browser stays signed in, others do not
         messages.success(self.request, "Your password is changed.")
         return HttpResponseRedirect(self.get_success_url())
