@@ -181,8 +181,8 @@ def _unknown(tests: Any, prelude: Any) -> set[str]:
 
 def used_as_classes(tests: Any, prelude: Any, entry: str) -> frozenset[str]:
     """Capital names of which the tests show that they are classes: they read an attribute that no plain value has, of
-    what such a name makes or of itself; or they test for its instances, or derive from it. What stands before the
-    solution decides where it defines the name. Nothing of the solution's is looked at."""
+    what such a name makes or of itself; or they test for its instances, or derive from it. The prelude decides
+    where it defines the name. Nothing of the solution's is looked at."""
     import ast
 
     nodes = list(ast.walk(tests))

@@ -53,7 +53,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class CountedSignIn:
-    """A sign-in that may go on to the password, counted as a failure until `record_success` or `withdraw`."""
+    """A sign-in whose password may be checked, counted as a failure until `record_success` or `withdraw`."""
 
     keys: dict[str, str]
     before: dict[str, tuple[datetime, datetime]]

@@ -33,7 +33,7 @@ WEB_AWAY = 3 * timedelta(seconds=settings.COHORT_PULSE_SECONDS)
 its threads are taken, no beat of a worker arrives."""
 BEATLESS = timedelta(hours=1)
 """A web server that is silent for longer while workers call was started without that config, so its silence means
-nothing. Before, it does: of many workers one may get through while the others cannot be heard."""
+nothing. Before, it does: the calls of one worker may arrive while those of the others do not."""
 CALL_SECONDS = settings.COHORT_PULSE_SECONDS
 """Longest time that the web server's own call may take."""
 _AT_ONCE = timedelta(seconds=5)

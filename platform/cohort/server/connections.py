@@ -280,14 +280,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             clear_untrusted_proxy_headers=True,
             **(proxy if trusted_proxy else {}),
         )
-        place = (listener.family, listener.type, listener.proto, listener.getsockname())
         super().__init__(
             without_body(application),
             map,
             _sock=listener,
             dispatcher=pools["pages"],
             adj=adj,
-            sockinfo=place,
+            sockinfo=(listener.family, listener.type, listener.proto, listener.getsockname()),
             bind_socket=False,
         )
 

@@ -27,7 +27,7 @@ def post_worker_init(worker: Any) -> None:
 
     require_schema_at_start()
     if environment().serves == "pages":
-        return  # hears no worker
+        return  # no worker calls it
     if given := environment().pulse_url:
         pulse_start(given)
     else:  # by its public name: it may refuse others

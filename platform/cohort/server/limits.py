@@ -1,7 +1,7 @@
 """How large the body of a request may be, for each address.
 
-The web server decides by it at the headers, before a body is read; `cohort.web.access.BodyLimit` says it in words, and
-holds it under any other server.
+The web server decides by it at the headers, before a body is read; `cohort.web.access.BodyLimit` refuses
+with the reason, and does so under any other server too.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ FORM_BYTES = 1024 * 1024
 MAX_CARD_BYTES = 64 * 1024 * 1024
 """Of each of the two cards that the page for checking takes; larger ones are for the command."""
 MAX_STATEMENT_BYTES = 15 * 1024 * 1024
-"""Far more than a statement may hold: a text that is too long comes back in its form, with the reason."""
+"""Far more than a statement may hold: its form shows a text that is too long again, with the reason."""
 OVERHEAD_BYTES = 1024 * 1024
 """What an upload's other fields and separators may take."""
 

@@ -4,9 +4,9 @@ each can have a role in the database with no more rights than it needs (cohort/b
 
 from typing import Any, Literal
 
+from cohort.server.limits import WORKERS
 from cohort.worker_api.records import Application, Start
 
-_WORKERS = "/api/worker/"
 _BOTH = ("/healthz", "/readyz")
 
 
@@ -18,7 +18,7 @@ class Serves:
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Any:
         path = environ["PATH_INFO"]
-        here = path.startswith(_WORKERS) == (self._part == "workers")
+        here = path.startswith(WORKERS) == (self._part == "workers")
         if self._part == "all" or path in _BOTH or here:
             return self._rest(environ, start)
         text = f"This process serves {self._part} alone (COHORT_SERVES).\n".encode()

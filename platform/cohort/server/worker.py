@@ -44,7 +44,7 @@ class WebProcess(Worker):  # type: ignore[misc]
         for server in servers:
             server.stop_accepting()
         ends = time.monotonic() + self.cfg.graceful_timeout
-        while time.monotonic() < ends and any(server.close_unused() for server in servers):
+        while time.monotonic() < ends and sum(server.close_unused() for server in servers):
             self._turn(servers, connections)
 
     def _turn(self, servers: list[Any], connections: dict[int, Any]) -> None:

@@ -22,6 +22,7 @@ from cohort.base.celery_app import app
 from cohort.base.schema_version import OtherSchema, connect, require_schema
 from cohort.base.scratch import scratch_folder
 from cohort.runs.models import ServiceBeat
+from cohort.server.limits import WORKERS
 from cohort.worker_api.records import refusal
 from grpo_core.errors import DiskFullError
 from grpo_core.files.disk import is_full
@@ -50,7 +51,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if error is None or not _no_room(error):
         return defaults.server_error(request)
     text = str(error) if isinstance(error, DiskFullError) else "A disk of the server is full: nothing was stored."
-    if request.path_info.startswith("/api/worker/"):
+    if request.path_info.startswith(WORKERS):
         return refusal(507, "disk_full", text)
     return render(request, "507.html", {"text": text}, status=507)
 
