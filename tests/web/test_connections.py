@@ -355,3 +355,20 @@ def test_the_client_s_address_is_the_proxy_s_word_or_that_of_the_connection(
     (call,) = made.calls
     assert (call["REMOTE_ADDR"], call.get("HTTP_X_FORWARDED_PROTO")) == (address, scheme)
     assert "HTTP_X_FORWARDED_HOST" not in call
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        ("203.0.113.9:4711", "203.0.113.9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("192.0.2.1, ::FFFF:203.0.113.9", "203.0.113.9"),
+        ("2001:db8::9", "2001:db8::9"),
+        ("[2001:db8::9]:4711", "2001:db8::9"),
+    ],
+)
+def test_an_address_is_read_however_a_proxy_writes_it(forwarded: str, address: str) -> None:
+    made = Site(trusted_proxy=True)
+    made.answer(made.send(get("/", f"X-Forwarded-For: {forwarded}")))
+    made.close()
+    assert made.calls[0]["REMOTE_ADDR"] == address

@@ -6,6 +6,7 @@ each address that is decided at the headers, and threads for worker calls that p
 """
 
 import logging
+import re
 import socket
 import struct
 import time
@@ -42,6 +43,8 @@ AHEAD_BYTES = 64 * 1024 * 1024
 """So much of a response is made before its client has taken it; files are sent without a thread, whatever their size.
 """
 
+_MISREAD = re.compile(r"::ffff:(?P<four>[0-9.]+)$|\[(?P<six>[^\]]+)\]:[0-9]+$", re.IGNORECASE)
+"""A last address of X-Forwarded-For that waitress misreads: IPv4 written as IPv6, or IPv6 with a port."""
 Pool = Literal["pages", "workers", "files"]
 Application = Callable[[dict[str, Any], Any], Any]
 log = logging.getLogger(__name__)
@@ -123,6 +126,8 @@ class Task(WSGITask):  # type: ignore[misc]
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
         environ["wsgi.file_wrapper"] = file_wrapper
+        if (forwarded := "HTTP_X_FORWARDED_FOR") in environ:
+            environ[forwarded] = _MISREAD.sub(r"\g<four>\g<six>", environ[forwarded])
         return environ
 
     def set_close_on_finish(self) -> None:
