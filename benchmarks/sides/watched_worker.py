@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grpo_core.files.run_folder import RunDir
 from grpo_core.files.spool import spool_bytes
-from grpo_core.protocol.messages import ClaimReply
+from grpo_core.protocol.messages import Beat, ClaimReply
 from worker.platform_client.client import Platform, PlatformError
 from worker.platform_client.uploads import Shipper
 
@@ -46,7 +46,7 @@ with Platform(url, "none") as platform:
         try:
             if time.monotonic() > beat_at:
                 beat_at = time.monotonic() + 2.5
-                link.beat(shipped_seq=shipper.acked_seq, spooled_bytes=spool_bytes(spool))
+                link.beat(Beat(fence=1, shipped_seq=shipper.acked_seq, spooled_bytes=spool_bytes(spool)))
             while spool.is_dir() and shipper.ship(lambda: None):
                 pass
         except PlatformError:
