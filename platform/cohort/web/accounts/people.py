@@ -1,6 +1,5 @@
 """Pages of the server's people, for those who manage it: who there is, who may sign in, whose sessions are ended."""
 
-from django.core.paginator import Paginator
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -9,7 +8,7 @@ from django.views.decorators.http import require_POST, require_safe
 from cohort.accounts import people
 from cohort.accounts.models import User
 from cohort.web.access import call_service, require_manager
-from cohort.web.context import query_without
+from cohort.web.context import listed
 
 PEOPLE_A_PAGE = 50
 
@@ -22,8 +21,7 @@ def person_list(request: HttpRequest) -> HttpResponse:
     users = User.objects.annotate(projects_joined=Count("memberships")).order_by("username")
     if wanted:
         users = users.filter(username__icontains=wanted)
-    page = Paginator(users, PEOPLE_A_PAGE).get_page(request.GET.get("page"))
-    context = {"page": page, "wanted": wanted, "query": query_without(request, "page")}
+    context = {"page": listed(request, users, PEOPLE_A_PAGE), "wanted": wanted}
     return render(request, "accounts/people.html", context)
 
 
