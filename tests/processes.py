@@ -5,6 +5,7 @@ and every process that belongs to a home.
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -42,6 +43,12 @@ def wait_for(
             raise AssertionError(f"waited in vain: {tell}" if isinstance(tell, str) else tell())
         time.sleep(0.05)
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def cohort(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":

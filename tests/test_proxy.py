@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from cohort.server.limits import FORM_BYTES, larger_limits
 from tests.needs import needs
-from tests.processes import wait_for
+from tests.processes import free_port, wait_for
 
 CONFIG = Path(__file__).resolve().parents[1] / "docker" / "nginx.conf"
 
@@ -77,12 +77,6 @@ class Proxy:
             answer = connection.getresponse()
             answer.read()
             return answer
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ Never the machine's own Redis or RabbitMQ: others may be using them.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ import redis
 from kombu import Connection
 
 from cohort.cli.embedded import children
-from tests.processes import clean_environment, wait_for
+from tests.processes import clean_environment, free_port, wait_for
 
 
 class Broker:
@@ -141,9 +140,3 @@ def program() -> str | None:
     """RabbitMQ's own start script; Debian's wrapper around it writes into the machine's own log folder."""
     own = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
     return str(own) if own.is_file() else shutil.which("rabbitmq-server")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -25,8 +25,8 @@ from psycopg.rows import dict_row
 
 from cohort.cli.embedded import children
 from cohort.cli.embedded.postgres import Postgres
-from tests.chaos.brokers import Broker, free_port
-from tests.processes import DEADLINE, belonging_to, clean_environment, wait_for
+from tests.chaos.brokers import Broker
+from tests.processes import DEADLINE, belonging_to, clean_environment, free_port, wait_for
 from tests.worker.stand_in import ROOT, stand_in
 
 ENDED = ("succeeded", "failed", "cancelled")

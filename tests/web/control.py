@@ -2,12 +2,16 @@
 people do to a run, by its pages."""
 
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any, TypeVar
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.db.models import DateTimeField, F, Model, Value
 from django.db.models.functions import Now
@@ -22,11 +26,13 @@ from cohort.runs.checkpoints import offers
 from cohort.runs.models import Attempt, Run
 from cohort.runs.schedule import queue
 from cohort.runs.waiting import waiting_rows
+from grpo_core.errors import ConfigError
 from grpo_core.protocol.messages import Beat, CheckpointOffer, Finish, NodeInfo, Progress
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
 from tests.factories.sealed_run import ingest
 from tests.factories.worker import VERSIONS
+from tests.processes import DEADLINE
 from tests.web.run_page import words
 
 Row = TypeVar("Row", bound=Model)
@@ -36,6 +42,24 @@ def fresh(row: Row) -> Row:
     """As the database has it now."""
     row.refresh_from_db()
     return row
+
+
+def at_once(*acts: Callable[[], object]) -> list[bool]:
+    """Whether each was done, and not refused; each in a thread with its own connection."""
+    begin = threading.Barrier(len(acts))
+
+    def act(of: Callable[[], object]) -> bool:
+        begin.wait(timeout=DEADLINE)
+        try:
+            of()
+        except (ValidationError, ConfigError):
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(act, acts))
 
 
 def info(*, gpus: int = 0, labels: tuple[str, ...] = (), **more: Any) -> NodeInfo:

@@ -1,14 +1,11 @@
 """Who is invited to a project belongs to it once they accept, and an invitation says nothing of who exists."""
 
 import re
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -17,8 +14,8 @@ from cohort.accounts.models import Invitation, Membership, Project, Role, User
 from cohort.accounts.people import user_disable
 from cohort.accounts.services import membership_remove, membership_set, user_create
 from cohort.audit.models import AuditEntry
-from tests.processes import DEADLINE
 from tests.web.conftest import PASSWORD, ClientFor
+from tests.web.control import at_once
 from tests.web.pages import html
 
 pytestmark = pytest.mark.django_db
@@ -150,24 +147,6 @@ def test_who_was_added_on_the_server_meanwhile_keeps_that_role(
 def test_only_admins_see_who_is_invited(admin: Client, viewer: Client) -> None:
     invite(admin, "charlie")
     assert "charlie" not in html(viewer.get(MEMBERS))
-
-
-def at_once(*acts: Callable[[], object]) -> list[bool]:
-    """Whether each was done, and not refused."""
-    begin = threading.Barrier(len(acts))
-
-    def act(of: Callable[[], object]) -> bool:
-        begin.wait(timeout=DEADLINE)
-        try:
-            of()
-        except ValidationError:
-            return False
-        finally:
-            connection.close()
-        return True
-
-    with ThreadPoolExecutor(len(acts)) as pool:
-        return list(pool.map(act, acts))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,13 +1,11 @@
 """People of the server: disabled and enabled, sessions ended, by whom and with what left."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -19,9 +17,8 @@ from cohort.background.tasks import clear_sessions
 from cohort.cli import main as cli
 from cohort.cli.embedded.home import HomeError
 from cohort.cli.embedded.people import user_switch
-from tests.processes import DEADLINE
 from tests.web.conftest import PASSWORD, ClientFor
-from tests.web.control import fresh
+from tests.web.control import at_once, fresh
 from tests.web.pages import html
 
 pytestmark = pytest.mark.django_db
@@ -85,20 +82,8 @@ def test_who_no_longer_manages_the_server_changes_nobody(alice: User, bob: User,
 @pytest.mark.django_db(transaction=True)
 def test_two_who_disable_each_other_at_once_leave_one(ours: Project, alice: User, bob: User) -> None:
     membership_set(project=ours, actor=None, user=bob, role=Role.ADMIN)
-    begin = threading.Barrier(2)
-
-    def disable(user: User, actor: User) -> bool:
-        begin.wait(timeout=DEADLINE)
-        try:
-            user_disable(user=user, actor=actor)
-        except ValidationError:
-            return False
-        finally:
-            connection.close()
-        return True
-
-    with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(disable, (fresh(alice), fresh(bob)), (fresh(bob), fresh(alice))))
+    pairs = ((fresh(alice), fresh(bob)), (fresh(bob), fresh(alice)))
+    done = at_once(*(partial(user_disable, user=user, actor=actor) for user, actor in pairs))
     assert sorted(done) == [False, True]
     assert managers().count() == 1
 

@@ -1,14 +1,10 @@
-"""How much a person and a project may have, also when two ask at once: what is refused, in which words, by whom it is
+"""How much a person and a project may have, also when two come at once: what is refused, in which words, by whom it is
 raised."""
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.test import Client
 
 from cohort.accounts.models import Project, User
@@ -23,31 +19,12 @@ from cohort.runs.services import NotPossible, run_resume
 from cohort.runs.transitions import run_move
 from grpo_core.errors import ConfigError
 from tests.factories.runs import Maker
-from tests.processes import DEADLINE
 from tests.web.conftest import PROBLEMS, ClientFor
-from tests.web.control import fresh
+from tests.web.control import at_once, fresh
 from tests.web.pages import html
 
 pytestmark = pytest.mark.django_db
 LIMITS = "/p/ours/limits/"
-
-
-def at_once(*acts: Callable[[], object]) -> int:
-    """How many were done, and not refused."""
-    begin = threading.Barrier(len(acts))
-
-    def act(of: Callable[[], object]) -> bool:
-        begin.wait(timeout=DEADLINE)
-        try:
-            of()
-        except (ValidationError, ConfigError):
-            return False
-        finally:
-            connection.close()
-        return True
-
-    with ThreadPoolExecutor(len(acts)) as pool:
-        return sum(pool.map(act, acts))
 
 
 def limit(**quotas: int) -> None:
@@ -78,7 +55,7 @@ def test_a_person_opens_so_many_projects(settings: Any, charlie: User, stranger:
 def test_projects_opened_at_once_are_counted(settings: Any, charlie: User) -> None:
     settings.COHORT_MAX_PROJECTS = 4  # with `theirs`
     acts = [lambda n=number: project_create(slug=f"p{n}", name="P", owner=charlie) for number in range(8)]
-    assert at_once(*acts) == 3
+    assert sum(at_once(*acts)) == 3
     assert Project.objects.filter(opened_by=charlie).count() == 4
 
 
@@ -107,7 +84,7 @@ def test_uploads_fill_a_project_and_no_more(ours: Project, alice: User, operator
 def test_uploads_at_once_are_counted(ours: Project, alice: User) -> None:
     limit(max_upload_bytes=uploaded_bytes(ours) + 2 * len(PROBLEMS))
     given = {"project": ours, "actor": alice, "format": "jsonl", "chunks": [PROBLEMS]}
-    assert at_once(*(lambda n=number: dataset_create(**given, name=f"d{n}") for number in range(6))) == 2
+    assert sum(at_once(*(lambda n=number: dataset_create(**given, name=f"d{n}") for number in range(6)))) == 2
 
 
 # ---------------------------------------------------------------- the queue
@@ -157,7 +134,7 @@ def test_runs_queued_at_once_are_counted(maker: Maker) -> None:
     limit(max_waiting_runs=3)
     drafts = [maker.run(f"draft {number}") for number in range(8)]
     acts = [lambda run=draft: run_submit(run=run, actor=maker.actor) for draft in drafts]
-    assert at_once(*acts) == 3
+    assert sum(at_once(*acts)) == 3
     assert waiting() == 3
 
 

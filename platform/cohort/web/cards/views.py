@@ -115,7 +115,6 @@ def card_response(request: HttpRequest, card: Card, filename: str, log: Callable
         response = FileResponse(content, as_attachment=True, filename=filename, content_type="application/zip")
         response["Content-Length"] = str(card.size)
     response["ETag"] = etag
-    response["Cache-Control"] = "private, no-cache"
     return response
 
 

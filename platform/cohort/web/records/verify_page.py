@@ -120,9 +120,7 @@ def verify_page(request: HttpRequest) -> HttpResponse:
         "pyz": {"sha256": pyz.digest(), "size": len(pyz.build())},
         "never_proven": NEVER_PROVEN,
     }
-    response = render(request, "records/verify.html", context, status=status)
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return render(request, "records/verify.html", context, status=status)
 
 
 @login_not_required
