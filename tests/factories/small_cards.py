@@ -387,12 +387,12 @@ def deflate(content: bytes) -> bytes:
     return zlib.compress(content, 1, wbits=-zlib.MAX_WBITS)
 
 
-def check_zip(content: bytes | io.BytesIO, beside: References | None = None) -> Report:
-    return check_card(io.BytesIO(content) if isinstance(content, bytes) else content, "card.zip", beside or OWN)
+def check_zip(content: bytes | io.BytesIO, references: References | None = None) -> Report:
+    return check_card(io.BytesIO(content) if isinstance(content, bytes) else content, "card.zip", references or OWN)
 
 
-def check(files: dict[str, bytes], beside: References | None = None) -> Report:
-    return check_zip(packed(files), beside)
+def check(files: dict[str, bytes], references: References | None = None) -> Report:
+    return check_zip(packed(files), references)
 
 
 def faults(report: Report) -> dict[str, str]:

@@ -53,7 +53,7 @@ def test_each_part_works_as_its_role(tmp_path: Path, part: str, role: str, elsew
     }
     with process([sys.executable, *WEB_SERVER], log, **variables):
         found = wait_for(lambda: re.search(r"Listening at: (http://\S+)", log.read_text()), log.read_text)
-        if part == "workers":  # the other hears none, and has no sign of life to give
+        if part == "workers":  # no worker calls the other, which sends no sign of life
             wait_for(ServiceBeat.objects.filter(name="web").exists, log.read_text)
         statuses = {path: status(f"{found[1]}/{path}", post="api/" in path) for path in CALLS}
     assert statuses == {path: 404 if path.startswith(elsewhere) else of for path, of in CALLS.items()}

@@ -1,4 +1,4 @@
-"""Every call of the worker API with what no worker of ours sends: messages of the protocol's own schema and beside it.
+"""Every call of the worker API with what no worker of ours sends: messages of the protocol's own schema and others.
 None has a 5xx for its answer, and of what is stored every page can be read and every record be sealed into cards that
 `cohort verify` accepts.
 
@@ -67,12 +67,12 @@ def nested(depth: int) -> Any:
 DEEP = (DEEPEST - 1, DEEPEST, DEEPEST + 1, 41, 900)
 
 
-def places(content: Any) -> list[tuple[Any, Any]]:
+def positions(content: Any) -> list[tuple[Any, Any]]:
     """Each (container, key) in JSON content."""
     found: list[tuple[Any, Any]] = []
     if isinstance(content, dict | list):
         for key, value in list(content.items() if isinstance(content, dict) else enumerate(content)):
-            found += [(content, key), *places(value)]
+            found += [(content, key), *positions(value)]
     return found
 
 
@@ -80,7 +80,7 @@ def mutated(chance: Random, content: dict[str, Any]) -> dict[str, Any]:
     """The content with one to three values changed, removed, doubled or added."""
     content = copy.deepcopy(content)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        spots = places(content)
+        spots = positions(content)
         if not spots:
             break
         holder, key = spots[chance.randint(0, len(spots) - 1)]

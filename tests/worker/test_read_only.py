@@ -15,9 +15,8 @@ from psycopg.conninfo import make_conninfo
 from cohort.base.environment import environment
 from cohort.evidence.keys import generate
 from cohort.runs.models import ServiceBeat
-from tests.chaos.brokers import free_port
 from tests.needs import needs
-from tests.processes import answers, clean_environment, wait_for
+from tests.processes import answers, clean_environment, free_port, wait_for
 from tests.worker.conftest import Site, logged
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"

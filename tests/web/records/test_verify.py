@@ -242,12 +242,12 @@ def test_who_has_a_key_that_was_replaced_makes_no_card_under_the_new_one(log: Lo
     inside = small_cards._inside(log, sealed, "internal")
     chain = {"origin": log.origin, "keys": [stolen.vkey, newest.vkey], "rotations": log.rotations}
     made = small_cards.issue(log, {"internal": {**inside, "keys.json": canonical(chain)}})["internal"]
-    for beside in (
+    for references in (
         References(),
         known(stolen.public_key),
         known(newest.public_key),
     ):
-        problems = faults(check(made, beside))
+        problems = faults(check(made, references))
         assert "which is not known here" in problems["attestation"]
         assert f"is not signed by {newest.vkey}" in problems["checkpoint"]
 

@@ -180,8 +180,8 @@ def test_a_spoilt_signature_of_the_key_before() -> None:
     two = sign_note(text_of(newer), log.keys[::-1])
     assert check(proof_with(newer, checkpoint_note=two)).accepted
     forged = two.replace(two.rstrip("\n").split("\n")[-1], earlier)
-    for beside in (References(), known(log.keys[1].public_key)):
-        problems = faults(check(proof_with(newer, checkpoint_note=forged), beside))
+    for references in (References(), known(log.keys[1].public_key)):
+        problems = faults(check(proof_with(newer, checkpoint_note=forged), references))
         assert "does not fit its text" in problems["checkpoint"]  # of the key before, whoever is trusted
 
 

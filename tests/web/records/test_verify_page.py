@@ -31,10 +31,10 @@ def own_log() -> None:
     LogKey.objects.create(vkey=key("first").vkey, since_size=0, at=timezone.now())
 
 
-def upload(files: dict[str, bytes] | bytes, **beside: object) -> tuple[int, str]:
+def upload(files: dict[str, bytes] | bytes, **more: object) -> tuple[int, str]:
     """(status, page)."""
     content = files if isinstance(files, bytes) else packed(files)
-    given = {"card": SimpleUploadedFile("card.zip", content, "application/zip"), **beside}
+    given = {"card": SimpleUploadedFile("card.zip", content, "application/zip"), **more}
     response = Client().post(reverse("verify_page"), given)
     return response.status_code, response.content.decode()
 
