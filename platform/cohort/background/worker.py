@@ -40,30 +40,18 @@ class Leases(bootsteps.StartStopStep):  # type: ignore[misc]
         self._stop.set()
 
 
-class Signing(bootsteps.StartStopStep):  # type: ignore[misc]
-    """In production no platform worker starts that could not sign: its runs would wait for their records for ever."""
-
-    def __init__(self, worker: Any, **options: Any) -> None:
-        if environment().mode == "production":
-            try:
-                usable_key()
-            except KeyFault as error:
-                sys.exit(f"Cohort's worker will not start in production mode: {error}")
-        super().__init__(worker, **options)
-
-    def include_if(self, worker: Any) -> bool:
-        return False  # there is nothing to start or stop
-
-
-class Schema(bootsteps.StartStopStep):  # type: ignore[misc]
-    """No platform worker starts on a database of another version."""
+class Requirements(bootsteps.StartStopStep):  # type: ignore[misc]
+    """No platform worker starts on a database of another version; nor, in production, one that could not sign: its runs
+    would wait for their records for ever."""
 
     def __init__(self, worker: Any, **options: Any) -> None:
         from cohort.base.schema_version import OtherSchema, require_schema_at_start  # Django is set up only now
 
         try:
+            if environment().mode == "production":
+                usable_key()
             require_schema_at_start()
-        except OtherSchema as error:
+        except (KeyFault, OtherSchema) as error:
             sys.exit(f"Cohort's worker will not start: {error}")
         super().__init__(worker, **options)
 
@@ -71,6 +59,5 @@ class Schema(bootsteps.StartStopStep):  # type: ignore[misc]
         return False  # there is nothing to start or stop
 
 
-app.steps["worker"].add(Signing)
-app.steps["worker"].add(Schema)
+app.steps["worker"].add(Requirements)
 app.steps["worker"].add(Leases)
