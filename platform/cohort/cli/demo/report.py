@@ -35,6 +35,7 @@ def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) ->
     shown, shown_at = "", 0.0
     while run.state not in ENDED:
         watch()
+        time.sleep(0.5)
         try:
             run.refresh_from_db()
         except (InterfaceError, OperationalError):  # the database is away; `watch` starts it again, or raises
@@ -48,7 +49,6 @@ def follow(run: Run, *, watch: Callable[[], None], out: TextIO | None = None) ->
             print(line, file=stream, flush=True)
             shown_at = time.monotonic()
         shown = phase
-        time.sleep(0.5)
     if stream.isatty():
         stream.write("\r\x1b[K")
     return run
