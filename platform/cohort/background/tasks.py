@@ -64,7 +64,7 @@ def seal(run_id: int) -> None:
             log.error("run %s: not sealed: %s", run_id, why)
     except Exception as error:
         what = str(error) if isinstance(error, DiskFullError) else f"{type(error).__name__}: {error}"
-        seal_failed(run=run, reason=f"The record could not be sealed: {what}", code="error")
+        seal_failed(run=run, reason=f"The record could not be sealed: {what}")
         raise
 
 

@@ -87,9 +87,7 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
             try:
                 issued = issue_cards(pack, contents, issue)
             except CardRefused:
-                _require_as_read(
-                    facts, Run.objects.get(pk=run.pk)
-                )  # what was read of a run that continued fits nothing
+                _require_as_read(facts, Run.objects.get(pk=run.pk))  # of one that continued, no card fits
                 raise
         try:
             return _store(facts, contents, before, issue, issued, through)

@@ -54,14 +54,11 @@ class LoginForm(AuthenticationForm):
             raise ValidationError("Sign-in is delayed after failures.", code="delayed") from None
         try:
             cleaned: dict[str, Any] = super().clean()
-        except ValidationError as error:
-            if isinstance(error, HashingBusy):  # the password was not looked at
-                sign_in_delays.withdraw(counted)
-            else:
+        except Exception as error:
+            if isinstance(error, ValidationError) and not isinstance(error, HashingBusy):
                 sign_in_delays.record_failure(counted, subject=sign_in_subject(name))
-            raise
-        except Exception:  # nor here: the server is at fault
-            sign_in_delays.withdraw(counted)
+            else:  # too many wait, or the server is at fault: the password was not checked
+                sign_in_delays.withdraw(counted)
             raise
         sign_in_delays.record_success(counted)
         return cleaned
