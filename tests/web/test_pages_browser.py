@@ -159,7 +159,7 @@ def lab(maker: Maker, alice: User) -> list[str]:
 def people(maker: Maker, alice: User) -> list[str]:
     """More than a page of people, one of them disabled; who is invited to `ours`, and what alice is invited to."""
     dora, _ = user_create(username="dora")
-    for number in range(60):
+    for number in range(110):
         user_create(username=f"{'long-name-' * 14}{number}"[-150:])
     user_disable(user=dora, actor=alice)
     theirs = Project.objects.get(slug="theirs")

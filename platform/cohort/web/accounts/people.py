@@ -10,8 +10,6 @@ from cohort.accounts.models import User
 from cohort.web.access import call_service, require_manager
 from cohort.web.context import listed
 
-PEOPLE_A_PAGE = 50
-
 
 @require_safe
 def person_list(request: HttpRequest) -> HttpResponse:
@@ -21,8 +19,7 @@ def person_list(request: HttpRequest) -> HttpResponse:
     users = User.objects.annotate(projects_joined=Count("memberships")).order_by("username")
     if wanted:
         users = users.filter(username__icontains=wanted)
-    context = {"page": listed(request, users, PEOPLE_A_PAGE), "wanted": wanted}
-    return render(request, "accounts/people.html", context)
+    return render(request, "accounts/people.html", {"page": listed(request, users), "wanted": wanted})
 
 
 @require_safe
