@@ -9,6 +9,7 @@ import pytest
 from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
@@ -18,6 +19,7 @@ from cohort.runs.models import AttemptState, RunState
 from cohort.web.runs.page import PLOTLY_MAP_STYLE, charts_csp
 from cohort.web.templatetags import cohort as show
 from tests.tables import cases
+from tests.web.pages import compact, html
 from tests.web.run_page import freeze
 
 _TOKENS = (paths.STATIC / "cohort" / "tokens.css").read_text(encoding="utf-8")
@@ -118,6 +120,19 @@ def test_a_poll_after_sign_out_takes_the_whole_page_to_the_sign_in(ours: Project
     assert answer["HX-Redirect"] == "/login/?next=%2Fp%2Fours%2Fruns%2F%3Fq%3Da%26state%3Dlive"
     elsewhere = Client().get("/p/ours/counts/", headers=headers | {"HX-Current-URL": "https://evil.example/p/"})
     assert elsewhere["HX-Redirect"] == "/login/"
+
+
+def test_a_message_is_an_item_of_a_list_in_a_live_region(admin: Client) -> None:
+    """A role of the list itself would take its items the list."""
+    page = html(admin.post("/password/end-other-sessions/", follow=True))
+    assert '<div role="status"><ul class="messages"><li class="toast success">' in page
+
+
+def test_pages_without_a_frame_lead_back(ours: Project, viewer: Client) -> None:
+    for name in ("403_csrf", "413", "500", "507"):
+        assert 'href="/">Back to the start</a>' in compact(render_to_string(f"{name}.html")), name
+    assert ">Your projects</a>" in html(viewer.get("/people/")), "of no project: there are no runs to go back to"
+    assert ">Back to the runs</a>" in html(viewer.get("/p/ours/runs/new/"))
 
 
 def test_counts_are_polled_as_a_partial(ours: Project, viewer: Client) -> None:
