@@ -159,7 +159,7 @@ def parse_vkey(text: str) -> PublicKey:
             raise ValueError
         packed = decode(match["key"], 33)
     except ValueError:
-        raise KeyFault(f"{text[:200]!a} is not a public key as `name+hash+base64`") from None
+        raise KeyFault(f"{text[:60]!a} is not a public key as `name+hash+base64`") from None
     key = PublicKey(checked_name(match["name"]), packed[1:])
     if packed[:1] != _ED25519:
         raise KeyFault(f"the key {key.name!a} is not an Ed25519 key")

@@ -103,17 +103,24 @@ def test_it_needs_neither_django_nor_network(path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_to_check_is_2(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_check_is_2(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     none, text, empty = (tmp_path / name for name in ("none", "text", "empty"))
     text.write_text("hello")
     empty.write_bytes(b"")
     for given in (none, tmp_path, text, empty):
         assert main([str(given)]) == 2
+        assert ("Give the zip as it was downloaded" in capsys.readouterr().err) == (given != none)
     for option in ("--against", "--trace", "--key"):
         for given in (none, text):
             assert main([str(path), option, str(given)]) == 2
-    for key_given in ("cohort.example/log", "a+00000000+AAAA", ""):
+    zeros = tmp_path / "zeros"
+    zeros.write_bytes(bytes(2**20))
+    capsys.readouterr()
+    for key_given in ("cohort.example/log", "a+00000000+AAAA", "", str(zeros)):
         assert main([str(path), "--key", key_given]) == 2
+        assert len(capsys.readouterr().err) < 600
 
     def full(*_: object) -> None:
         raise MemoryError

@@ -79,7 +79,10 @@ def test_the_page_knows_the_keys_of_its_own_log() -> None:
     assert "signed by none of the keys that this log ever had" in forged
     assert verdict(upload(card(Log("forger")), key=key("forger").vkey)[1]) == "Changed"
     elsewhere = Log("theirs", origin="other.example/log")
-    assert verdict(upload(card(elsewhere))[1]) == "Unknown signer"
+    unknown = upload(card(elsewhere))[1]
+    assert verdict(unknown) == "Unknown signer"
+    assert "and check again with it." in unknown
+    assert "--against" not in unknown, "an option of the command"
     assert verdict(upload(card(elsewhere), key=f" {elsewhere.keys[0].vkey} ")[1]) == "Accepted"
 
 
@@ -95,7 +98,7 @@ def test_a_revoked_record_is_no_longer_accepted(world: World) -> None:
 
 def test_what_is_no_card_and_no_key() -> None:
     assert Client().post(reverse("verify_page"), {}).status_code == 400
-    for content, words in ((b"hello", "no zip file"), (b"PK", "the zip is damaged")):
+    for content, words in ((b"hello", "The uploaded card is not a card: it is no zip"), (b"PK", "the zip is damaged")):
         status, page = upload(content)
         assert (status, words in page, "/tmp" in page) == (200, True, False)
     for text in ("/etc/passwd", "hello", "a+00000000+AAAA", "--json"):

@@ -21,6 +21,9 @@ class CannotRead(GrpoError):
     exit_status: ClassVar[int] = EXIT_STATUS["cannot check"]
 
 
+_AS_DOWNLOADED = "Give the zip as it was downloaded; CARD.md, card.html and card.pdf in it are for reading"
+
+
 @dataclass(frozen=True)
 class References:
     """What a card is checked against; each may be missing."""
@@ -38,6 +41,8 @@ def verify_card(path: Path, references: References | None = None) -> Report:
     try:
         with path.open("rb") as handle:
             return check_card(handle, str(path), references or References())
+    except IsADirectoryError:
+        raise CannotRead(f"{path} is a folder. {_AS_DOWNLOADED}") from None
     except OSError as error:
         raise CannotRead(f"cannot read {path}: {error.strerror}") from None
 
@@ -48,7 +53,7 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         if file is not None:
             file.seek(0)
             if file.read(2) != b"PK":
-                raise CannotRead(f"{label} is not a card: it is no zip file")
+                raise CannotRead(f"{label} is not a card: it is no zip file. {_AS_DOWNLOADED}")
     report, card = Report(name), OpenCard(CardReader(handle))
     for what, check in checks(card, references).items():
         good = report.run(what, check, NOT_PROVEN[what])
@@ -71,7 +76,7 @@ NOT_PROVEN = {
     "inclusion": "That others are shown the same log; compare an older card or the platform's page of checkpoints.",
     "checkpoint": "That the log holds everything that happened, or anything about the time before its first "
     "checkpoint.",
-    "earlier sizes": "That these are the sizes other cards hold: give an older card with --against.",
+    "earlier sizes": "That these are the sizes other cards hold: compare an older card.",
     "older card": "Anything about entries before the older card was issued; it holds the log only as it was then.",
     "completions": "That the policy really sampled them, or that completions which are not shown were like those "
     "that are.",

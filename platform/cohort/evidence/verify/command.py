@@ -100,7 +100,8 @@ def given_keys(text: str) -> KnownKeys:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CannotRead(
-            f"{text[:200]} is no public key as name+hash+base64, nor a file that holds one: {reason}"
+            f"{text[:200]!a} is no public key as name+hash+base64, nor a file that holds one: {reason}. Get the "
+            "key, or keys.json (at /log/keys.json), from the platform's operator"
         ) from None
     if not content.lstrip().startswith(b"{"):
         return KnownKeys((parse_vkey(content.decode(errors="replace").strip()),))
@@ -131,6 +132,8 @@ def printed(report: Report) -> str:
         lines.append(f"        {one_line(about(report.document))}")
     for check in report.checks:
         lines += _lines(check)
+    if report.verdict == "unknown signer":
+        lines.append("        Give the platform's public key, or its keys.json, with --key.")
     if report.accepted:
         lines += [f"seal    {report.seal}", "        Compare the seal with the one on the record's page."]
         lines += ["No card proves:", *(f"  - {line}" for line in NEVER_PROVEN)]

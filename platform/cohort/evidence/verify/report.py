@@ -14,10 +14,10 @@ Verdict = Literal["accepted", "changed", "cannot check", "unknown signer", "revo
 EXIT_STATUS: dict[Verdict, int] = {"accepted": 0, "changed": 1, "cannot check": 2, "unknown signer": 3, "revoked": 4}
 VERDICTS: dict[Verdict, str] = {
     "accepted": "the card is as it was issued, and signed by a known key",
-    "changed": "this is not the card as it was issued",
+    "changed": "this is not the card as it was issued: do not rely on it, and download the zip again from its issuer",
     "cannot check": "nothing was found changed, and something is missing for a judgement",
     "unknown signer": "the card is whole in itself, and anyone can make one that is: nothing says whose key signed it. "
-    "Get the platform's public key from its operator, not from the card, and give it with --key",
+    "Get the platform's public key from its operator, not from the card, and check again with it",
     "revoked": "the card is as it was issued, and its record was revoked since: do not rely on it",
 }
 """What each verdict means, in words. That a record was revoked shows on the platform's page, not in a card."""

@@ -34,6 +34,8 @@ MAX_SECONDS = 40
 MAX_MEMORY_BYTES = 3 * 1024**3
 _AT_ONCE = BoundedSemaphore(2)
 """Checks in this process; each may take a processor for `MAX_SECONDS`."""
+_CARD, _OLDER = "the uploaded card", "the uploaded older card"
+"""Names of the files, as messages of the command have them."""
 _BY_COMMAND = "Check it on your own machine: `cohort verify CARD.zip`, or `python verify.pyz CARD.zip`."
 _BOUNDED = (
     "import os, resource, runpy, sys\n"
@@ -137,11 +139,11 @@ def _checked(given: dict[str, Any]) -> Outcome | None:
         return None
     try:
         with scratch_folder("verify") as folder:
-            options = ["card.zip", "--json"]
-            _store(folder / "card.zip", given["card"].chunks())
+            options = [_CARD, "--json"]
+            _store(folder / _CARD, given["card"].chunks())
             if given["older"]:
-                _store(folder / "older.zip", given["older"].chunks())
-                options += ["--against", "older.zip"]
+                _store(folder / _OLDER, given["older"].chunks())
+                options += ["--against", _OLDER]
             if given["key"]:
                 options.append(f"--key={given['key']}")
             if (own := keys_file())["keys"]:
@@ -171,12 +173,13 @@ def _run(folder: Path, options: list[str]) -> Outcome:
         report = json.loads(done.stdout)
     except ValueError:
         if done.returncode == EXIT_STATUS["cannot check"]:
-            return Outcome("cannot check", one_line(done.stderr.strip().removeprefix(f"{pyz.NAME}: cannot check: ")))
+            reason = done.stderr.strip().removeprefix(f"{pyz.NAME}: cannot check: ")
+            return Outcome("cannot check", f"{one_line(reason)}.")
         return Outcome("cannot check", f"The check needs more time or memory than this page has for it. {_BY_COMMAND}")
     verdict: Verdict = report["verdict"]
-    words = VERDICTS[verdict]
+    words = f"{VERDICTS[verdict]}."
     if verdict == "accepted" and (revocation := _revocation(report["seal"])) is not None:
-        verdict, words = "revoked", f"{VERDICTS['revoked']} (on {revocation.at:%Y-%m-%d})"
+        verdict, words = "revoked", f"{VERDICTS['revoked']} (on {revocation.at:%Y-%m-%d})."
     return Outcome(verdict, words, report["seal"], report["about"], tuple(report["checks"]))
 
 
