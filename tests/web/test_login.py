@@ -80,6 +80,16 @@ def test_next_leads_only_within_this_server(ours: Project, alice: User) -> None:
     assert sign_in(Client(), "alice", PASSWORD, next="https://evil.example/").url == "/"
 
 
+def test_a_form_that_is_sent_signed_out_leads_back_to_its_page(ours: Project, alice: User) -> None:
+    """Its own address answers to POST alone: sign-in must not end there."""
+    client, address = Client(), f"/p/ours/members/{ours.memberships.get(user=alice).pk}/role/"
+    sent = client.post(address, {"role": "viewer"}, headers={"Referer": "http://testserver/p/ours/members/?page=2"})
+    assert sent.url == "/login/?next=%2Fp%2Fours%2Fmembers%2F%3Fpage%3D2"
+    assert "Nothing was changed: you are signed out." in client.get(sent.url).content.decode()
+    elsewhere = client.post(address, {"role": "viewer"}, headers={"Referer": "https://evil.example/p/"})
+    assert elsewhere.url.startswith("/login/?next=/p/ours/members/")
+
+
 def test_form_without_token_is_refused_with_an_explanation(alice: User) -> None:
     client = Client(enforce_csrf_checks=True)
     response = sign_in(client, "alice", PASSWORD)

@@ -7,7 +7,7 @@ does not reach gets 403.
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -81,7 +81,8 @@ def _refusal(request: HttpRequest, status: int, title: str, text: str) -> HttpRe
 
 class LoginRequired(LoginRequiredMiddleware):
     """Redirects people who are not signed in; a page that polls is redirected as a whole, so that the sign-in page does
-    not replace a part of it."""
+    not replace a part of it. After a form, sign-in leads back to the page that it was sent from: its own address may
+    answer to POST alone."""
 
     def process_view(self, request: HttpRequest, view_func: Any, *rest: Any) -> HttpResponseBase | None:
         if not getattr(view_func, "login_required", True):
@@ -91,10 +92,20 @@ class LoginRequired(LoginRequiredMiddleware):
     def handle_no_permission(  # type: ignore[override]  # the base promises a redirect by the browser
         self, request: HttpRequest, view_func: Any
     ) -> HttpResponseBase:
-        if not request.htmx:  # type: ignore[attr-defined]
+        if request.method == "POST":
+            messages.warning(request, "Nothing was changed: you are signed out. Sign in and send the form again.")
+        htmx = request.htmx  # type: ignore[attr-defined]
+        here = htmx.current_url_abs_path if htmx else _sent_from(request)  # None when it is another host's
+        if not htmx and (here is None or request.method != "POST"):
             return super().handle_no_permission(request, view_func)
-        here = request.htmx.current_url_abs_path  # type: ignore[attr-defined]  # None when it is another host's
-        return HttpResponseClientRedirect(reverse("login") + (f"?{urlencode({'next': here})}" if here else ""))
+        address = reverse("login") + (f"?{urlencode({'next': here})}" if here else "")
+        return HttpResponseClientRedirect(address) if htmx else redirect(address)
+
+
+def _sent_from(request: HttpRequest) -> str | None:
+    """Path and query of the page of this host that a form was sent from."""
+    page = urlsplit(request.META.get("HTTP_REFERER", ""))
+    return urlunsplit(("", "", page.path, page.query, "")) if page.netloc == request.get_host() else None
 
 
 OVERRIDES_FLAGS: Final = Role.OPERATOR
