@@ -50,6 +50,23 @@ def test_a_role_needs_a_project() -> None:
     assert not User.objects.filter(username="yan").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "project", "words"),
+    [
+        ("", None, "NAME: This field cannot be blank."),
+        ("yan", "", "--project: This field cannot be blank."),
+        ("yan", "two words", "--project: Enter a valid “slug”"),
+        ("yan", "new", "--project: The URL name new is used by Cohort itself. Choose another."),
+    ],
+)
+def test_what_is_refused_names_the_argument(name: str, project: str | None, words: str) -> None:
+    with pytest.raises(HomeError) as refused:
+        add(name, project=project)
+    assert str(refused.value).startswith(words)
+    assert str(refused.value).count("blank") <= 1
+    assert not User.objects.filter(username="yan").exists()
+
+
 def token_is_accepted(home: Home) -> bool:
     digest = token_digest(home.node_token.read_text())
     return Node.objects.filter(token_digest=digest, revoked_at=None).exists()

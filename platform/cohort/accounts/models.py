@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.contrib.auth.models import AbstractUser
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.crypto import salted_hmac
 
@@ -19,6 +20,10 @@ class User(AbstractUser):
         """A session that was begun with another password, or in an earlier generation, is signed out."""
         value = f"{self.password}\0{self.session_generation}"
         return salted_hmac("cohort.accounts.models.User.session", value, algorithm="sha256").hexdigest()
+
+
+RESERVED_SLUGS = {"new", "api", "static", "login", "logout"}
+"""Words of the URLconf, or that would read as if they were."""
 
 
 class Project(models.Model):
@@ -50,6 +55,10 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        if self.slug in RESERVED_SLUGS:
+            raise ValidationError({"slug": f"The URL name {self.slug} is used by Cohort itself. Choose another."})
 
 
 class Role(models.TextChoices):

@@ -24,6 +24,10 @@ BROKER_PASSWORD_CHARS = 24
 """Least of a node's user on RabbitMQ, which tries passwords as fast as they come."""
 
 
+_ARGUMENTS = {"username": "NAME", "slug": "--project", "name": "--project"}
+"""Of the command, by the field of a service that takes them."""
+
+
 def password_renew(username: str) -> tuple[User, str]:
     """The person of this name, made when missing, with a new password; it is returned here and never again."""
     user = User.objects.filter(username=username).first()
@@ -55,7 +59,7 @@ def user_add(*, name: str, project: str | None, role: str | None, new_password: 
             if project is not None:
                 lines.append(_join(user, project, role))
     except ValidationError as fault:
-        raise HomeError(" ".join(fault.messages)) from None
+        raise _refusal(fault) from None
     return lines
 
 
@@ -67,7 +71,7 @@ def user_switch(*, name: str, enable: bool) -> str:
     try:
         (user_enable if enable else user_disable)(user=user, actor=None)
     except ValidationError as fault:
-        raise HomeError(" ".join(fault.messages)) from None
+        raise _refusal(fault) from None
     return f"{name} can sign in again" if enable else f"{name} can no longer sign in, and is signed out everywhere"
 
 
@@ -138,6 +142,14 @@ def node_lines() -> list[str]:
     return lines
 
 
+def _refusal(fault: ValidationError) -> HomeError:
+    """What a service refused, with the name of each argument at fault."""
+    if not hasattr(fault, "error_dict"):
+        return HomeError(" ".join(fault.messages))
+    texts = (f"{_ARGUMENTS.get(name, name)}: {' '.join(texts)}" for name, texts in fault.message_dict.items())
+    return HomeError(" ".join(dict.fromkeys(texts)))
+
+
 def _node(name: str) -> Node:
     node = Node.objects.filter(name=name).first()
     if node is None:
@@ -149,7 +161,7 @@ def _change(service: Callable[..., None], name: str, **more: Any) -> None:
     try:
         service(node=_node(name), actor=None, **more)
     except ValidationError as fault:
-        raise HomeError(" ".join(fault.messages)) from None
+        raise _refusal(fault) from None
 
 
 def _join(user: User, slug: str, role: str | None) -> str:

@@ -27,9 +27,6 @@ from cohort.web.access import call_service, form_page, project_for
 from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
 
-# Addresses that are words of the URLconf, or would read as if they were.
-RESERVED_SLUGS = {"new", "api", "static", "login", "logout"}
-
 
 class LoginForm(AuthenticationForm):
     error_messages = dict.fromkeys(
@@ -95,8 +92,6 @@ class ProjectForm(ServiceForm):
         slug = (cleaned.get("slug") or slugify(cleaned["name"]))[:60].lower()
         if not slug:
             self.add_error("slug", "No address can be made from this name. Give one: small letters, digits, hyphens.")
-        elif slug in RESERVED_SLUGS:
-            self.add_error("slug", f"The address {slug} is used by Cohort itself. Choose another.")
         elif Project.objects.filter(slug=slug).exists():
             self.add_error("slug", f"The address {slug} is taken. Choose another.")
         cleaned["slug"] = slug
