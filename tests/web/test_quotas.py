@@ -144,7 +144,9 @@ def test_runs_queued_at_once_are_counted(maker: Maker) -> None:
 def test_who_manages_the_server_sets_another_number_for_a_project(
     admin: Client, viewer: Client, ours: Project, alice: User, bob: User, client_for: ClientFor
 ) -> None:
-    assert "of 500" in html(viewer.get(LIMITS))
+    page = html(viewer.get(LIMITS))
+    assert "of 500" in page
+    assert "of 53.7\u00a0GB" in page
     sent = {"quotas": "1", "max_waiting_runs": "7", "max_members": "", "max_upload_bytes": "", "max_open_jobs": ""}
     assert admin.post(LIMITS, sent).status_code == 302
     assert (fresh(ours).max_waiting_runs, fresh(ours).max_members) == (7, None)

@@ -49,7 +49,8 @@ def test_rows_that_do_not_fit_together_make_no_card(
     assert len([line for line in caplog.records if line.levelname == "ERROR"]) == 1
     client, url = world.client("oscar"), f"/p/ours/runs/{finished.pk}/record/"
     page = html(client.get(url))
-    assert all(part in page for part in ('id="seal-fault"', "would not pass", f'action="{url}seal/"'))
+    shown = ("The record could not be sealed</h2>", 'id="seal-fault"', "would not pass", f'action="{url}seal/"')
+    assert all(part in page for part in shown)
     # a few tries, by pauses that no longer pass here
     monkeypatch.setattr(reconcile, "UNSEALED", timedelta(seconds=-1))
     assert [seals_republish() for _ in range(5)] == [[finished.pk]] * 3 + [[]] * 2

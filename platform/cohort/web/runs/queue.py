@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.invitations import people_in
 from cohort.accounts.models import Project, Role
 from cohort.accounts.quotas import PROJECT_QUOTAS, quota, server_quota
+from cohort.base.formatting import bytes_, num
 from cohort.catalog.services import uploaded_bytes
 from cohort.lab.models import OPEN, LabJob
 from cohort.runs.limits import WINDOW, hours_free_at, project_limits_set, project_quotas_set, project_use
@@ -130,7 +131,10 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "form": form,
         "quotas": quotas,
-        "kept": [(PROJECT_QUOTAS[name], used, quota(project, name)) for name, used in project_has(project).items()],
+        "kept": [
+            (PROJECT_QUOTAS[name], *map(bytes_ if name == "max_upload_bytes" else num, (used, quota(project, name))))
+            for name, used in project_has(project).items()
+        ],
         "use": use,
         "free_at": free_at,
         "window": WINDOW.days,
