@@ -96,7 +96,7 @@ class AlgorithmConfig(LossSettings, AdvantageSettings):
     rule". 1 takes all."""
     entropy_coef: NotNegative = Field(default=0.0, title="Entropy bonus")
     """Weight of the entropy bonus: the mean entropy of the policy is added to what is maximised."""
-    aggregation: Aggregation = Field(default="token_mean", title="Averaging (aggregation)")
+    aggregation: Aggregation = Field(default="token_mean", title="Loss aggregation")
     """sequence_mean: mean over tokens, then over completions (GRPO). token_mean: mean over all tokens of the
     optimiser step (DAPO). local_token_mean: mean over the tokens of `local_batch` completions, then over those batches
     (BNPO). constant: sum over tokens divided by completions times a constant (Dr. GRPO). sequence_sum: sum over

@@ -86,7 +86,7 @@ class SuiteConfig(Part):
     """Margin of non-inferiority; empty takes `eval.margin`."""
     limit: Count | None = Field(default=None, title="First items only")
     """Use only the first so many items; empty means all."""
-    max_completion_tokens: Count | None = Field(default=None, title="Longest completion, tokens")
+    max_completion_tokens: Count | None = Field(default=None, title="Max completion tokens")
     """Longest completion; empty takes that of `eval`."""
     template: LongText | None = Field(default=None, title="Prompt template")
     """What the policy is shown; `{prompt}` stands for the item. Empty takes `data.template`."""
@@ -123,7 +123,7 @@ class EvalConfig(Part):
     """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
     format: DataFormat = "jsonl"
     """Format of that file."""
-    holdout: CountOrZero = Field(default=0, title="Or hold out")
+    holdout: CountOrZero = Field(default=0, title="Split off from training")
     """Problems set apart from the training file (by seed, never trained on) when no file is given."""
     limit: Count | None = Field(default=None, title="First held-out problems only")
     """Use only the first so many held-out problems."""

@@ -43,7 +43,7 @@ class ModelConfig(Part):
     revision: str | None = None
     """Commit of the Hub repository, 40 hex digits. Needed with a Hub id, so that the run can be repeated; with it, no
     folder is looked at."""
-    dtype: Literal["float32", "bfloat16"] = Field(default="float32", title="Number format of the policy")
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", title="Weights dtype")
     """Number format of the policy's weights. float32 is exact and the default on a CPU."""
     lora: LoraConfig = LoraConfig()
     """Train small adapters instead of all weights."""
@@ -83,7 +83,7 @@ class SamplingConfig(Part):
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
     top_k: CountOrZero = 0
     """Keep only so many tokens; 0 keeps all."""
-    max_completion_tokens: Count = Field(default=256, title="Longest completion, tokens")
+    max_completion_tokens: Count = Field(default=256, title="Max completion tokens")
     """Longest completion; a completion that reaches it without an end token counts as truncated."""
 
     @field_validator("group_size", mode="before")
@@ -180,7 +180,7 @@ class EngineConfig(Part):
     last digits; the difference is measured every step and corrected (algorithm.correction)."""
     vllm: VllmConfig = VllmConfig()
     """With rollout: vllm."""
-    rollout_batch: Count = Field(default=512, title="Completions sampled side by side, at most")
+    rollout_batch: Count = Field(default=512, title="Max concurrent completions")
     """Most completions sampled side by side."""
     rollout_tokens: Count = Field(default=131_072, title="Tokens held while sampling, at most")
     """Most tokens, of prompts and completions together, that the local sampler holds keys and values of at once.
@@ -189,10 +189,10 @@ class EngineConfig(Part):
     """What learns: plain PyTorch, where every device holds all weights, or DeepSpeed, where they are divided."""
     deepspeed: DeepSpeedConfig = DeepSpeedConfig()
     """With training: deepspeed."""
-    one_step_off: bool = Field(default=False, title="Sample while learning (one step off)")
+    one_step_off: bool = Field(default=False, title="Overlap sampling and training (one step off-policy)")
     """Sample the next step's completions while the policy learns from this step's. They are then one update old, which
     the ratio to the policy that sampled them corrects. Changes the result."""
-    micro_batch_tokens: Count = Field(default=16384, title="Tokens of a micro-batch, at most")
+    micro_batch_tokens: Count = Field(default=16384, title="Max tokens per micro-batch")
     """Most tokens (padding included) in one forward and backward pass. Changes memory and speed, not the result."""
     layout: Literal["auto", "right", "left", "packed", "shared"] = Field(
         default="auto", title="Layout of micro-batches"
@@ -211,7 +211,7 @@ class EngineConfig(Part):
     more. Needs a C++ compiler on a CPU, Triton on a GPU. Changes the last digits."""
     autocast: Literal["none", "bfloat16"] = Field(default="none", title="Autocast of the update")
     """bfloat16: matrix products of the update in bfloat16 with weights in float32. Changes the last digits."""
-    watchdog_seconds: NotNegative = Field(default=1800.0, title="Warn when silent for, seconds")
+    watchdog_seconds: NotNegative = Field(default=1800.0, title="Stall warning after (s)")
     """A warning names what the run waits for when a phase has reported nothing for so long; 0 never."""
 
 

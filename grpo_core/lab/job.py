@@ -72,7 +72,7 @@ class SampleOptions(Part):
     """As in a run: 1 samples from the model's own distribution."""
     top_p: Annotated[float, Field(gt=0, le=1, title="Top p")] = 1.0
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
-    max_completion_tokens: Annotated[int, Field(ge=1, le=8192, title="Longest completion, tokens")] = 256
+    max_completion_tokens: Annotated[int, Field(ge=1, le=8192, title="Max completion tokens")] = 256
     """Longest completion."""
     template: LongText = "{prompt}"
     """What the model is shown; {prompt} stands for the problem."""

@@ -304,7 +304,7 @@ def blocked_reward(alice: Person) -> None:
     page.get_by_role("link", name="form alone").first.click()
     page.locator("#sample").get_by_label("Problems", exact=True).fill("4")
     page.locator("#sample").get_by_label("Group size G").fill("2")
-    page.locator("#sample").get_by_label("Longest completion, tokens").fill("32")
+    page.locator("#sample").get_by_label("Max completion tokens").fill("32")
     page.get_by_role("button", name="Sample and score").click()
     page.get_by_text(re.compile(r"\d of 4 prompts carry no signal at this G")).wait_for(timeout=10 * MINUTES)
 

@@ -116,7 +116,7 @@ GROUPS = (
     ),
     Group(
         "averaging",
-        "Averaging",
+        "Loss aggregation",
         "algorithm.aggregation algorithm.local_batch algorithm.denominator",
         "{algorithm.aggregation} · {algorithm.aggregation_constant} · {algorithm.local_batch} · "
         "{algorithm.denominator} groups",
