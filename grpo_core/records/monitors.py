@@ -81,7 +81,7 @@ def monitor(steps: Steps, groups: Iterable[KeptGroup], heldout: HeldOut | None) 
         seen.add(group)
     return [
         _reward_without_heldout(steps, heldout),
-        _late_share(steps, "truncation", "completions/clipped_ratio", MAX_TRUNCATED, "of completions were cut off"),
+        _late_share(steps, "truncation", "completions/clipped_ratio", MAX_TRUNCATED, "of completions were truncated"),
         _length_bias(seen),
         _entropy(steps),
         _duplicates(seen),

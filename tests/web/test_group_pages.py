@@ -175,7 +175,7 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
     )
     page = group_page(viewer, group)
     text = words(page)
-    for part in ("what is 49 + 78?", "gold 127", "step 84 group 1 of 1"):
+    for part in ("what is 49 + 78?", "reference answer 127", "step 84 group 1 of 1"):
         assert part in text
     assert "r = [1, 0, 0, 1, 0, 0, 1, 0] mean = 0.375 std = 0.4841" in text
     assert "A = (r − 0.375) / (0.4841 + 0.0001) → 1 gives +1.29 , 0 gives −0.77" in text
@@ -229,7 +229,7 @@ def test_rewards_after_a_kl_penalty_are_what_is_worked_out(viewer: Client, maker
 def test_a_masked_sample_says_why(viewer: Client, maker: Maker, run: Run) -> None:
     group = add_group(maker.attempt(run), [1.0, None, 0.0, 0.0], masked={2: "truncated", 3: "importance"})
     page = group_page(viewer, group)
-    why = ("no reward", "cut off", "sampler and trainer disagree")
+    why = ("no reward", "truncated", "sampler and trainer disagree")
     for index, text in enumerate(why, start=2):
         assert f"masked: {text}" in words(card(page, index))
     assert "ValueError: no number" in words(card(page, 2))

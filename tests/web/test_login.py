@@ -61,7 +61,7 @@ def test_a_new_password_is_not_stored_while_too_many_wait_to_be_hashed(
 
 
 def test_every_page_asks_to_change_a_password_that_was_handed_out(ours: Project, alice: User) -> None:
-    client, asks = Client(), b"This password was made for you"
+    client, asks = Client(), b"You are using a temporary password."
     sign_in(client, "alice", PASSWORD)
     assert asks not in client.get("/p/ours/members/").content
     made = password_hand_out(user=alice)

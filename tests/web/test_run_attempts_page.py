@@ -38,7 +38,7 @@ def test_checkpoints_show_where_they_lie(viewer: Client, operator: Client, train
     assert [row.where for row in rows] == ["on node-a and stored on the platform", "on node-a", "on node-a"]
     page = page_of(viewer, trained, "attempts/")
     text = words(page.split("Checkpoints</h2>")[1])
-    assert "showing 3 of 4; 1 made room for newer ones" in text
+    assert "showing 3 of 4; 1 removed by retention" in text
     for part in ("12.0 MB", "pinned", "best"):
         assert part in text
     assert "/pin/" not in page, "a viewer pins nothing"

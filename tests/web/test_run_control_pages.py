@@ -181,7 +181,7 @@ def test_queued_again_says_why_when_and_from_where(viewer: Client, trained: Run)
     assert (header.again, header.resumes_at, header.until_due) == (True, "from step 6", timedelta(seconds=24))
     assert f'datetime="{due.isoformat()[:19]}' in page
     text = words(page)
-    for part in ("Queued again, try 2 of 5", "node-a was lost", "24 s", "from step 6"):
+    for part in ("Queued try 2 of 5", "node-a was lost", "24 s", "from step 6"):
         assert part in text
 
 
@@ -233,7 +233,7 @@ def test_the_list_shows_and_finds_what_stands_still(viewer: Client, maker: Maker
     put_in(pausing, "training", desired="pause")
     maker.run("held", state="paused")
     text = words(html(viewer.get("/p/ours/runs/")))
-    for part in ("stalled", "Queued again, try 3", "pause requested"):
+    for part in ("stalled", "Queued try 3", "pause requested"):
         assert part in text
     for state, name in (("stalled", "stalled one"), ("again", "again"), ("paused", "held")):
         page = html(viewer.get("/p/ours/runs/", {"state": state}))

@@ -175,7 +175,7 @@ def _details(comparison: Comparison) -> list[str]:
         if side is not None:
             line = f"{when.capitalize()}: {number(side.correct)} of {count(comparison.problems)}, 95 % Wilson interval "
             line += f"{percent(side.interval.low)} to {percent(side.interval.high)}"
-            lines.append(f"{line}; {count(side.truncated)} cut off, {count(side.errors)} not scored.")
+            lines.append(f"{line}; {count(side.truncated)} truncated, {count(side.errors)} not scored.")
     change = comparison.change
     if change is None:
         return lines

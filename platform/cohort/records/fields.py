@@ -84,7 +84,7 @@ class Method(Section):
 
 
 class Rejected(Section):
-    """What was thrown away, and what was kept"""
+    """Discarded and retained samples"""
 
     samples: Answer = field("Rejected samples", "public")
     groups: Answer = field("Groups without signal", "public")

@@ -53,7 +53,7 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
         assert record.card(audience).sha256 in page
         assert card in html(world.client("rita").get(url))
         assert (card in page) == (audience in ("public", "downstream")), audience
-    link = f'href="/p/ours/runs/{run.pk}/statements/#reward-domain">state it</a>'
+    link = f'href="/p/ours/runs/{run.pk}/statements/#reward-domain">answer</a>'
     assert link not in page, "who may state nothing is not asked to"
     assert link in html(world.client("rita").get(url))
     with CaptureQueriesContext(connection) as queries:

@@ -19,7 +19,7 @@ _CELLS = (
     ("share before", ("before", "share"), "share"),
     ("share after", ("after", "share"), "share"),
     ("difference", ("change", "difference"), "points"),
-    ("smallest visible", ("change", "mde"), "size"),
+    ("minimum detectable difference", ("change", "mde"), "size"),
     ("margin", ("margin",), "size"),
     ("verdict", ("verdict",), "words"),
 )

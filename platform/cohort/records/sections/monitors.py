@@ -13,11 +13,11 @@ from grpo_core.config.evaluation import HELDOUT
 from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, Name, monitor
 
 FLAG_WORDS: dict[Name, str] = {
-    "reward_without_heldout": "reward up, held-out not",
-    "truncation": "completions cut off",
-    "length_bias": "reward goes with length",
+    "reward_without_heldout": "reward rises, held-out does not",
+    "truncation": "completions truncated",
+    "length_bias": "reward correlates with length",
     "entropy_collapse": "entropy fell",
-    "duplicates": "completions repeat",
+    "duplicates": "duplicate completions",
     "all_equal_groups": "groups without signal",
     "kl_spike": "KL spike",
     "gradient_spike": "gradient spike",

@@ -25,7 +25,7 @@ def rejected(facts: Facts, *, traces: TracesInCard) -> Rejected:
 
 _CAUSES = {
     "reward_error": "without a reward",
-    "truncated": "cut off at the token limit",
+    "truncated": "truncated at the token limit",
     "importance": "sampler and trainer too far apart",
 }
 

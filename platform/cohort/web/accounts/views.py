@@ -35,7 +35,7 @@ class LoginForm(AuthenticationForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["username"].label = "Name"
+        self.fields["username"].label = "User name"
         self.wait = timedelta(0)
         """How long this sign-in is refused still, whatever the password."""
 
@@ -81,7 +81,8 @@ class ProjectForm(ServiceForm):
     slug = forms.SlugField(
         max_length=60,
         required=False,
-        label="Address",
+        label="URL name",
+        error_messages={"invalid": "Use letters without accents, digits and hyphens only."},
         help_text="Part of the project's web address: small letters, digits, hyphens. Empty: made from the name.",
     )
 
@@ -91,15 +92,15 @@ class ProjectForm(ServiceForm):
             return cleaned
         slug = (cleaned.get("slug") or slugify(cleaned["name"]))[:60].lower()
         if not slug:
-            self.add_error("slug", "No address can be made from this name. Give one: small letters, digits, hyphens.")
+            self.add_error("slug", "No URL name can be made from this name. Give one: small letters, digits, hyphens.")
         elif Project.objects.filter(slug=slug).exists():
-            self.add_error("slug", f"The address {slug} is taken. Choose another.")
+            self.add_error("slug", f"The URL name {slug} is taken. Choose another.")
         cleaned["slug"] = slug
         return cleaned
 
 
 class InvitationForm(ServiceForm):
-    username = UsernameField(max_length=150, label="Name", help_text="The name they sign in with, case-sensitive.")
+    username = UsernameField(max_length=150, label="User name", help_text="The name they sign in with, case-sensitive.")
     role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
 
 

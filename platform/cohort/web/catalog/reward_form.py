@@ -95,7 +95,7 @@ class VerifierForm(ServiceForm):
     )
     on_error = forms.ChoiceField(
         choices=_ON_ERROR,
-        label="When a component raises",
+        label="If a component fails",
         help_text="What a sample gets that could not be scored. Trouble of a sandbox or a server is never paid 0.",
     )
     deadline_seconds = field_spec(RewardLimits, "deadline_seconds").form_field()

@@ -26,7 +26,7 @@ DISCARD_WORDS = {
 SIGNAL_WORDS = {"all_equal": "no signal", "unscored": "not scored"}
 MASK_WORDS = {
     "reward_error": "masked: no reward",
-    "truncated": "masked: cut off",
+    "truncated": "masked: truncated",
     "importance": "masked: sampler and trainer disagree",
 }
 

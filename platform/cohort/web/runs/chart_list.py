@@ -89,7 +89,7 @@ CHARTS = (
     Chart("length", "Completion length", "mean of the step", "tokens", {"completions/mean_length": "length"}),
     Chart(
         "zero_std",
-        "Groups without variance",
+        "Zero-variance groups",
         "equal rewards, by how many samples are right",
         "share of groups",
         {f"frac_reward_zero_std/{name.replace(' ', '_')}": name for name in ("all right", "other", "all wrong")},
@@ -118,12 +118,12 @@ CHARTS = (
         "Left out of the update",
         "completions",
         "completions",
-        {"masked/truncated": "cut off", "masked/importance": "mismatch"},
+        {"masked/truncated": "truncated", "masked/importance": "mismatch"},
         colours=_TWO,
     ),
     Chart(
         "mismatch",
-        "Sampler against trainer",
+        "Sampler–trainer log-prob mismatch",
         "mean |log ratio| per token",
         "nats",
         {"sampling/logp_difference/mean": "difference"},
@@ -139,7 +139,7 @@ CHARTS = (
     ),
     Chart(
         "phases",
-        "Time of a step",
+        "Step time",
         "seconds by phase",
         "seconds",
         {f"seconds/{name.replace('-', '')}": name for name in _PHASES},
@@ -150,9 +150,9 @@ CHARTS = (
     Chart(
         "speed",
         "Completion tokens per second",
-        "while sampling, while learning",
+        "while sampling, while training",
         "tokens/s",
-        {"tokens_per_second/sample": "sampled", "tokens_per_second/update": "learned from"},
+        {"tokens_per_second/sample": "sampling", "tokens_per_second/update": "training"},
         colours=_TWO,
         help="Over the time of their own phases. Where learning is slow, larger micro-batches or the shared layout may "
         "help; where sampling is, more completions side by side.",
@@ -169,10 +169,10 @@ CHARTS = (
     ),
     Chart(
         "utilisation",
-        "Device in use",
+        "GPU utilisation",
         "mean of the step, by NVML",
         "share of time",
-        {"device_utilisation": "in use"},
+        {"device_utilisation": "utilisation"},
         ceiling=1.0,
         help="Part of the step in which the GPU computed at all. Low: it waits for rewards, for the CPU, or samples "
         "too few completions side by side.",
