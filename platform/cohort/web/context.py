@@ -142,7 +142,9 @@ class Frame(ProjectFrame):
 
     def _link(self, label: str, name: str, slug: str) -> dict[str, Any]:
         href, count_of = reverse(name, args=[slug]), _COUNTED.get(name, "")
-        return {"label": label, "href": href, "current": self._request.path.startswith(href), "count_of": count_of}
+        path = self._request.path
+        current = name == "record_list" if "/record/" in path else path.startswith(href)
+        return {"label": label, "href": href, "current": current, "count_of": count_of}
 
     @property
     def disk_short(self) -> bool:

@@ -45,6 +45,8 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
     page = html(response)
     golden("pages/record.txt", page_text(response))
     assert "<b>bold" not in page
+    assert 'href="/p/ours/records/" aria-current="page"' in page
+    assert 'href="/p/ours/runs/" aria-current' not in page
     for section, fields in FIELDS.items():
         assert f'id="{section}"' in page
         assert all(f"<dt>{escape(facts.label)}</dt>" in page for facts in fields.values())
