@@ -145,7 +145,7 @@ def test_an_estimate_is_measured_shown_and_compared_with_its_run(cohort_home: Pa
         page.locator("#f-name").fill("measured")
         page.locator("#f-optim-steps").fill("4")
         page.get_by_text("every setting is valid").wait_for()
-        page.locator("#estimate").get_by_role("button", name="Measure on a worker").click()
+        page.locator("#estimate").get_by_role("button", name="Estimate time and memory").click()
         page.locator("#estimate").get_by_text("Peak memory").wait_for(timeout=5 * MINUTES)
         page.get_by_role("button", name="Launch").click()
         page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))

@@ -86,7 +86,7 @@ def test_a_check_that_waits_for_another_does_not_take_the_measurements_place(ope
         page.locator("#f-optim-steps").fill("77")
     page.get_by_label("Group size G").fill("6")
     panel = page.locator("#estimate")
-    panel.get_by_role("button", name="Measure on a worker").click()
+    panel.get_by_role("button", name="Estimate time and memory").click()
     expect(panel).to_contain_text("Waits for a worker")
     assert sent[:2] == ["check", "estimate"]
     job = LabJob.objects.get()
