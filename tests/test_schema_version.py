@@ -1,4 +1,4 @@
-"""A database of another version of Cohort is refused by migrations, web server and workers, in words."""
+"""A database of another version of Cohort is refused by migrations, web server, workers and commands, in words."""
 
 import os
 import subprocess
@@ -39,6 +39,14 @@ def test_a_newer_one_is_not_migrated() -> None:
             refusing()
 
 
+def part(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A module, run on the tests' database until it ends."""
+    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
+    own = {"COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50, **more}
+    argv = [sys.executable, "-m", *words]
+    return subprocess.run(argv, env=os.environ | own, cwd=folder, capture_output=True, text=True, check=False)
+
+
 WEB = [
     "gunicorn",
     "--config",
@@ -56,13 +64,39 @@ WORKER = ["celery", "-A", "cohort.background.worker", "worker", "--queues", "pla
 def test_no_part_starts_on_it(tmp_path: Path, words: list[str], change: object, text: str) -> None:
     assert callable(change)
     change()
-    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
-    own = {"COHORT_MODE": "embedded", "COHORT_DATABASE_URL": database, "COHORT_SECRET_KEY": "x" * 50}
-    done = subprocess.run(
-        [sys.executable, "-m", *words], env=os.environ | own, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = part(tmp_path, *words)
     assert done.returncode not in (0, None)
     assert text in done.stderr
+
+
+COHORT = "cohort.cli.main"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("words", [["user", "ann"], ["node", "--list"], ["audit", "check"]], ids=" ".join)
+@pytest.mark.parametrize(("change", "text"), [(newer, "a newer Cohort: runs.0999"), (older, "lacks runs.0002_guards")])
+def test_no_command_uses_it(tmp_path: Path, words: list[str], change: object, text: str) -> None:
+    assert callable(change)
+    change()
+    done = part(tmp_path, COHORT, *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("cohort: ")
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.django_db(transaction=True)
+def test_cohort_manage_works_on_it(tmp_path: Path) -> None:
+    older()
+    done = part(tmp_path, COHORT, "manage", "showmigrations", "runs")
+    assert (done.returncode, "[ ] 0002_guards" in done.stdout) == (0, True)
+
+
+def test_a_command_whose_database_does_not_answer_says_so(tmp_path: Path) -> None:
+    done = part(tmp_path, COHORT, "user", "ann", COHORT_DATABASE_URL=f"postgresql://ann@/cohort?host={tmp_path}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("cohort: the database does not answer: ")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.django_db

@@ -147,9 +147,9 @@ def _verify(argv: list[str]) -> int:
 
 
 def _manage(argv: list[str]) -> int:
-    from cohort.cli.embedded.visit import database
+    from cohort.cli.embedded.visit import any_database
 
-    with database(Home.at(None), "cohort manage"):
+    with any_database(Home.at(None), "cohort manage"):  # `migrate` is of use on a database of another version
         from django.core.management import execute_from_command_line
 
         execute_from_command_line(["cohort manage", *argv])

@@ -7,7 +7,7 @@ has only the extra [platform].
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from cohort.cli.embedded.home import Home, HomeError
 
@@ -38,7 +38,24 @@ def leave() -> None:
 
 @contextmanager
 def database(home: Home, purpose: str) -> Iterator[None]:
-    """Django set up over the home's database while the block runs.
+    """As `any_database`, of one that this version migrated. Raises OtherSchema for another, HomeError when it does not
+    answer."""
+    with any_database(home, purpose):
+        from django.db import OperationalError
+
+        from cohort.base.schema_version import connect, require_schema
+
+        with closing(connect(seconds=5)) as connection:
+            try:
+                require_schema(connection)
+            except OperationalError as error:
+                raise HomeError(f"the database does not answer: {error}") from None
+        yield
+
+
+@contextmanager
+def any_database(home: Home, purpose: str) -> Iterator[None]:
+    """Django set up over the home's database while the block runs, whatever version migrated it.
 
     With COHORT_DATABASE_URL (or its _FILE) set, as in production, the environment is used unchanged and the home is
     not read.
