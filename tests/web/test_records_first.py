@@ -13,7 +13,9 @@ from cohort.nodes.models import Node
 from cohort.nodes.services import token_digest
 from cohort.runs.models import Attempt, StepMetric
 from cohort.server.wsgi import application
+from grpo_core.protocol.messages import Refusal
 from grpo_core.records import types as records
+from tests.disks import fill, table_on
 from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.batches import attempt, run
 
@@ -121,3 +123,19 @@ def test_odd_calls_are_left_to_the_view_and_a_dead_connection_is_replaced(path: 
     connection.connection.pgconn.finish()
     status, _, content = call(path, packed(envelopes([step(2)], first=3)), **GOOD)
     assert (status, content) == (200, b'{"acked_seq":3}')
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_on_a_full_database_is_507_by_both_ways_and_is_taken_once_there_is_room(path: str) -> None:
+    client = Client(raise_request_exception=False)
+    with table_on("runs_stepmetric", 1024 * 1024) as disk:
+        other = fill(disk)
+        status, headers, content = call(path, BATCH, **GOOD)
+        assert (status, headers["Content-Type"]) == (507, "application/json")
+        viewed = client.post(path, BATCH, content_type="application/zstd", **GOOD)  # type: ignore[arg-type]
+        assert (viewed.status_code, viewed.content) == (507, content)
+        assert Refusal.model_validate_json(content).code == "disk_full"
+        assert Attempt.objects.get().acked_seq == 0, "nothing of the batch is stored"
+        other.unlink()
+        assert call(path, BATCH, **GOOD)[2] == b'{"acked_seq":2}'
+        assert StepMetric.objects.count() == 1

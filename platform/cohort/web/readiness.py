@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
-from django.db import DatabaseError, OperationalError
+from django.db import OperationalError
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -23,13 +23,11 @@ from cohort.base.schema_version import OtherSchema, connect, require_schema
 from cohort.base.scratch import scratch_folder
 from cohort.runs.models import ServiceBeat
 from cohort.server.limits import WORKERS
-from cohort.worker_api.records import refusal
+from cohort.worker_api.records import no_room, refusal
 from grpo_core.errors import DiskFullError
-from grpo_core.files.disk import is_full
 
 _SECONDS = 5
 """Each process of the web server looks at most so often."""
-_DATABASE_FULL = "53100"
 
 
 @login_not_required
@@ -48,18 +46,12 @@ def disk_short() -> bool:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Django's handler of whatever an address raises: 507 in words where a disk is full, else 500."""
     error = sys.exc_info()[1]
-    if error is None or not _no_room(error):
+    full = no_room(error) if error is not None else None
+    if full is None:
         return defaults.server_error(request)
-    text = str(error) if isinstance(error, DiskFullError) else "A disk of the server is full: nothing was stored."
     if request.path_info.startswith(WORKERS):
-        return refusal(507, "disk_full", text)
-    return render(request, "507.html", {"text": text}, status=507)
-
-
-def _no_room(error: BaseException) -> bool:
-    if isinstance(error, DatabaseError):
-        return getattr(error.__cause__, "sqlstate", "") == _DATABASE_FULL
-    return isinstance(error, DiskFullError) or is_full(error)
+        return refusal(507, full.code, full.message)
+    return render(request, "507.html", {"text": full.message}, status=507)
 
 
 def _reasons() -> list[str]:

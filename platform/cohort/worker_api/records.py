@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
@@ -23,13 +23,22 @@ from cohort.nodes import leases
 from cohort.nodes.leases import StaleFence
 from cohort.nodes.services import token_digest
 from cohort.runs.models import Attempt
+from grpo_core.errors import DiskFullError
+from grpo_core.files.disk import is_full
 from grpo_core.protocol.messages import IngestReply, Refusal
 
 _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")
 NUMBER = re.compile(r"[0-9]{1,18}")
 _SMALL_BYTES = 64 * 1024
 UNKNOWN = Refusal(code="unknown_token", message="the bearer token is missing, unknown, revoked, or of another attempt")
-_WORDS = {200: "200 OK", 401: "401 Unauthorized", 409: "409 Conflict", 422: "422 Unprocessable Content"}
+_WORDS = {
+    200: "200 OK",
+    401: "401 Unauthorized",
+    409: "409 Conflict",
+    422: "422 Unprocessable Content",
+    507: "507 Insufficient Storage",
+}
+_DATABASE_FULL = "53100"
 
 Start = Callable[[str, list[tuple[str, str]]], Any]
 Application = Callable[[dict[str, Any], Any], Any]
@@ -67,8 +76,11 @@ class RecordsFirst:
             try:
                 status, reply = _answer(int(called[1]), *given, body)
                 break
-            except (OperationalError, InterfaceError):
+            except (OperationalError, InterfaceError) as error:
                 connection.close()
+                if full := no_room(error):
+                    status, reply = 507, full
+                    break
                 if last:
                     raise
         text = reply.model_dump_json().encode()
@@ -99,6 +111,17 @@ def _answer(
     except BadRecord as error:
         return 422, Refusal(code="bad_record", message=str(error))
     return 200, IngestReply(acked_seq=acked)
+
+
+def no_room(error: BaseException) -> Refusal | None:
+    """What a caller is answered, with status 507, where the error says that a disk or the database's is full. None for
+    any other error."""
+    if isinstance(error, DatabaseError):
+        full = getattr(error.__cause__, "sqlstate", "") == _DATABASE_FULL
+    else:
+        full = isinstance(error, DiskFullError) or is_full(error)
+    text = str(error) if isinstance(error, DiskFullError) else "A disk of the server is full: nothing was stored."
+    return Refusal(code=DiskFullError.code, message=text) if full else None
 
 
 def _is_large(environ: dict[str, Any]) -> bool:
