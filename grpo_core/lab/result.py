@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpo_core.records.bounds import Facts
 from grpo_core.records.types import Body, ComponentScore, ErrorClass, FinishReason
 from grpo_core.stats.paired import nearly_equal
 
@@ -105,9 +106,9 @@ class LabResult(Body):
     """By class, how many component scores were errors."""
     errors_by_component: dict[str, int]
     seconds_per_call: dict[str, Times]
-    cost: dict[str, Any] = Field(default_factory=dict)
+    cost: Facts = Field(default_factory=dict)
     """What components report: versions, calls, a judge's usage."""
-    sandbox: dict[str, Any] | None = None
+    sandbox: Facts | None = None
     """Report of the sandbox, where the reward used one."""
     form: str | None = None
     """Form that reference answers were written in, where any were."""

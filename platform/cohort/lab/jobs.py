@@ -11,8 +11,8 @@ from typing import Any
 
 import rfc8785
 from django.db import transaction
-from django.db.models import F, QuerySet
-from django.db.models.functions import Now
+from django.db.models import F, QuerySet, TextField
+from django.db.models.functions import Cast, Length, Now
 from pydantic import ValidationError
 
 from cohort.accounts.models import User
@@ -34,6 +34,8 @@ from grpo_core.records.estimate import Estimate
 
 DEADLINE = timedelta(hours=1)
 """A job that takes longer is ended by its worker."""
+MAX_STORED_CHARS = 2 * MAX_RESULT_BYTES
+"""Of a result as PostgreSQL writes it, which is what a page or an export reads."""
 LOST = "worker_lost"
 
 log = logging.getLogger(__name__)
@@ -143,8 +145,10 @@ def job_finish(*, job: LabJob, finish: JobFinish) -> None:
         log_tail=finish.log_tail if failed else "",
         seconds=finish.seconds,
     )
-    if result is not None and job.kind == JobKind.PROBE and job.version is not None:
-        _keep_probe(job, result)
+    if result is not None:
+        _require_size(job)
+        if job.kind == JobKind.PROBE and job.version is not None:
+            _keep_probe(job, result)
 
 
 def _over(job: LabJob, state: JobState, **columns: Any) -> None:
@@ -188,6 +192,18 @@ def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
     if size > MAX_RESULT_BYTES:
         raise BadResult(f"the result has {size:,} bytes; {MAX_RESULT_BYTES:,} are taken", code="too_large")
     return content
+
+
+def _require_size(job: LabJob) -> None:
+    """Raises BadResult for a stored result that pages would read as far more than the worker sent: PostgreSQL writes
+    each number out, 1e-300 in 302 characters."""
+    text = Length(Cast("result", TextField()))
+    size = LabJob.objects.filter(pk=job.pk).values_list(text, flat=True).get()
+    if size > MAX_STORED_CHARS:
+        raise BadResult(
+            f"the result has {size:,} characters with its numbers written out; {MAX_STORED_CHARS:,} are taken",
+            code="too_large",
+        )
 
 
 def _keep_probe(job: LabJob, report: dict[str, Any]) -> None:

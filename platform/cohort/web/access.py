@@ -4,8 +4,10 @@ A person who does not belong to a project gets 404 for everything in it, as if i
 does not reach gets 403.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Final, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -129,6 +131,16 @@ def streamed(lines: Iterable[str | bytes], kind: str, name: str) -> StreamingHtt
     """As `file_response`, of a file that is made while it is sent, so that no more than a line of it is held."""
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingHttpResponse(lines, content_type=kind, headers=headers)
+
+
+_TOKENS = 4096
+"""Of JSON in one piece of a response."""
+
+
+def streamed_json(content: Any, name: str) -> StreamingHttpResponse:
+    """The same of JSON, indented. Raises ValueError, while it is sent, for a number that is not finite."""
+    tokens = json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=2).iterencode(content)
+    return streamed(iter(lambda: "".join(islice(tokens, _TOKENS)), ""), "application/json", name)
 
 
 def call_service(

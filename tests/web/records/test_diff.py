@@ -14,7 +14,7 @@ from cohort.records.diff.values import Change, Kind, changes
 from cohort.records.models import Record
 from cohort.runs.models import Run
 from cohort.web.diff import views
-from cohort.web.diff.export import to_json, to_markdown
+from cohort.web.diff.export import to_document, to_markdown
 from cohort.web.diff.shown import marked
 from tests.factories import sealed_run
 from tests.factories.documents import HOSTILE, comparison, document, entry
@@ -144,12 +144,12 @@ def test_files_to_keep(first: dict[str, Any], golden: Callable[[str, Any], None]
     hostile = HOSTILE.replace("\ud800", "")
     second = with_entry(first, "method.config", value={"optim": {"steps": 1, "lr": 0.1}, "seed": 0}, text="another")
     second = with_entry(second, "data.prompts", text=hostile, note=hostile)
-    difference = json.loads(to_json(diff(first, second)))
+    difference = to_document(diff(first, second))
     assert (difference["before"]["seal"], difference["after"]["seal"]) == (first["seal"], "f" * 64)
     values = difference["sections"]["method"]["fields"]["config"]["values"]
     assert values == [{"path": "optim.steps", "kind": "changed", "before": 3, "after": 1, "difference": -2}]
     assert "loss" in difference["sections"]["method"]["equal"]
-    text = to_markdown(diff(first, second))
+    text = "".join(to_markdown(diff(first, second)))
     golden("records/diff.md", stripped(text))
     for harmful in ("<script>", "[x](", "\u202e", "\x1b"):
         assert harmful not in text
@@ -184,7 +184,10 @@ def test_the_page_shows_what_differs_and_folds_what_does_not(
         assert harmful not in page
     for ending, kind in (("json", "application/json"), ("md", "text/markdown; charset=utf-8")):
         answer = client.get(address(*two, format=ending))
-        assert answer["Content-Type"] == kind
+        assert (answer["Content-Type"], answer.streaming) == (kind, True)
+        content = b"".join(answer).decode()
+        assert "another" in content
+        assert ending != "json" or json.loads(content)["after"]["seal"] == two[1].seal
         assert f'record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{ending}"' in answer["Content-Disposition"]
     assert [one["actor"] for one in logged("diff_downloaded")] == ["user:bob", "user:bob"]
     for query in (address(*two, format="pdf"), address(two[0], format="json")):
@@ -211,7 +214,7 @@ def test_sealed_configs_are_read_from_the_cards(sealed: Record, world: World) ->
     """The record holds only the config's digest."""
     settings = {**sealed_run.SETTINGS, "optim": {"steps": 3, "lr": 0.5}}
     second, client = sealed_run.sealed(world.launch(name="faster", settings=settings)), world.client("bob")
-    difference = client.get(address(sealed, second, format="json")).json()
+    difference = json.loads(b"".join(client.get(address(sealed, second, format="json"))))
     values = difference["sections"]["method"]["fields"]["config"]["values"]
     assert [(change["path"], change["after"]) for change in values] == [("name", "faster"), ("optim.lr", 0.5)]
     unread = "could not be read"

@@ -1,7 +1,7 @@
 """A diff as a file to keep: JSON for machines, Markdown for people. Knows no Django."""
 
-import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from cohort.evidence.plain_text import printable
@@ -12,9 +12,9 @@ SCHEMA = "cohort-record-diff/1"
 SIGNS = {Kind.ADDED: "+", Kind.REMOVED: "−", Kind.CHANGED: "≠", Kind.EQUAL: "=", Kind.WITHHELD: "?"}
 
 
-def to_json(diff: Diff) -> str:
+def to_document(diff: Diff) -> dict[str, Any]:
     """Everything that differs, and the names of what does not; numbers as numbers."""
-    document = {
+    return {
         "schema": SCHEMA,
         "before": _which(diff, "before"),
         "after": _which(diff, "after"),
@@ -23,7 +23,6 @@ def to_json(diff: Diff) -> str:
         "sections": {section.name: _section(section) for section in diff.sections},
         "files": [_values(file, "path", "kind", "before", "after") for file in diff.differing_files],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _values(row: Any, *names: str) -> dict[str, Any]:
@@ -68,10 +67,14 @@ def _change(change: Change) -> dict[str, Any]:
 # ---------------------------------------------------------------------- Markdown
 
 
-def to_markdown(diff: Diff) -> str:
-    """The differences in words; what people wrote cannot become markup of this file."""
+def to_markdown(diff: Diff) -> Iterator[str]:
+    """The lines of the differences in words; what people wrote cannot become markup of this file."""
+    return (f"{line}\n" for line in _lines(diff))
+
+
+def _lines(diff: Diff) -> Iterator[str]:
     counts = diff.counts
-    lines = [
+    yield from (
         f"# Records compared: {_cell(diff.before.head['title'])} → {_cell(diff.after.head['title'])}",
         "",
         f"- before: seal `{diff.before.seal}`, sealed {diff.before.head['sealed_at']}",
@@ -79,15 +82,14 @@ def to_markdown(diff: Diff) -> str:
         f"- fields: {counts[Kind.CHANGED]} changed, {counts[Kind.ADDED]} added, {counts[Kind.REMOVED]} removed, "
         f"{counts[Kind.WITHHELD]} withheld on a side, {counts[Kind.EQUAL]} equal",
         "",
-    ]
+    )
     if diff.identical:
-        lines += ["The seals are equal: they are the same record.", ""]
+        yield from ("The seals are equal: they are the same record.", "")
     if diff.head:
-        lines += ["## The records themselves", "", *_table(diff.head), ""]
+        yield from ("## The records themselves", "", *_table(diff.head), "")
     for section in diff.sections:
-        lines += _section_lines(section)
-    lines += _file_lines(diff)
-    return "\n".join(lines).rstrip() + "\n"
+        yield from _section_lines(section)
+    yield from _file_lines(diff)
 
 
 def _section_lines(section: SectionDiff) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -11,14 +11,14 @@ from cohort.accounts.models import Project
 from cohort.base.formatting import natural
 from cohort.records.diff.compare import Diff, diff, sealed_config
 from cohort.records.models import Record
-from cohort.web.access import file_response, project_for
+from cohort.web.access import project_for, streamed, streamed_json
 from cohort.web.audit.selectors import downloaded
-from cohort.web.diff.export import to_json, to_markdown
+from cohort.web.diff.export import to_document, to_markdown
 from cohort.web.diff.shown import shown
 
 CHOICES = 200
 """Records in each of the two lists to choose from; older ones are reached from the list of records."""
-_FILES = {"json": ("application/json", to_json), "md": ("text/markdown; charset=utf-8", to_markdown)}
+_FORMATS = ("json", "md")
 
 
 def _words(record: Record) -> str:
@@ -28,7 +28,7 @@ def _words(record: Record) -> str:
 
 
 @require_safe
-def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
+def record_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
     """`record` twice: first and second. With fewer, the page offers choices; `format` json or md gives a file."""
     project = project_for(request, slug)
     requested = [pk for pk in map(natural, request.GET.getlist("record")) if pk is not None]
@@ -36,7 +36,7 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
     two = chosen if len(chosen) == 2 else None
     file_format = request.GET.get("format", "")
     if file_format:
-        if two is None or file_format not in _FILES:
+        if two is None or file_format not in _FORMATS:
             raise Http404("two records and the format json or md make a file")
         seals = {"first": two[0].seal, "second": two[1].seal}
         downloaded(
@@ -46,9 +46,7 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
             project=project,
             data={**seals, "against": f"record:{two[0].pk}", "format": file_format},
         )
-        kind, write = _FILES[file_format]
-        name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{file_format}"
-        return file_response(write(_diff(two)[0]), kind, name)
+        return _file(two, file_format)
     newest = list(_records(project).defer("document").order_by("-pk")[:CHOICES])
     choices = sorted({record.pk: record for record in [*newest, *chosen]}.values(), key=lambda record: -record.pk)
     comparison, with_configs = _diff(two) if two else (None, False)
@@ -61,6 +59,14 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponse:
         "same_twice": len(requested) == 2 and len(set(requested)) == 1,
     }
     return render(request, "diff/diff_page.html", context)
+
+
+def _file(two: list[Record], file_format: str) -> StreamingHttpResponse:
+    comparison, _ = _diff(two)
+    name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{file_format}"
+    if file_format == "json":
+        return streamed_json(to_document(comparison), name)
+    return streamed(to_markdown(comparison), "text/markdown; charset=utf-8", name)
 
 
 def _records(project: Project) -> QuerySet[Record]:

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
@@ -14,7 +14,7 @@ from cohort.accounts.models import Project, Role
 from cohort.base.formatting import natural
 from cohort.lab import services
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
-from cohort.web.access import STOP_POLLING, file_response, project_for
+from cohort.web.access import STOP_POLLING, project_for, streamed_json
 from cohort.web.accounts.views import person
 from cohort.web.catalog.selectors import probes_of
 from cohort.web.context import position, version_of
@@ -68,13 +68,12 @@ def lab_job_cancel(request: HttpRequest, slug: str, job_id: int) -> HttpResponse
 
 
 @require_safe
-def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponseBase:
     """What the worker reported, as JSON."""
     job = job_of(project_for(request, slug), job_id)
     if job.state != JobState.DONE:
         raise Http404
-    text = json.dumps(job.result, ensure_ascii=False, indent=1)
-    return file_response(text, "application/json", f"lab-{job.kind}-{job.pk}.json")
+    return streamed_json(job.result, f"lab-{job.kind}-{job.pk}.json")
 
 
 @require_safe
