@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -26,6 +27,7 @@ from cohort.web.after_seal.timeline import entries_of
 from tests.factories import sealed_run
 from tests.processes import DEADLINE
 from tests.tables import cases
+from tests.web.pages import html
 from tests.web.records.conftest import World, in_thread
 from tests.web.records.records import issue, logged, page_text, put
 
@@ -309,3 +311,23 @@ def test_the_page_costs_few_queries(world: World, record: Record, django_assert_
     client = world.client("alice")
     with django_assert_max_num_queries(24):
         client.get(life(record))
+
+
+def test_a_long_timeline_is_shown_by_the_page_and_its_oldest_entry_can_be_corrected(
+    world: World, record: Record
+) -> None:
+    given = {"record": record, "actor": world.alice, "source": "support"}
+    entries = [services.feedback(**given, text=f"feedback {number}.") for number in range(110)]
+    client = world.client("alice")
+    first, last = (html(client.get(life(record, f"?life={number}"))) for number in (1, 3))
+    shown = [f'<p class="life-text">feedback {number}.</p>' for number in (109, 60, 59, 9, 0)]
+    assert [text in first for text in shown] == [True, True, False, False, False]
+    assert [text in last for text in shown] == [False, False, False, True, True]
+    assert 'href="?life=2#life" rel="next"' in first
+    assert ("Sealed: the record" in first, "Sealed: the record" in last) == (False, True)
+    suggested = re.search(r'<datalist id="life-feedback-corrects-list">(.*?)</datalist>', first)
+    assert suggested is not None
+    assert suggested[1].count("<option") == 100
+    sent = {"action": "feedback", **FILLED["feedback"], "corrects": str(entries[0].pk)}
+    assert client.post(life(record), sent).status_code == 302
+    assert RecordEntry.objects.filter(data__corrects=entries[0].pk).exists()

@@ -22,6 +22,7 @@ from cohort.records.statements.services import (
 from cohort.runs.models import Run
 from tests.factories import sealed_run
 from tests.tables import cases
+from tests.web.pages import html
 from tests.web.records.conftest import World
 from tests.web.records.records import entry, logged, page_text
 from tests.web.records.scenarios import changed
@@ -46,17 +47,19 @@ def place(run: Run) -> str:
 
 
 def test_the_newest_holds_and_what_was_said_stays(run: Run, alice: User, rita: User) -> None:
-    def question() -> Any:
-        return next(row for row in questions_of(run) if row.question.field == FIELD)
+    def question() -> tuple[Statement | None, list[str]]:
+        row = next(row for row in questions_of(run) if row.question.field == FIELD)
+        return row.current, [Statement.objects.get(pk=pk).text for pk in row.earlier]
 
     statement_make(run=run, actor=alice, field=FIELD, text="first")
     statement_make(run=run, actor=rita, field=FIELD, text="second", reason="clearer")
     assert newest_statements(run)[FIELD].text == "second"
-    assert (question().current.by, [before.text for before in question().before]) == (rita, ["first"])
+    current, earlier = question()
+    assert current is not None
+    assert (current.by, earlier) == (rita, ["first"])
     statement_withdraw(run=run, actor=alice, field=FIELD, reason="it was not so")
     assert FIELD not in newest_statements(run)
-    assert (question().current, [before.text for before in question().before]) == (None, ["", "second", "first"])
-    assert question().before[0].reason == "it was not so"
+    assert question() == (None, ["", "second", "first"])
     assert entry(record_seal(run=sealed_run.finished(run)), FIELD).text == "not stated"
     _, second = logged("statement_made")
     assert (second["before"]["text"], second["after"]["text"], second["reason"]) == ("first", "second", "clearer")
@@ -126,6 +129,20 @@ def test_the_page_asks_every_question_with_what_holds_and_its_history(
     assert "<script>alert" not in page
     assert "<b>bold" not in page
     assert page.count("\u202e") == 1, "as it was written where it is edited, escaped where it is read"
+
+
+def test_a_long_history_is_shown_by_the_page(client: Client, run: Run, place: str, alice: User) -> None:
+    for number in range(23):
+        statement_make(run=run, actor=alice, field=FIELD, text=f"answer {number}.")
+    first = html(client.get(place))
+    assert "22 earlier" in first
+    texts = [f'<p class="said">answer {number}.</p>' for number in (22, 21, 2, 1, 0)]
+    assert [text in first for text in texts] == [True, True, True, False, False]
+    later = "history-method-rationale=2"
+    assert f'href="?{later}#method-rationale" rel="next"' in first
+    second = html(client.get(f"{place}?{later}"))
+    assert [text in second for text in texts] == [True, False, False, True, True]
+    assert '<details class="statement" id="method-rationale" open>' in second
 
 
 def test_what_is_too_long_comes_back_and_nothing_is_lost(client: Client, place: str) -> None:

@@ -37,20 +37,20 @@ class AnsweredQuestion:
     question: Question
     current: Statement | None
     """None where nobody answered, or the answer was withdrawn."""
-    before: list[Statement]
-    """Earlier answers and withdrawals, newest first."""
+    earlier: list[int]
+    """Ids of earlier answers and withdrawals, newest first."""
 
 
 def questions_of(run: Run) -> list[AnsweredQuestion]:
     """Every question, in the table's order."""
-    by_field: dict[str, list[Statement]] = {}
-    for statement in Statement.objects.filter(run=run).select_related("by").order_by("-pk"):
-        by_field.setdefault(statement.field, []).append(statement)
+    newest, ids = newest_statements(run), dict[str, list[int]]()
+    for field, pk in Statement.objects.filter(run=run).order_by("-pk").values_list("field", "pk"):
+        ids.setdefault(field, []).append(pk)
     rows = []
     for question in QUESTIONS:
-        statements = by_field.get(question.field, [])
-        current = statements[0] if statements and _states(statements[0]) else None
-        rows.append(AnsweredQuestion(question, current, statements[1:] if current else statements))
+        current = newest.get(question.field)
+        earlier = [pk for pk in ids.get(question.field, ()) if current is None or pk != current.pk]
+        rows.append(AnsweredQuestion(question, current, earlier))
     return rows
 
 

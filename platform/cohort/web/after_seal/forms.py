@@ -16,6 +16,8 @@ from cohort.records.after_seal.services import SEVERITIES, SHORT_CHARS, TEXT_CHA
 from cohort.records.models import RecordEntry
 from cohort.web.fields import ServiceForm
 
+CORRECTABLE = 100
+"""Entries that are suggested for correction, of those not yet corrected; others are named by their number."""
 _MOST = f"At most {TEXT_CHARS:,} characters."
 
 
@@ -35,14 +37,16 @@ class LifeForm(ServiceForm):
 
     def __init__(self, *args: Any, correctable: Sequence[RecordEntry] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.correctable = [(entry.pk, _named(entry)) for entry in correctable[:CORRECTABLE]]
+        """Number and name of the entries that the page suggests."""
         if correctable:
-            self.fields["corrects"] = forms.TypedChoiceField(
-                label="Corrects",
+            self.fields["corrects"] = forms.IntegerField(
+                label="Corrects entry",
                 required=False,
-                coerce=int,
-                empty_value=None,
-                choices=[("", "nothing: this is a new entry"), *((entry.pk, _named(entry)) for entry in correctable)],
-                help_text="Nothing is edited. An entry that was wrong stays, marked as corrected by this one.",
+                min_value=1,
+                widget=forms.NumberInput({"list": f"{self.auto_id}-list" % "corrects"}),
+                help_text="Its number in the timeline; empty for a new entry. Nothing is edited. An entry that was "
+                "wrong stays, marked as corrected by this one.",
             )
 
     def given(self) -> dict[str, Any]:

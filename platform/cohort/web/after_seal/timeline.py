@@ -2,19 +2,24 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.db.models import QuerySet
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 from django.urls import reverse
 
-from cohort.accounts.models import Membership, Role, User, reaches
+from cohort.accounts.models import Membership, Role, reaches
 from cohort.audit.models import AuditEntry, AuditLeaf
 from cohort.base.environment import environment
 from cohort.records.after_seal.rules import Decision, Standing, standing_of
 from cohort.records.models import Audience, Card, EntryKind, PublicLink, Record, RecordEntry
+from cohort.web.accounts.views import person
 from cohort.web.after_seal.offers import offers
+from cohort.web.context import listed
+
+ITEMS = 50
+"""Entries and events on one page of the timeline."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Item:
 
 
 def timeline(record: Record, entries: Sequence[RecordEntry]) -> list[Item]:
-    """From the record's sealing on. `entries`: all of the record's, with who wrote them."""
+    """From the record's sealing on, newest first. `entries`: all of the record's, with who wrote them; their texts are
+    left out, as a page shows those of some (`_with_texts`)."""
     corrected = {entry.data["corrects"]: entry.pk for entry in entries if "corrects" in entry.data}
     logged = _logged(record)
     items = [_entry(entry, corrected.get(entry.pk)) for entry in entries]
@@ -57,7 +63,6 @@ def _entry(entry: RecordEntry, corrected_by: int | None) -> Item:
         who=entry.by.username,
         tone=tone,
         sign=sign,
-        text=entry.text,
         facts=_facts(entry),
         entry=entry,
         corrects=entry.data.get("corrects"),
@@ -65,6 +70,12 @@ def _entry(entry: RecordEntry, corrected_by: int | None) -> Item:
         log=entry.data.get("log"),
         order=entry.pk,
     )
+
+
+def _with_texts(items: list[Item]) -> list[Item]:
+    pks = [item.entry.pk for item in items if item.entry is not None]
+    texts = dict(RecordEntry.objects.filter(pk__in=pks).values_list("pk", "text"))
+    return [replace(item, text=texts[item.entry.pk]) if item.entry is not None else item for item in items]
 
 
 def _titled(entry: RecordEntry) -> tuple[str, str, str]:
@@ -143,13 +154,12 @@ def _logged(record: Record) -> dict[str, int]:
 class Life:
     """What came after a record's seal, for a member of its project."""
 
-    def __init__(self, record: Record, *, user: User, sent: tuple[str, QueryDict] | None = None) -> None:
+    def __init__(self, request: HttpRequest, record: Record, *, sent: tuple[str, QueryDict] | None = None) -> None:
         """`sent`: an action and what was typed for it, to be shown again."""
-        entries = list(entries_of([record.pk]))
+        entries, user = list(entries_of([record.pk]).defer("text")), person(request)
         role = Membership.objects.get(project=record.run.project_id, user=user).role
-        self.record, self.standing = record, standing_of(entries)
-        self.items = timeline(record, entries)
-        """Newest first."""
+        self.record, self.standing = record, standings([record.pk])[record.pk]
+        self.items = listed(request, timeline(record, entries), ITEMS, name="life", row=_with_texts)
         self.offers = offers(record=record, entries=entries, standing=self.standing, user=user, role=role, sent=sent)
         self.link = record.public_links.filter(ended_at=None).first()
         """The public page, while it has one."""

@@ -30,7 +30,7 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
             raise BadRequest("no such action")
         run_for(request, slug, run_id, at_least=ACTIONS[name].at_least)
         sent = (name, request.POST)
-    life = Life(record, user=person(request), sent=sent)
+    life = Life(request, record, sent=sent)
     if sent is not None:
         offer = next((candidate for candidate in life.offers if candidate.name == sent[0]), None)
         if offer is not None and _added(request, record, offer):

@@ -65,7 +65,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
             "shown": view_document(Document.model_validate_json(row.record.document)),
             "downloads": offered,
             "fault": seal_fault(run) if offered["pending"] else "",
-            "life": Life(row.record, user=user),
+            "life": Life(request, row.record),
             "said_since": statements_since(row.record).count() if row.newest else 0,
             "may_state": role != Role.VIEWER,
             "audiences": AUDIENCE_WORDS,

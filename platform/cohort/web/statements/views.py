@@ -22,8 +22,11 @@ from cohort.records.statements.services import AnsweredQuestion, newest_statemen
 from cohort.runs.models import Run
 from cohort.web.access import OVERRIDES_FLAGS, form_page, role_in, run_for
 from cohort.web.accounts.views import person
+from cohort.web.context import ListPage, listed
 from cohort.web.records.listing import record_of
 
+HISTORY = 20
+"""Earlier statements of a field on one page of their list."""
 _TEXT_LABELS = {
     "choice": "In words",
     "several": "In words",
@@ -98,11 +101,14 @@ def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse
             page = reverse("run_statements", args=[slug, run_id])
             return redirect(f"{page}#{request.POST.get('field', '').replace('.', '-').partition(':')[0]}")
     role = role_in(run.project, person(request))
-    return render(request, "statements/statements.html", _context(run, posted, role), status=422 if posted else 200)
+    context = _context(request, run, posted, role)
+    return render(request, "statements/statements.html", context, status=422 if posted else 200)
 
 
-def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
-    items = [_item(entry, posted) for entry in questions_of(run)]
+def _context(request: HttpRequest, run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
+    questions = questions_of(run)
+    histories = _histories(request, questions)
+    items = [_item(entry, posted, histories.get(entry.question.field)) for entry in questions]
     record = record_of(run)
     return {
         "run": run,
@@ -117,13 +123,29 @@ def _context(run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
     }
 
 
-def _item(entry: AnsweredQuestion, posted: Posted | None) -> dict[str, Any]:
+def _histories(request: HttpRequest, questions: list[AnsweredQuestion]) -> dict[str, ListPage]:
+    """By field, where there are earlier statements: a page of them."""
+    pages = {
+        entry.question.field: listed(request, entry.earlier, HISTORY, name=f"history-{entry.question.name}")
+        for entry in questions
+        if entry.earlier
+    }
+    shown = Statement.objects.select_related("by").in_bulk([pk for page in pages.values() for pk in page])
+    for page in pages.values():
+        page.object_list = [shown[pk] for pk in page.object_list]
+    return pages
+
+
+def _item(entry: AnsweredQuestion, posted: Posted | None, history: ListPage | None) -> dict[str, Any]:
     """One question on the page, with what was sent for it and why it was refused."""
+    turned = history is not None and history.number > 1
     sent = posted if posted is not None and posted.field == entry.question.field else None
     return {
         "state": entry,
         "form": (sent and sent.form) or StatementForm(entry.question, holds=entry.current),
-        "open": sent is not None or (entry.question.required and entry.current is None and posted is None),
+        "history": history,
+        "turned": turned,
+        "open": turned or sent is not None or (entry.question.required and entry.current is None and posted is None),
         "reason": sent.reason if sent else "",
         "faults": sent.faults if sent else (),
     }
