@@ -141,9 +141,7 @@ def _keys(name: str, address: str) -> dict[str, str]:
 
 
 def _network(address: str) -> str:
-    """What one party is given: an IPv4 address, the /64 of an IPv6 one. A server on a Unix socket has no address."""
-    if not address:
-        return ""
+    """What one party is given: an IPv4 address, the /64 of an IPv6 one."""
     parsed = ip_address(address)
     if not isinstance(parsed, IPv4Address) and (mapped := parsed.ipv4_mapped) is not None:
         parsed = mapped

@@ -8,11 +8,10 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
-from django.contrib.auth.forms import AuthenticationForm, UsernameField
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, UsernameField
 from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse_lazy
@@ -230,7 +229,7 @@ class PasswordChange(PasswordChangeView):
     template_name = "registration/password_change.html"
     success_url = reverse_lazy("home")
 
-    def form_valid(self, form: BaseForm) -> HttpResponse:
+    def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         try:
             services.password_change(user=person(self.request), password=form.cleaned_data["new_password1"])
         except HashingBusy as error:
