@@ -236,6 +236,8 @@ def test_a_record_that_finds_no_room_says_so_on_its_run_and_is_sealed_later(
 
 def test_work_in_a_scratch_folder_says_so_too(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment(), "home", disk)
-    with pytest.raises(DiskFullError, match="no room for what is made there"), scratch_folder("cards") as folder:
+    """Without the folder's path, since anyone may read it on the page that checks cards."""
+    with pytest.raises(DiskFullError) as caught, scratch_folder("cards") as folder:
         (folder / "pack").write_bytes(bytes(512 * KB))
+    assert str(disk) not in str(caught.value)
     assert [path for path in files(disk) if path.name != ".lock"] == []

@@ -21,6 +21,7 @@ from grpo_core.files.disk import is_full
 
 _ENOUGH = 2 * 1024**3
 _UNSTORED = "Nothing of this was stored. Whoever runs the server must make room first."
+FULL = f"The server's disk is full. {_UNSTORED}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def put(key: str, chunks: Iterable[bytes], *, to_the_last: bool = False) -> Stor
         with suppress(FileNotFoundError):
             filesystem.rm_file(temporary)
         if is_full(error):
-            raise DiskFullError(f"The server's disk is full. {_UNSTORED}") from error
+            raise DiskFullError(FULL) from error
         raise
     return Stored(key, digest.hexdigest(), size)
 

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from cohort.base.artifacts import FULL
 from cohort.base.environment import environment
-from grpo_core.files.disk import raise_when_full
+from grpo_core.errors import DiskFullError
+from grpo_core.files.disk import is_full
 
 _LOCK = ".lock"
 _log = logging.getLogger(__name__)
@@ -38,8 +40,11 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
         try:
             work = folder / "work"
             work.mkdir()
-            with raise_when_full(folder, f"what is made there ({purpose})"):
-                yield work
+            yield work
+        except OSError as error:
+            if is_full(error):
+                raise DiskFullError(FULL) from error
+            raise
         finally:
             with _alone(parent):
                 shutil.rmtree(folder)
