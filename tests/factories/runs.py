@@ -25,6 +25,14 @@ HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
 HOSTILE_SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;"
 
 
+def dataset_copies(dataset: PromptDataset, count: int, **other: Any) -> list[PromptDataset]:
+    """Further datasets of the same file, called `set 0.`, `set 1.` and so on."""
+    same = {field.name: getattr(dataset, field.name) for field in dataset._meta.fields if not field.primary_key} | other
+    return PromptDataset.objects.bulk_create(
+        PromptDataset(**{**same, "name": f"set {number}."}) for number in range(count)
+    )
+
+
 @dataclass
 class Maker:
     """Makes runs of one project."""

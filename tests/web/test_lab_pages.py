@@ -23,7 +23,7 @@ from cohort.web.lab.charts import histogram_drawn, interval_drawn
 from cohort.web.templatetags.cohort import call_time
 from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, dataset_copies
 from tests.web.control import fresh
 from tests.web.pages import html
 
@@ -171,6 +171,27 @@ def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
     assert "looked at 18" in text
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
+
+
+def test_of_many_datasets_the_newest_are_offered_and_others_are_found_by_name(
+    operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset
+) -> None:
+    version, rows = verifier_version, dataset_copies(dataset, 300)
+    page = f"/p/ours/rewards/{version.verifier_id}/lab/"
+    newest = [row.pk for row in reversed(rows)]
+
+    def offered(response: Any) -> list[int]:
+        return [pk for pk, _ in response.context["rows_form"].fields["dataset"].choices if pk]
+
+    first = operator.get(page)
+    assert offered(first) == newest[:200]
+    assert 'name="find"' in html(first)
+    assert offered(operator.get(page, {"find": "set 7.", "dataset": dataset.pk})) == [dataset.pk, rows[7].pk]
+    draft = operator.post(f"{LAB}/draft/", {"spec": json.dumps(version.spec), "find": "set 8."})
+    assert offered(draft) == [newest[0], rows[8].pk]
+    sent = {"version": version.pk, "what": "rows", "rows-dataset": rows[0].pk, "rows-rows": "3"}
+    assert operator.post(f"{LAB}/ask/", sent).status_code == 302, "one that was not offered"
+    assert LabJob.objects.get().dataset == rows[0]
 
 
 def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob) -> None:

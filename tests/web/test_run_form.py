@@ -25,7 +25,7 @@ from cohort.web.launch.shown import fields_shown, groups_shown
 from grpo_core.config.preset_differences import diff
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.run import RunConfig
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, dataset_copies
 from tests.tables import cases
 from tests.web.conftest import ClientFor
 from tests.web.form_page import as_browser, error, selected, value
@@ -221,6 +221,39 @@ def test_the_form_costs_the_same_however_large_the_catalog(operator: Client, mak
         base_model_register(project=maker.project, actor=maker.actor, name=f"m{number}", path=maker.base_model.path)
     many = queries(lambda: operator.get(NEW))
     assert many == few <= 18
+
+
+def offered(page: str, name: str) -> list[str]:
+    """Ids in a list of the form, without those of no row."""
+    options = re.search(rf'<select[^>]* name="{name}".*?</select>', page, re.DOTALL)
+    assert options is not None
+    return re.findall(r'<option value="(\d+)"', options[0])
+
+
+def test_of_a_large_catalog_the_newest_are_offered_and_others_are_found_by_name(
+    operator: Client, maker: Maker, chosen: dict[str, str]
+) -> None:
+    """The chosen rows are the oldest ones, which stay on offer."""
+    assert 'name="find"' not in html(operator.get(NEW))
+    rows = dataset_copies(maker.dataset, 300)
+    newest = [str(row.pk) for row in reversed(rows)]
+    data = chosen | {"action": "check", "eval.holdout": "3", "eval_dataset": newest[-1]}
+    page = html(operator.post(NEW, data))
+    assert offered(page, "dataset") == [chosen["dataset"], *newest[:200]]
+    assert offered(page, "eval_dataset") == [newest[-1], *newest[:200]]
+    assert offered(page, "base_model") == [chosen["base_model"]]
+    page = html(operator.post(NEW, as_browser(page) | {"action": "find", "find": " SET 7."}))
+    assert offered(page, "dataset") == [chosen["dataset"], newest[-8]]
+    assert [selected(page, name) for name in ("dataset", "eval_dataset")] == [chosen["dataset"], newest[-1]]
+    assert (value(page, "eval.holdout"), value(page, "find")) == ("3", " SET 7.")
+    assert (
+        offered(html(operator.post(NEW, data | {"action": "find", "find": "no such"})), "dataset")[1:] == newest[:200]
+    )
+    run = operator.post(NEW, chosen | {"action": "draft", "dataset": newest[-2]})
+    assert run.status_code == 302
+    assert Run.objects.get().dataset == rows[1]
+    (other,) = dataset_copies(maker.dataset, 1, project=Project.objects.get(slug="theirs"))
+    assert operator.post(NEW, chosen | {"action": "draft", "dataset": str(other.pk)}).status_code == 422
 
 
 # ---------------------------------------------------------------- ways in

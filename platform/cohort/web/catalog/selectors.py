@@ -1,9 +1,9 @@
 """Reads of the catalog. Every one starts from a project or a version, so that no other project's rows are read."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Model, Q, QuerySet
 from django.shortcuts import get_object_or_404
 
 from cohort.accounts.models import Project
@@ -17,7 +17,40 @@ RUNS_SHOWN = 50
 PROBES_SHOWN = 25
 LAUNCHES_SHOWN = 10
 VERSIONS_OFFERED = 200
+OFFERED = 200
+Row = TypeVar("Row", bound=Model)
 Version = TypeVar("Version", VerifierVersion, EvalSuiteVersion)
+
+
+class Offered(Generic[Row]):
+    """Rows of the catalog to choose from in a form, newest first: all of them, or the newest OFFERED of those whose
+    name holds `find`; of all where none does."""
+
+    def __init__(self, rows: QuerySet[Row], find: str = "", *, name: str = "name") -> None:
+        """`name`: lookup of the name that is searched."""
+        self.every: QuerySet[Row] = rows.order_by("-id")
+        newest = list(self.every[: OFFERED + 1])
+        self.more = len(newest) > OFFERED
+        """Whether some are left out."""
+        found = list(self.every.filter(**{f"{name}__icontains": find})[:OFFERED]) if self.more and find else []
+        self.rows: list[Row] = found or newest[:OFFERED]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    @property
+    def newest(self) -> str:
+        """Id of the first; empty without one."""
+        return str(self.rows[0].pk) if self.rows else ""
+
+    def row(self, pk: str) -> Row | None:
+        """Also one that is left out. None for an id that is not among the rows."""
+        offered = next((row for row in self.rows if str(row.pk) == pk), None)
+        return self.every.filter(pk=natural(pk) or 0).first() if offered is None and self.more else offered
+
+    def rows_with(self, chosen: Row | None) -> list[Row]:
+        """Those offered, and the chosen one, which may have been left out."""
+        return self.rows if chosen is None or chosen in self.rows else [chosen, *self.rows]
 
 
 def base_models(project: Project) -> QuerySet[BaseModel]:

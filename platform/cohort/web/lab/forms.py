@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel as CatalogModel
 from cohort.catalog.models import PromptDataset
+from cohort.web.catalog.selectors import Offered
 from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import GivenText, LabKind, ProbeOptions, SampleOptions, TryOptions
@@ -53,12 +54,21 @@ class _Job(ServiceForm):
     """Fields of `model` that the form has."""
     dataset = forms.ModelChoiceField(PromptDataset.objects.none(), empty_label="choose")
 
-    def __init__(self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None, find: str = ""
+    ) -> None:
+        """`find`: part of a name, to choose from lists that are too long to be offered whole."""
         super().__init__(data, prefix=self.kind_name, initial=dict(initial or {}))
         fields: dict[str, Any] = self.fields
-        for name in {"dataset", "base_model"} & fields.keys():
-            fields[name].queryset = fields[name].queryset.model.objects.filter(project=project).order_by("-id")
+        self.more = False
+        """Whether a list is too long to be offered whole."""
         fields["dataset"].label_from_instance = lambda row: f"{row.name} · {row.problems:,} problems"
+        for name in {"dataset", "base_model"} & fields.keys():
+            field = fields[name]
+            offered: Offered[Any] = Offered(field.queryset.model.objects.filter(project=project), find)
+            field.queryset, self.more = offered.every, self.more or offered.more
+            rows = offered.rows_with(offered.row(str(self[name].value())))
+            field.choices = [("", field.empty_label), *((row.pk, field.label_from_instance(row)) for row in rows)]
         for name in self.options:
             self.fields.setdefault(name, field_spec(self.model, name).form_field(required=True))
 

@@ -79,12 +79,13 @@ def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The lab of a version (`version`, else the newest); `dataset` is what the forms begin with."""
+    """The lab of a version (`version`, else the newest); `dataset` is what the forms begin with, `find` a part of the
+    names that long lists offer."""
     project = project_for(request, slug)
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
     version = catalog.version_numbered(every, request.GET.get("version"))
-    return _lab(request, project, of_version(version))
+    return _lab(request, project, of_version(version), find=request.GET.get("find", "").strip())
 
 
 @form_page
@@ -94,7 +95,7 @@ def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("verifier_new", slug)
     if "spec" in request.POST:
-        return _lab(request, project, posted(request, project))
+        return _lab(request, project, posted(request, project), find=request.POST.get("find", "").strip())
     data = request.POST.copy()
     data["name"] = data.get("name", "") or "draft"
     form = RewardForm(data)
@@ -181,6 +182,7 @@ def _lab(
     scored: dict[str, Any] | None = None,
     try_form: TryForm | None = None,
     faulty: tuple[str, Any] | None = None,
+    find: str = "",
 ) -> HttpResponse:
     """`faulty`: name and form of what was refused, shown again with what is wrong."""
     version = chosen.version
@@ -193,9 +195,13 @@ def _lab(
         "jobs": jobs_of(project, version) if version else None,
         "scored": scored,
         "try_form": try_form or TryForm(),
-        "rows_form": RowsForm(project, initial=initial),
-        "sample_form": SampleForm(project, initial={**initial, "base_model": _newest(catalog.base_models(project))}),
-        "probe_form": ProbeForm(project, initial=initial),
+        "rows_form": RowsForm(project, initial=initial, find=find),
+        "sample_form": SampleForm(
+            project, initial={**initial, "base_model": _newest(catalog.base_models(project))}, find=find
+        ),
+        "probe_form": ProbeForm(project, initial=initial, find=find),
+        "find": find,
+        "offered": catalog.OFFERED,
         **({f"{faulty[0]}_form": faulty[1]} if faulty else {}),
     }
     return render(request, "lab/lab.html", context, status=status)

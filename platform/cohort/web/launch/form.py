@@ -70,11 +70,11 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     form = RunForm(project, choices, {**EXTRA_FIELDS, **texts_of(whole)})
     missing = form.fill_suites(whole["eval"]["suites"])
     model, reward = (config.model.path, config.model.revision), config.reward
-    versions = choices.verifier_versions
+    versions = choices.verifier_versions.every.iterator()
     matches = {
-        "base_model": (row.pk for row in choices.base_models if (row.path, row.revision or None) == model),
-        "dataset": (row.pk for row in choices.datasets if _is_file(row, config.data)),
-        "eval_dataset": (row.pk for row in choices.datasets if _is_file(row, config.eval)),
+        "base_model": (row.pk for row in choices.base_models.every if (row.path, row.revision or None) == model),
+        "dataset": (row.pk for row in choices.datasets.every if _is_file(row, config.data)),
+        "eval_dataset": (row.pk for row in choices.datasets.every if _is_file(row, config.eval)),
         "verifier_version": (row.pk for row in versions if RewardConfig.model_validate(row.spec) == reward),
     }
     rows = {name: str(next(pks, "")) for name, pks in matches.items()}
@@ -101,7 +101,7 @@ def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
     return input_path(row) == part.path and row.format == part.format
 
 
-ACTIONS = ("check", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
+ACTIONS = ("check", "find", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
 
 
 @form_page
@@ -120,6 +120,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         case "check":
             form.check()
             return _checked(request, form)
+        case "find":
+            return _page(request, form)
         case "estimate":
             return _estimate(request, form)
         case "preset":
@@ -146,7 +148,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
     """Problems made by a task, chosen with the reward that scores them; or the errors at its fields."""
     _choose_task(form, person(request))
-    chosen = RunForm(form.project, Choices.read(form.project), form.texts, faults_of_task=form.problems)
+    choices = Choices.read(form.project, form.texts["find"])
+    chosen = RunForm(form.project, choices, form.texts, faults_of_task=form.problems)
     if chosen.faults_of_task:
         return _page(request, chosen, status=422)
     assert chosen.dataset is not None

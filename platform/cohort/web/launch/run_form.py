@@ -7,9 +7,7 @@ check is the one that creating a run makes (`launch.creation.run_config`), so th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
-
-from django.db.models import QuerySet
+from typing import Any
 
 from cohort.accounts.models import Project
 from cohort.base.formatting import natural
@@ -19,6 +17,7 @@ from cohort.lab.gate import Gate, gate
 from cohort.launch.creation import run_config
 from cohort.runs.models import Priority, Run
 from cohort.runs.schedule import NodeCapacity, node_capacities
+from cohort.web.catalog.selectors import Offered
 from cohort.web.launch import suites
 from cohort.web.launch.schema import CHOICES, FROM_VARIANT, SUBJECTS, fields, input_of, settings_of, texts_of
 from cohort.web.launch.variants import ALL, DEFAULT, USUAL
@@ -27,7 +26,6 @@ from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.protocol.queues import LABEL, LABEL_RULE
 
-Row = TypeVar("Row", BaseModel, PromptDataset, VerifierVersion)
 ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
 EXTRA_FIELDS = {
@@ -53,21 +51,22 @@ before, another preset too."""
 class Choices:
     """What the project's catalog and the machines offer; read once per form."""
 
-    base_models: tuple[BaseModel, ...]
-    datasets: tuple[PromptDataset, ...]
-    verifier_versions: tuple[VerifierVersion, ...]
+    base_models: Offered[BaseModel]
+    datasets: Offered[PromptDataset]
+    verifier_versions: Offered[VerifierVersion]
     suite_versions: tuple[EvalSuiteVersion, ...]
     """All of them: an older one may be what a clone is evaluated on."""
     nodes: tuple[NodeCapacity, ...]
     """Nodes that are here."""
 
     @classmethod
-    def read(cls, project: Project) -> "Choices":
-        versions: QuerySet[VerifierVersion] = VerifierVersion.objects.filter(verifier__project=project)
+    def read(cls, project: Project, find: str = "") -> "Choices":
+        """`find`: part of a name, to choose from lists that are too long to be offered whole."""
+        versions = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
         return cls(
-            tuple(BaseModel.objects.filter(project=project).order_by("-id")),
-            tuple(PromptDataset.objects.filter(project=project).order_by("-id")),
-            tuple(versions.select_related("verifier").order_by("-id")),
+            Offered(BaseModel.objects.filter(project=project), find),
+            Offered(PromptDataset.objects.filter(project=project).defer("preview"), find),
+            Offered(versions, find, name="verifier__name"),
             tuple(EvalSuiteVersion.objects.filter(suite__project=project).select_related("suite").order_by("pk")),
             node_capacities(),
         )
@@ -75,6 +74,11 @@ class Choices:
     @property
     def complete(self) -> bool:
         return bool(self.base_models and self.datasets and self.verifier_versions)
+
+    @property
+    def more(self) -> bool:
+        """Whether a list is too long to be offered whole."""
+        return self.base_models.more or self.datasets.more or self.verifier_versions.more
 
 
 @dataclass
@@ -124,7 +128,7 @@ class RunForm:
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how an unticked checkbox is sent."""
-        choices = Choices.read(project)
+        choices = Choices.read(project, str(data.get("find", "")).strip())
         texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
         unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
@@ -156,27 +160,29 @@ class RunForm:
         if newest is not None:
             self.texts |= _rows_of(newest)
             return
-        offered = (self.choices.base_models, self.choices.datasets, self.choices.verifier_versions)
-        for name, rows in zip(("base_model", "dataset", "verifier_version"), offered, strict=True):
-            self.texts[name] = str(rows[0].pk) if rows else ""
+        self.texts |= {
+            "base_model": self.choices.base_models.newest,
+            "dataset": self.choices.datasets.newest,
+            "verifier_version": self.choices.verifier_versions.newest,
+        }
 
     # ------------------------------------------------------------------ what it holds
 
     @cached_property
     def base_model(self) -> BaseModel | None:
-        return self._row("base_model", self.choices.base_models)
+        return self.choices.base_models.row(self.texts["base_model"])
 
     @cached_property
     def dataset(self) -> PromptDataset | None:
-        return self._row("dataset", self.choices.datasets)
+        return self.choices.datasets.row(self.texts["dataset"])
 
     @cached_property
     def eval_dataset(self) -> PromptDataset | None:
-        return self._row("eval_dataset", self.choices.datasets)
+        return self.choices.datasets.row(self.texts["eval_dataset"])
 
     @cached_property
     def verifier_version(self) -> VerifierVersion | None:
-        return self._row("verifier_version", self.choices.verifier_versions)
+        return self.choices.verifier_versions.row(self.texts["verifier_version"])
 
     @cached_property
     def gate(self) -> Gate | None:
@@ -210,9 +216,6 @@ class RunForm:
             "node_label": self.texts["node_label"].strip(),
             "cloned_from": self.cloned_from,
         }
-
-    def _row(self, name: str, rows: tuple[Row, ...]) -> Row | None:
-        return next((row for row in rows if str(row.pk) == self.texts[name]), None)
 
     # ------------------------------------------------------------------ check
 

@@ -46,6 +46,7 @@ CHOICES = {
     "name": "Name",
     "priority": "Priority",
     "node_label": "Node label",
+    "find": "Find",
     "probe_override": "Reward",
 }
 """Labels of the inputs that are no field of the config."""

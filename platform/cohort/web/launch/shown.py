@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cohort.base.formatting import natural, num
+from cohort.catalog.models import PromptDataset
 from cohort.runs.models import Priority
+from cohort.web.catalog.selectors import OFFERED
 from cohort.web.fields import FieldSpec
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import (
@@ -161,16 +163,27 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
     rows = form.choices
     yield _choice(form, "name", "text", "What people call the run.", ())
     yield _choice(form, "preset", "choice", preset_note(form, shown), presets)
-    yield _choice(form, "base_model", "choice", _about_model(form), [("", str(m.pk), m.name) for m in rows.base_models])
-    datasets = [("", str(d.pk), f"{d.name} · {d.problems:,} problems") for d in rows.datasets]
-    yield _choice(form, "dataset", "choice", _about_dataset(form), datasets)
-    held_out = [("", "", "none: hold out from training"), *datasets]
+    models = [("", str(m.pk), m.name) for m in rows.base_models.rows_with(form.base_model)]
+    yield _choice(form, "base_model", "choice", _about_model(form), models)
+    yield _choice(form, "dataset", "choice", _about_dataset(form), _datasets(form, form.dataset))
+    held_out = [("", "", "none: hold out from training"), *_datasets(form, form.eval_dataset)]
     yield _choice(form, "eval_dataset", "choice", "Never trained on; answered before and after training.", held_out)
-    rewards = [("", str(v.pk), f"{v.verifier.name} · version {v.number}") for v in rows.verifier_versions]
+    versions = rows.verifier_versions.rows_with(form.verifier_version)
+    rewards = [("", str(v.pk), f"{v.verifier.name} · version {v.number}") for v in versions]
     yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
     variants = [(heading, variant.value, variant.label) for heading, variant in offered(form.texts["variant"])]
     variant = ALL.get(form.texts["variant"])
     yield _choice(form, "variant", "choice", variant.help if variant else "", variants)
+    if rows.more:
+        about = (
+            f"Of more than {OFFERED} base models, datasets or rewards the newest with this in their name are offered."
+        )
+        yield _choice(form, "find", "text", about, ())
+
+
+def _datasets(form: RunForm, chosen: PromptDataset | None) -> list[tuple[str, str, str]]:
+    rows = form.choices.datasets.rows_with(chosen)
+    return [("", str(row.pk), f"{row.name} · {row.problems:,} problems") for row in rows]
 
 
 def preset_note(form: RunForm, shown: dict[str, FieldShown]) -> str:
