@@ -68,7 +68,7 @@ def job_request(
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise ConfigError(f"this cannot be tried:\n{listed}", tuple(problems))
     if rubric.needs_sandbox:
-        require_sandbox(what="this try")
+        require_sandbox(what="this job")
     require_room(lock_project(project))
     model = base_model if kind == "sample" else None
     return job_create(
