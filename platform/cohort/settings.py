@@ -85,6 +85,11 @@ TEMPLATES = [
     }
 ]
 
+CACHES = {
+    # What is prepared for viewers may be as large as the charts of a long run, and goes only when others need its room.
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 64}},
+}
+
 COHORT_WEB_THREADS: dict[Literal["pages", "workers", "files"], int] = {"pages": 8, "workers": 4, "files": 4}
 """Of each process of the web server: for pages, for the worker API, and for the files that workers send and fetch."""
 

@@ -18,6 +18,7 @@ from cohort.catalog.models import EvalSuiteVersion, VerifierVersion
 from cohort.lab.models import LabJob
 from cohort.nodes.models import Node
 from cohort.runs.models import Checkpoint, EvalItem, EvalResult, ImportedResult, Run, StepMetric
+from cohort.web.context import prepared
 from tests.factories.runs import Maker, add_checkpoint, add_evaluation, add_steps
 from tests.factories.stock import R1_EXACT
 from tests.factories.suites import add_suite
@@ -281,6 +282,18 @@ def test_what_changed_is_prepared_once_for_all_of_a_role(
     for _ in range(2):
         series = viewer.get(f"/p/ours/runs/{live.pk}/series.json", {"after": "2", "epoch": ""})
         assert series.json()["charts"]["reward"]["step"] == [3]
+
+
+def test_what_is_prepared_takes_no_more_room_than_a_few_dozen_parts() -> None:
+    """One viewer may ask for the charts beyond any step, each time by another address."""
+    tracemalloc.start()
+    try:
+        for name in range(1000):
+            prepared(f"charts-beyond-{name}", lambda: "x" * 100_000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100 * 100_000
 
 
 def test_nothing_of_a_person_is_in_what_others_get(
