@@ -330,4 +330,6 @@ def test_a_long_timeline_is_shown_by_the_page_and_its_oldest_entry_can_be_correc
     assert suggested[1].count("<option") == 100
     sent = {"action": "feedback", **FILLED["feedback"], "corrects": str(entries[0].pk)}
     assert client.post(life(record), sent).status_code == 302
-    assert RecordEntry.objects.filter(data__corrects=entries[0].pk).exists()
+    correction = RecordEntry.objects.get(data__corrects=entries[0].pk)
+    assert f'href="?life=3#entry-{entries[0].pk}"' in html(client.get(life(record)))
+    assert f'href="?life=1#entry-{correction.pk}"' in html(client.get(life(record, "?life=3")))

@@ -1,7 +1,7 @@
 """The entries and events of a record, newest first, as a page shows them. Read-only."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -35,7 +35,10 @@ class Item:
     entry: RecordEntry | None = None
     corrects: int | None = None
     """Id of the entry that this one corrects."""
+    corrects_on: int = 1
+    """Page of the timeline that shows that entry."""
     corrected_by: int | None = None
+    corrected_on: int = 1
     log: int | None = None
     """Id of its entry in the audit log."""
     order: int = field(default=0, compare=False)
@@ -72,10 +75,21 @@ def _entry(entry: RecordEntry, corrected_by: int | None) -> Item:
     )
 
 
-def _with_texts(items: list[Item]) -> list[Item]:
+def _with_texts(items: list[Item], pages: Mapping[int, int]) -> list[Item]:
+    """`pages`: by the id of an entry, the page of the timeline that shows it."""
     pks = [item.entry.pk for item in items if item.entry is not None]
     texts = dict(RecordEntry.objects.filter(pk__in=pks).values_list("pk", "text"))
-    return [replace(item, text=texts[item.entry.pk]) if item.entry is not None else item for item in items]
+    return [
+        replace(
+            item,
+            text=texts[item.entry.pk],
+            corrects_on=pages.get(item.corrects or 0, 1),
+            corrected_on=pages.get(item.corrected_by or 0, 1),
+        )
+        if item.entry is not None
+        else item
+        for item in items
+    ]
 
 
 def _titled(entry: RecordEntry) -> tuple[str, str, str]:
@@ -159,7 +173,9 @@ class Life:
         entries, user = list(entries_of([record.pk]).defer("text")), person(request)
         role = Membership.objects.get(project=record.run.project_id, user=user).role
         self.record, self.standing = record, standings([record.pk])[record.pk]
-        self.items = listed(request, timeline(record, entries), ITEMS, name="life", row=_with_texts)
+        items = timeline(record, entries)
+        pages = {item.entry.pk: at // ITEMS + 1 for at, item in enumerate(items) if item.entry is not None}
+        self.items = listed(request, items, ITEMS, name="life", row=lambda shown: _with_texts(shown, pages))
         self.offers = offers(record=record, entries=entries, standing=self.standing, user=user, role=role, sent=sent)
         self.link = record.public_links.filter(ended_at=None).first()
         """The public page, while it has one."""

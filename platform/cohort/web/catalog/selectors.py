@@ -29,11 +29,12 @@ class Offered(Generic[Row]):
     def __init__(self, rows: QuerySet[Row], find: str = "", *, name: str = "name") -> None:
         """`name`: lookup of the name that is searched."""
         self.every: QuerySet[Row] = rows.order_by("-id")
+        """Also those left out."""
         newest = list(self.every[: OFFERED + 1])
         self.more = len(newest) > OFFERED
         """Whether some are left out."""
-        found = list(self.every.filter(**{f"{name}__icontains": find})[:OFFERED]) if self.more and find else []
-        self.rows: list[Row] = found or newest[:OFFERED]
+        matching = list(self.every.filter(**{f"{name}__icontains": find})[:OFFERED]) if self.more and find else []
+        self.rows: list[Row] = matching or newest[:OFFERED]
 
     def __bool__(self) -> bool:
         return bool(self.rows)
