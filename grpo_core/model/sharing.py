@@ -5,10 +5,12 @@ completions of its group.
 A completion's attention is two pieces, over the prompt's keys (all of them) and over its own (causal), put together by
 their log-sum-exp. On the CPU both are PyTorch's flash kernel and no key is copied; the gradient of the pieces is that
 kernel's too, given the output and log-sum-exp of the whole (Liu et al. 2023, "Ring Attention with Blockwise
-Transformers", where pieces lie on several devices). Elsewhere completions of a group are padded and the prompt's keys
-come before each one's own.
+Transformers", where pieces lie on several devices). Elsewhere completions of a group are padded to the longest, and the
+prompt's keys come before each one's own. The indices for that are made once for a forward pass, so that a layer starts
+a few kernels for each group, whatever the number of its completions.
 
-Shapes: H heads · K heads of keys and values · T positions of the row · E size of a head · S positions of a piece.
+Shapes: H heads · K heads of keys and values · R heads that share one of them · T positions of the row · E size of a
+head · C completions of a group that have tokens · L tokens of the longest of them · S positions of a piece.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,6 +44,11 @@ class Share:
         """Where the completions lie."""
         return slice(self.start + self.prompt, self.start + self.prompt + sum(self.completions))
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest completion."""
+        return max(self.completions, default=0)
+
     def own(self) -> Iterator[slice]:
         """Where each completion lies that has tokens."""
         start = self.start + self.prompt
@@ -51,11 +58,58 @@ class Share:
             start += size
 
 
+@dataclass(frozen=True)
+class _Padding:
+    """Where the tokens of a row are once the completions of each group are padded."""
+
+    padded: Tensor
+    """The row's index of each token of the padded completions, group after group (C·L each); padding repeats the last
+    token of its completion."""
+    row_T: Tensor
+    """The index of each of the row's tokens among all prompts' tokens, then the padded completions'."""
+    masks: tuple[Tensor | None, ...]
+    """For each share, added to the scores: 1×1×(M·L)×(prompt + L), where M is R, or 1 where keys are better repeated
+    for each head; None without completions."""
+
+    @staticmethod
+    def of(shares: Sequence[Share], query_BHTE: Tensor, key_BKTE: Tensor) -> "_Padding":
+        """For queries and keys of these shapes, this type and device."""
+        padded: list[Tensor] = []
+        masks: list[Tensor | None] = []
+        row_T = torch.empty(query_BHTE.shape[2], dtype=torch.long)
+        before, after = 0, sum(share.prompt for share in shares)
+        for share in shares:
+            row_T[share.inside] = torch.arange(before, before + share.prompt)
+            before += share.prompt
+            own, longest = list(share.own()), share.longest
+            for here in own:
+                size = here.stop - here.start
+                row_T[here] = torch.arange(after, after + size)
+                padded.append(here.start + torch.arange(longest).clamp(max=size - 1))
+                after += longest
+            masks.append(_mask(share.prompt, longest, len(own), query_BHTE, key_BKTE) if own else None)
+        rows = torch.cat([torch.empty(0, dtype=torch.long), *padded])
+        return _Padding(rows.to(query_BHTE.device), row_T.to(query_BHTE.device), tuple(masks))
+
+
+def _mask(prompt: int, longest: int, count: int, query_BHTE: Tensor, key_BKTE: Tensor) -> Tensor:
+    """Of `count` completions that see their prompt and what they have themselves so far. Repeated for the heads that
+    share a key, unless it were larger than the keys and values of one layer repeated in its place. Its rows lie a
+    multiple of 8 apart, as the fused kernels need it, or they would copy it in each layer."""
+    _, heads, _, size = key_BKTE.shape
+    many = query_BHTE.shape[1] // heads if longest <= 2 * count * heads * size else 1
+    width = -(-(prompt + longest) // 8) * 8
+    hidden = torch.ones(longest, width, dtype=torch.bool, device=query_BHTE.device).triu(prompt + 1)
+    mask = torch.zeros(hidden.shape, dtype=query_BHTE.dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+    return mask.repeat(many, 1)[None, None, :, : prompt + longest]
+
+
 class Sharing:
     """What `attending` calls in every layer of a forward pass over such a row."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         self._shares = tuple(shares)
+        self._paddings: dict[object, _Padding] = {}
 
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
@@ -68,11 +122,20 @@ class Sharing:
         if torch.is_autocast_enabled(kind):  # families rotate queries and keys in fp32 and leave values as they are
             query, key, value = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (query, key, value))
         scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
-        if kind == "cpu" and query.shape[-1] == value.shape[-1]:
-            output_BTHE = _Pieces.apply(query, key, value, self._shares, scale)  # type: ignore[no-untyped-call]
-        else:
-            output_BTHE = _padded(query, key, value, self._shares, scale)
-        return output_BTHE, None
+        ours = kind == "cpu" and query.shape[-1] == value.shape[-1]
+        return (self._pieces if ours else self._padded)(query, key, value, scale), None
+
+    def _pieces(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """By PyTorch's flash kernel for CPUs."""
+        output_BTHE: Tensor = _Pieces.apply(query, key, value, self._shares, scale)  # type: ignore[no-untyped-call]
+        return output_BTHE
+
+    def _padded(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """By PyTorch's attention: a call for each prompt and one for its completions."""
+        kind = query.shape, key.shape, query.device, query.dtype
+        if kind not in self._paddings:
+            self._paddings[kind] = _Padding.of(self._shares, query, key)
+        return _padded(query, key, value, self._shares, self._paddings[kind], scale)
 
 
 class _Pieces(torch.autograd.Function):
@@ -168,28 +231,44 @@ def _join(query: Tensor, key: Tensor, value: Tensor, share: Share, output: Tenso
     own_sums.copy_(together)
 
 
-def _padded(query: Tensor, key: Tensor, value: Tensor, shares: Sequence[Share], scale: float) -> Tensor:
-    """The same by PyTorch's attention alone: one call for each prompt and one for its completions, padded."""
-    many = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(many, 1), value.repeat_interleave(many, 1)
-    parts = []
-    for share in shares:
-        inside = share.inside
-        prompt = (query[:, :, inside], key[:, :, inside], value[:, :, inside])
-        parts.append(F.scaled_dot_product_attention(*prompt, is_causal=True, scale=scale))
-        own = list(share.own())
-        if not own:
+def _padded(
+    query_BHTE: Tensor, key_BKTE: Tensor, value_BKTE: Tensor, shares: Sequence[Share], padding: _Padding, scale: float
+) -> Tensor:
+    """B×T×H×E. The queries of all heads that share a key are laid one after the other where the mask is made for that,
+    so that no key is repeated for them: fused kernels with a mask do not take grouped heads."""
+    tensors = query_BHTE, key_BKTE, value_BKTE
+    own_query, own_key, own_value = (tensor[0].index_select(1, padding.padded) for tensor in tensors)
+    prompts, completions, start = [], [], 0
+    for share, mask in zip(shares, padding.masks, strict=True):
+        query, key, value = (tensor[:, :, share.inside] for tensor in tensors)
+        prompts.append(_causal(query, key, value, scale)[0].transpose(0, 1))
+        if mask is None:
             continue
-        longest = max(here.stop - here.start for here in own)
+        count, longest = sum(map(bool, share.completions)), share.longest  # C, L
+        group = slice(start, start + count * longest)
+        start = group.stop
 
-        def stacked(tensor: Tensor, own: list[slice] = own, longest: int = longest) -> Tensor:
-            return torch.cat([F.pad(tensor[:, :, here], (0, 0, 0, longest - here.stop + here.start)) for here in own])
+        def padded(own: Tensor, group: slice = group, count: int = count) -> Tensor:  # …×(C·L)×E → C×…×L×E
+            return own[:, group].reshape(len(own), count, -1, own.shape[2]).transpose(0, 1)
 
-        keys, values = (
-            torch.cat([tensor[:, :, inside].expand(len(own), -1, -1, -1), stacked(tensor)], 2)
-            for tensor in (key, value)
+        query = padded(own_query).reshape(count, -1, mask.shape[2], query.shape[3])
+        repeated = query.shape[1] // key.shape[1]
+        key, value = (
+            torch.cat([prompt.expand(count, -1, -1, -1), padded(own)], 2)
+            .unsqueeze(2)
+            .expand(-1, -1, repeated, -1, -1)
+            .flatten(1, 2)
+            for prompt, own in ((key, own_key), (value, own_value))
         )
-        sees = torch.ones(longest, share.prompt + longest, dtype=torch.bool, device=query.device).tril(share.prompt)
-        attended = F.scaled_dot_product_attention(stacked(query), keys, values, attn_mask=sees, scale=scale)
-        parts += [attended[row : row + 1, :, : here.stop - here.start] for row, here in enumerate(own)]
-    return torch.cat(parts, 2).transpose(1, 2).contiguous()
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+        attended = attended.view(count, query.shape[1], -1, longest, value.shape[3])  # heads in two dimensions
+        completions.append(attended.permute(0, 3, 1, 2, 4).reshape(count * longest, -1, value.shape[3]))
+    return torch.cat([*prompts, *completions]).index_select(0, padding.row_T)[None]
+
+
+def _causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Of a prompt over itself. Fused kernels take grouped heads in half precision only."""
+    many = query.shape[1] // key.shape[1]
+    if query.dtype == torch.float32:
+        key, value, many = key.repeat_interleave(many, 1), value.repeat_interleave(many, 1), 1
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=many > 1)

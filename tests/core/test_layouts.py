@@ -12,13 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from grpo_core.errors import ModelError
-from grpo_core.model import layout_choice, sharing
+from grpo_core.model import layout_choice
 from grpo_core.model.attention import ours, use_ours
 from grpo_core.model.layers import recompute_layers
 from grpo_core.model.layout import plan_micro_batches, plan_rows
 from grpo_core.model.layout_choice import check_layout, resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs, completion_loss, completion_terms
+from grpo_core.model.sharing import Sharing
 from grpo_core.training.base import products
 from tests.tables import cases
 
@@ -105,7 +106,7 @@ def test_every_layout_gives_each_rows_own_numbers_and_gradients(family, attentio
 @pytest.mark.parametrize("family", FAMILIES)
 def test_shared_as_devices_other_than_the_cpu_do_it(family, monkeypatch):
     expected = run(make(FAMILIES[family]), "right")
-    monkeypatch.setattr(sharing._Pieces, "apply", sharing._padded)
+    monkeypatch.setattr(Sharing, "_pieces", Sharing._padded)
     same(run(make(FAMILIES[family]), "shared"), expected)
 
 
