@@ -5,8 +5,8 @@ values are held once for all its completions. Rows that have ended leave the bat
 random stream, named by (key, prompt's index, sample), so its random numbers do not depend on its batch. (Its logits
 may, in the last bits, and then a token at the edge differs.)
 
-`batching` plans which rows go together, `stepper` runs the model over them (through `replay` where it can be traced),
-`draw_tokens` samples.
+`batching` plans which rows go together, `stepper` runs the model over them (on a CPU through `replay` where it can be
+traced, on a GPU through `graphs` where it can be recorded), `draw_tokens` samples.
 
 Shapes: P distinct prompts · B rows still running · L longest completion.
 """
@@ -25,6 +25,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, SamplingOptions
 from grpo_core.rollout.cache import compact_rows
 from grpo_core.rollout.draw_tokens import TokenDrawer
+from grpo_core.rollout.graphs import LEAST_GRAPHED, GraphStep, recordable
 from grpo_core.rollout.replay import LEAST_TOKENS, Replay, replayable
 from grpo_core.rollout.shared_cache import shareable
 from grpo_core.rollout.stepper import DecoderStepper, RepeatedStepper, SharedStepper
@@ -124,7 +125,7 @@ class LocalRollout:
     def __post_init__(self) -> None:
         self._shared: bool | None = None
         self._replay: Replay | None = None
-        self._untraceable = False
+        self._modules_only = False
 
     @property
     def shared(self) -> bool:
@@ -146,7 +147,9 @@ class LocalRollout:
                 seeds = [[*options["key"], streams[row.prompt], row.sample] for row in batch]
                 uniforms = Uniforms(seeds) if decoding.temperature > 0 else None
                 stepper: DecoderStepper = (
-                    SharedStepper(self.policy, by) if self.shared else RepeatedStepper(self.policy)
+                    SharedStepper(self.policy, by or self._graph_step(decoding.max_tokens))
+                    if self.shared
+                    else RepeatedStepper(self.policy)
                 )
                 made = self._run([prompts[row.prompt] for row in batch], stepper, drawer, uniforms, decoding.max_tokens)
                 done.update(zip(batch, made, strict=True))
@@ -162,16 +165,24 @@ class LocalRollout:
     def _stepping(self, most: int) -> AbstractContextManager["Replay | None"]:
         """What steps, through the next call: None for the model's modules."""
         policy = self.policy
-        if not self.shared or most < LEAST_TOKENS or self._untraceable or not replayable(policy):
+        if not self.shared or most < LEAST_TOKENS or self._modules_only or not replayable(policy):
             return nullcontext()
         if self._replay is None:
             try:
                 self._replay = Replay(policy)
             except ModelError as error:
-                self._untraceable = True
-                self.log(f"every token goes through the model's modules, which is slower: {error}")
+                self._use_modules(str(error))
                 return nullcontext()
         return self._replay.packed_weights()
+
+    def _graph_step(self, most: int) -> GraphStep | None:
+        """The same on a GPU, for one batch."""
+        usable = most >= LEAST_GRAPHED and not self._modules_only and recordable(self.policy)
+        return GraphStep(self.policy, self._use_modules) if usable else None
+
+    def _use_modules(self, reason: str) -> None:
+        self._modules_only = True
+        self.log(f"every token goes through the model's modules, which is slower: {reason}")
 
     def _run(
         self,

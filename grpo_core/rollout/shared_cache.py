@@ -8,11 +8,16 @@ part the queries of all its rows are gathered in slots, so that its keys are rea
 Rows and prompts that are no longer wanted are removed in place: the last ones move into the gaps. Needs a model whose
 layers all use `model.attention` for plain attention over everything before (`shareable`).
 
+A pass computes what there is. Once the cache is `fix`ed it computes what there was then, with tensors that keep their
+shapes and addresses: rows and prompts that have ended since are computed too, and not read.
+
 Shapes: P prompts · T their positions, padded on the right · B running rows · S tokens a row wrote · H key-value heads ·
 R query heads that share one of them · C slots of a prompt, the most rows that one has · D size of a head.
 """
 
+import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,7 +40,7 @@ class SharedLayer(CacheLayerMixin):
 
     def __init__(self, owner: "SharedCache") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._owner = owner
+        self._owner: SharedCache = weakref.proxy(owner)  # or the buffers stayed until the garbage collector runs
         self.prompt_PHTD: tuple[Tensor, Tensor] | None = None
         self.own_BHSD: tuple[Tensor, Tensor] | None = None
         """Buffers with room for more rows and tokens than are held."""
@@ -79,20 +84,59 @@ class SharedLayer(CacheLayerMixin):
         for buffer, new in zip(self.prompt_PHTD, (key_PHTD, value_PHTD), strict=True):
             buffer[prompts, :, : new.shape[2]] = new
 
+    @property
+    def room(self) -> int:
+        """Tokens that a row has room for."""
+        return 0 if self.own_BHSD is None else self.own_BHSD[0].shape[2]
+
+    def widen(self, rows: int, first: int) -> None:
+        """Room for at least one more token of this many rows; `first` is the least."""
+        if self.held < self.room:
+            return
+        assert self.prompt_PHTD is not None
+        room = min(self._owner.most, max(first, 2 * self.held))
+        wider = []
+        for number, prompt in enumerate(self.prompt_PHTD):
+            # Zeros: what is behind a mask must be a number.
+            buffer = prompt.new_zeros((rows, prompt.shape[1], room, prompt.shape[3]))
+            if self.own_BHSD is not None:
+                buffer[:, :, : self.held] = self.own_BHSD[number][:rows, :, : self.held]
+            wider.append(buffer)
+        self.own_BHSD = wider[0], wider[1]
+
     def _append(self, key_BH1D: Tensor, value_BH1D: Tensor) -> None:
-        rows, heads, _, size = key_BH1D.shape
-        if self.own_BHSD is None or self.held == self.own_BHSD[0].shape[2]:
-            room = min(self._owner.most, max(FIRST_ROOM, 2 * self.held))
-            wider = []
-            for number, new in enumerate((key_BH1D, value_BH1D)):
-                buffer = new.new_empty((rows, heads, room, size))
-                if self.own_BHSD is not None:
-                    buffer[:, :, : self.held] = self.own_BHSD[number][:rows]
-                wider.append(buffer)
-            self.own_BHSD = wider[0], wider[1]
+        rows, fixed = len(key_BH1D), self._owner.fixed
+        if fixed is None:
+            self.widen(rows, FIRST_ROOM)
+        assert self.own_BHSD is not None
         for buffer, new in zip(self.own_BHSD, (key_BH1D, value_BH1D), strict=True):
-            buffer[:rows, :, self.held] = new[:, :, 0]
-        self.held += 1
+            if fixed is None:
+                buffer[:rows, :, self.held] = new[:, :, 0]
+            else:
+                buffer[:rows].index_copy_(2, fixed.index_1, new)
+        self.held += fixed is None
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Where passes write and what they see once shapes are fixed, on the device."""
+
+    index_1: Tensor
+    """The tokens that every row holds: where the next one is written."""
+    mask_S: Tensor
+    """Added to the scores of what rows wrote: −∞ from behind the next token on; 1×1×1×S."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a pass computes."""
+
+    rows: int
+    prompts: int
+    slots: int
+    """Of each prompt."""
+    longest: int
+    """Positions of a prompt."""
 
 
 class SharedCache(Cache):
@@ -114,6 +158,7 @@ class SharedCache(Cache):
         self._lengths = torch.tensor(lengths)
         self._share_B = torch.empty(0, dtype=torch.long)
         self._mask: Tensor | None = None
+        self.fixed: Fixed | None = None
 
     def share(self, share_B: Tensor) -> None:
         """From now on row b continues prompt `share_B[b]` (on the CPU), and nothing was appended yet."""
@@ -138,6 +183,38 @@ class SharedCache(Cache):
         self.prompts, self._lengths = len(keep_P), self._lengths[keep_P]
         self._share_B = index_P[share_B]
         self._update_slots()
+
+    @property
+    def full(self) -> bool:
+        """Whether no token can be appended without wider buffers."""
+        return self._held[0].held == self._held[0].room
+
+    def fix(self, first: int) -> None:
+        """Fix the shapes of passes at what there is now, and addresses, until it is called again. Rows have room for
+        `first` tokens, or twice what they hold where that is full. `advance` counts a token appended; passes do not."""
+        self.release()
+        for layer in self._held:
+            layer.widen(len(self._share_B), first)
+            assert layer.own_BHSD is not None
+            self._slots(layer.own_BHSD[0].shape[1])  # a pass copies nothing to the device
+        held, room = self._held[0].held, self._held[0].room
+        mask_S = torch.zeros((1, 1, 1, room), dtype=self._kind, device=self._device)
+        mask_S[..., held + 1 :] = -torch.inf
+        self.fixed = Fixed(torch.full((1,), held, device=self._device), mask_S)
+
+    def release(self) -> None:
+        """Passes are of what there is again."""
+        self.fixed = None
+        self._update_slots()
+
+    def advance(self) -> None:
+        """Every row has appended a token in a pass of fixed shape."""
+        assert self.fixed is not None
+        for layer in self._held:
+            layer.held += 1
+        self.fixed.index_1.add_(1)
+        if not self.full:
+            self.fixed.mask_S[..., self._held[0].held] = 0
 
     def bytes(self) -> int:
         """Of all buffers."""
@@ -174,13 +251,14 @@ class SharedCache(Cache):
         rows, _, _, size = query_BN1D.shape
         query_BHRD = query_BN1D.reshape(rows, heads, -1, size)
         shared = query_BHRD.shape[2]
-        keys, values = (held[:rows, :, : layer.held] for held in layer.own_BHSD)
-        own, own_lse = partial(query_BHRD, keys, values, None, scaling)
+        held, mask = (layer.held, None) if self.fixed is None else (layer.room, self.fixed.mask_S)
+        keys, values = (buffer[:rows, :, :held] for buffer in layer.own_BHSD)
+        own, own_lse = partial(query_BHRD, keys, values, mask, scaling)
 
         inward, outward = self._slots(heads)
         slots_PHCD = query_BHRD.reshape(rows * heads, shared * size).index_select(0, inward)
-        slots_PHCD = slots_PHCD.view(self.prompts, heads, -1, size)
-        keys, values = (held[: self.prompts, :, : self._longest] for held in layer.prompt_PHTD)
+        slots_PHCD = slots_PHCD.view(self._shape.prompts, heads, -1, size)
+        keys, values = (buffer[: self._shape.prompts, :, : self._shape.longest] for buffer in layer.prompt_PHTD)
         prompt, prompt_lse = partial(slots_PHCD, keys, values, self._mask, scaling)
         prompt = prompt.reshape(-1, shared, size).index_select(0, outward).view_as(own)
         prompt_lse = prompt_lse.reshape(-1, shared).index_select(0, outward).view_as(own_lse)
@@ -195,26 +273,45 @@ class SharedCache(Cache):
         starts_P = counts_P.cumsum(0) - counts_P
         rank_B = torch.empty_like(order)
         rank_B[order] = torch.arange(len(order)) - starts_P[share_B[order]]
-        self._slots_each = int(counts_P.max())
         self._rank_B = rank_B
-        self._tables: dict[int, tuple[Tensor, Tensor]] = {}
-        self._longest = int(self._lengths.max())
-        self._mask = None
-        if int(self._lengths.min()) < self._longest:
-            padding_PT = torch.arange(self._longest)[None] >= self._lengths[:, None]
-            mask_PT = torch.zeros(padding_PT.shape).masked_fill_(padding_PT, -torch.inf)
-            self._mask = mask_PT[:, None, None].to(device=self._device, dtype=self._kind)
+        if self.fixed is None:
+            longest = int(self._lengths.max())
+            self._shape = _Shape(len(share_B), self.prompts, int(counts_P.max()), longest)
+            self._tables: dict[int, tuple[Tensor, Tensor]] = {}
+            padded = int(self._lengths.min()) < longest
+            self._mask = self._padding().to(device=self._device, dtype=self._kind) if padded else None
+            return
+        for heads, table in self._tables.items():
+            for fixed, now in zip(table, self._slot_numbers(heads), strict=True):
+                fixed.copy_(now)
+        if self._mask is not None:
+            self._mask.copy_(self._padding())
+
+    def _padding(self) -> Tensor:
+        """Added to the scores of prompts, P×1×1×T; nothing to those that are computed and not there any more."""
+        lengths_P = torch.full((self._shape.prompts,), self._shape.longest)
+        lengths_P[: self.prompts] = self._lengths
+        padding_PT = torch.arange(self._shape.longest)[None] >= lengths_P[:, None]
+        return torch.zeros(padding_PT.shape).masked_fill_(padding_PT, -torch.inf)[:, None, None]
 
     def _slots(self, heads: int) -> tuple[Tensor, Tensor]:
-        """From (row, head) to (prompt, head, slot) and back, as flat numbers. An empty slot repeats the first row's
-        query; its result is not read. Layers differ in their heads in some families."""
+        """From (row, head) to (prompt, head, slot) and back, as flat numbers, on the device. Layers differ in their
+        heads in some families."""
         if heads not in self._tables:
-            rows, each, head_H = len(self._share_B), self._slots_each, torch.arange(heads)
-            outward = ((self._share_B[:, None] * heads + head_H) * each + self._rank_B[:, None]).flatten()
-            inward = torch.zeros(self.prompts * heads * each, dtype=torch.long)
-            inward[outward] = torch.arange(rows * heads)
+            inward, outward = self._slot_numbers(heads)
             self._tables[heads] = inward.to(self._device), outward.to(self._device)
         return self._tables[heads]
+
+    def _slot_numbers(self, heads: int) -> tuple[Tensor, Tensor]:
+        """The same on the CPU. An empty slot repeats the first row's query, and a row that is not there any more reads
+        the first slot; neither result is read."""
+        shape, head_H = self._shape, torch.arange(heads)
+        numbers = ((self._share_B[:, None] * heads + head_H) * shape.slots + self._rank_B[:, None]).flatten()
+        outward = torch.zeros(shape.rows * heads, dtype=torch.long)
+        outward[: len(numbers)] = numbers
+        inward = torch.zeros(shape.prompts * heads * shape.slots, dtype=torch.long)
+        inward[numbers] = torch.arange(len(numbers))
+        return inward, outward
 
 
 def partial(

@@ -69,8 +69,7 @@ class SharedStepper:
     def step(self, tokens_B: Tensor, positions_B: Tensor) -> Tensor:
         if self.by is not None:
             return self.by(tokens_B, positions_B, self.cache)
-        with attending(self.cache.attend):
-            return hidden_states(self.policy.model, tokens_B[:, None], positions_B[:, None], self.cache)[:, -1]
+        return step_by_modules(self.policy, tokens_B, positions_B, self.cache)
 
     def keep(self, keep_B: Tensor) -> None:
         self.cache.keep(keep_B)
@@ -125,6 +124,12 @@ def portions(lengths: Sequence[int], most: int) -> list[slice]:
             slices.append(slice(start, end))
             start, width = end, length
     return [*slices, slice(start, len(lengths))]
+
+
+def step_by_modules(policy: LoadedModel, tokens_B: Tensor, positions_B: Tensor, cache: SharedCache) -> Tensor:
+    """`StepBy` through the model's modules."""
+    with attending(cache.attend):
+        return hidden_states(policy.model, tokens_B[:, None], positions_B[:, None], cache)[:, -1]
 
 
 def hidden_states(

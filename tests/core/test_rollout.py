@@ -1,6 +1,7 @@
 """The local sampler: its log-probabilities are the trainer's, whether a prompt is held once or for every row,
 and whether a token goes through the model's modules or through the flat list of operations (replay)."""
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,13 @@ def test_a_prompt_takes_its_memory_once_and_rows_while_they_run():
     cache.keep(torch.arange(2))
     cache.update(torch.ones(2, 3, 1, 4), torch.ones(2, 3, 1, 4), 0)  # full: new room, for two rows only
     assert cache.bytes() == prompt + 2 * 2 * row
+
+
+def test_a_cache_is_freed_with_its_last_reference():
+    cache = held(2, 1)
+    freed = weakref.ref(cache)
+    del cache
+    assert freed() is None  # at once, not when the garbage collector runs
 
 
 @pytest.mark.parametrize("way", [partial, partial_by_products])
