@@ -145,7 +145,7 @@ class LocalRollout:
         with self._stepping(decoding.max_tokens) as by:
             for batch in plan_batches(prompts, samples=samples, limits=limits):
                 seeds = [[*options["key"], streams[row.prompt], row.sample] for row in batch]
-                uniforms = Uniforms(seeds) if decoding.temperature > 0 else None
+                uniforms = Uniforms(seeds, self.policy.device) if decoding.temperature > 0 else None
                 stepper: DecoderStepper = (
                     SharedStepper(self.policy, by or self._graph_step(decoding.max_tokens))
                     if self.shared
@@ -203,14 +203,15 @@ class LocalRollout:
         ends_V = torch.zeros(len(policy.model.get_output_embeddings().weight), dtype=torch.bool)
         ends_V[[token for token in policy.eos_ids if token < len(ends_V)]] = True
         ends_V = ends_V.to(device)
-        running_B = torch.arange(len(texts))  # index of each running row in the batch; on the CPU
+        running_B = torch.arange(len(texts))  # index of each running row in the batch, on the CPU
+        rows_B = running_B.to(device)  # the same
         for length in range(most):
             self.check()
             doing("sampling", f"{len(texts) - len(running_B)} of {len(texts)} completions ended", length)
-            uniform_B = uniforms.take(running_B, length).to(device) if uniforms else hidden_BD[:, 0].double()
+            uniform_B = uniforms.take(rows_B, length) if uniforms else hidden_BD[:, 0].double()
             drawn = drawer.draw(hidden_BD, uniform_B)
             ended_B = ends_V[drawn.tokens_B].cpu()
-            output.write(running_B.to(device), length, drawn.tokens_B, drawn.logprobs_B, drawn.entropy_B)
+            output.write(rows_B, length, drawn.tokens_B, drawn.logprobs_B, drawn.entropy_B)
             output.close(running_B, ended_B, length + 1)
             if length + 1 == most or bool(ended_B.all()):
                 break
@@ -219,24 +220,25 @@ class LocalRollout:
                 keep_B = compact_rows(~ended_B)
                 stepper.keep(keep_B)
                 running_B, tokens_B = running_B[keep_B], tokens_B[keep_B.to(device)]
-            hidden_BD = stepper.step(tokens_B, starts_B[running_B.to(device)] + length)
+                rows_B = running_B.to(device)
+            hidden_BD = stepper.step(tokens_B, starts_B[rows_B] + length)
         return output.completions()
 
 
 class Uniforms:
     """The random numbers of a batch's rows, each from a separate stream."""
 
-    def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
+    def __init__(self, seeds: Sequence[Sequence[int]], device: torch.device) -> None:
         self._streams = [np.random.default_rng(list(seed)) for seed in seeds]
-        self._block = np.empty((len(seeds), _STREAM_BLOCK))
+        self._block = torch.empty((len(seeds), _STREAM_BLOCK), dtype=torch.float64, device=device)
 
     def take(self, rows_B: Tensor, number: int) -> Tensor:
         """The numbers at index `number` in the streams of these rows, fp64. Indices are taken one after the other,
         and a row that was left out once is not taken again."""
         if number % _STREAM_BLOCK == 0:
-            for row in rows_B.tolist():
-                self._block[row] = self._streams[row].random(_STREAM_BLOCK)
-        return torch.from_numpy(self._block[rows_B.numpy(), number % _STREAM_BLOCK])
+            drawn = np.stack([self._streams[row].random(_STREAM_BLOCK) for row in rows_B.tolist()])
+            self._block[rows_B] = torch.from_numpy(drawn).to(self._block.device)
+        return self._block[:, number % _STREAM_BLOCK][rows_B]
 
 
 class OutputBuffer:

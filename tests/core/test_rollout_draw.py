@@ -3,6 +3,7 @@ sampled in one wave."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from grpo_core.errors import NotFinite
 from grpo_core.rollout import draw_tokens
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.draw_tokens import BLOCK, TokenDrawer, inverse_cdf, inverse_cdf_blocks, keep_likely
-from grpo_core.rollout.local import Limits, plan_batches
+from grpo_core.rollout.local import Limits, Uniforms, plan_batches
 from tests.tables import cases
 
 
@@ -177,3 +178,13 @@ def test_waves(lengths, samples, limits, waves):
     seen = sorted((row.prompt, row.sample) for wave in planned for row in wave)
     assert seen == [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]
     assert [[row.prompt for row in wave] for wave in planned] == waves
+
+
+def test_random_numbers_are_those_of_each_rows_stream():
+    seeds = [[3, 0], [3, 1], [3, 2]]
+    streams = [np.random.default_rng(seed).random(600) for seed in seeds]
+    uniforms, rows_B = Uniforms(seeds, torch.device("cpu")), torch.arange(3)
+    for number in range(600):
+        if number == 200:  # the second row has ended; later numbers are taken for the others alone
+            rows_B = torch.tensor([0, 2])
+        assert uniforms.take(rows_B, number).tolist() == [streams[row][number] for row in rows_B.tolist()]
