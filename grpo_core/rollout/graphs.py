@@ -108,10 +108,12 @@ class Recordable(TorchDispatchMode):  # type: ignore[no-untyped-call]
         waits = not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags)
         if func is torch.ops.aten.index.Tensor:
             waits = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-        result = None if waits else func(*args, **(kwargs or {}))
-        copies = func is torch.ops.aten._to_copy.default and result is not None and result.device != args[0].device
-        if waits or copies:
+        if waits:
             raise RuntimeError(f"{func} waits for the device")
+        result = func(*args, **(kwargs or {}))
+        copies = func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+        if copies and any(given.device != result.device for given in args[:2]):
+            raise RuntimeError(f"{func} waits for a copy to or from the device")
         return result
 
 

@@ -146,12 +146,27 @@ def test_after_a_refusal_the_cache_is_as_before():
     assert len(reasons) == 1
 
 
-def test_a_step_copies_nothing_to_the_device():
-    """On a device without numbers, where attention is computed as on a GPU and a copy to it is refused as there."""
+def stepped_without_numbers(refuse, hook=None):
+    """Two tokens on the meta device, where attention is computed as on a GPU, and copies from the CPU are copies."""
     policy = make(FAMILIES["grouped heads"])
     policy.model.to("meta")
     policy.device = torch.device("meta")
-    stepper = SharedStepper(policy, GraphStep(policy, never))
+    stepper = SharedStepper(policy, GraphStep(policy, refuse))
     stepper.begin(PROMPTS[:3], torch.tensor([0, 0, 1, 2]), most=10)
-    for tokens in (torch.zeros(4, dtype=torch.long, device="meta"),) * 2:
-        assert stepper.step(tokens, tokens).shape == (4, 32)
+    if hook is not None:
+        policy.model.model.norm.register_forward_hook(hook)
+    tokens_B = torch.zeros(4, dtype=torch.long, device="meta")
+    for _ in range(2):
+        assert stepper.step(tokens_B, tokens_B).shape == (4, 32)
+
+
+def test_a_step_copies_nothing_to_the_device():
+    stepped_without_numbers(never)
+
+
+@pytest.mark.parametrize("copied", [lambda out, new: out + new.to(out.device), lambda out, new: out.clone().copy_(new)])
+def test_a_model_that_copies_to_the_device_is_refused(copied):
+    reasons = []
+    stepped_without_numbers(reasons.append, lambda module, inputs, output: copied(output, torch.ones(32)))
+    assert len(reasons) == 1
+    assert "waits for a copy" in reasons[0]
