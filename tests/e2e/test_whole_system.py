@@ -1,8 +1,8 @@
 """A whole Cohort in one home, used by one person in a real browser and from the command line: the main job from sign-in
 to a verified card, a reward that the lab's probe blocks, the audit log, a stop and a start again.
 
-COHORT_TEST_SCREENSHOTS names a folder to keep pictures of the pages in. docs/images came so, but for run.png,
-which shows the whole demo (COHORT_TEST_STEPS=120 COHORT_TEST_COLD_STEPS=250 COHORT_TEST_HELDOUT=512).
+COHORT_TEST_SCREENSHOTS names a folder to keep pictures of the pages in. docs/images came so, with
+COHORT_TEST_STEPS=80 COHORT_TEST_COLD_STEPS=150 COHORT_TEST_HELDOUT=512.
 """
 
 import json
