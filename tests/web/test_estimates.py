@@ -1,12 +1,15 @@
 """An estimate of a run's time and memory: asked for from the form, measured where nothing trains, kept with the launch,
-stale when a setting changes.
+stale when a setting changes; and the outlook, which is made of past runs.
 """
 
 import re
+from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from cohort import __version__
 from cohort.accounts.models import User
 from cohort.lab.estimates import digest_of
 from cohort.lab.jobs import BadResult, job_claim
@@ -14,12 +17,15 @@ from cohort.lab.models import JobState, LabJob, LaunchEstimate
 from cohort.launch.creation import run_submit
 from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
-from cohort.runs.models import StepMetric
+from cohort.runs.models import Run, StepMetric
 from cohort.runs.schedule import node_capacities
+from cohort.web.launch.outlook import Outlook
+from cohort.web.launch.run_form import RunForm
 from grpo_core.config.run import RunConfig
 from tests.factories.lab import measured, there
 from tests.factories.runs import Maker, add_steps
 from tests.factories.worker import NODE
+from tests.tables import cases
 from tests.web.run_page import words
 
 NEW = "/p/ours/runs/new/"
@@ -122,3 +128,51 @@ def test_one_for_a_config_and_only_its_result(
     job = measured(LabJob.objects.get(), node)
     run_submit(run=run, actor=alice)
     assert run.launch_estimates.get().job == job, "a run made by the service takes it too"
+
+
+# ---------------------------------------------------------------- the outlook, which measures nothing
+
+
+def foreseen(maker: Maker, texts: dict[str, str]) -> Outlook:
+    form = RunForm.posted(maker.project, texts)
+    form.check()
+    return Outlook(form)
+
+
+@pytest.mark.parametrize(("sent", "expected"), cases("runs/outlook", "sent", "foreseen"))
+def test_the_outlook_counts_what_the_run_will_do(
+    maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: dict[str, Any]
+) -> None:
+    result = foreseen(maker, chosen | sent)
+    assert {name: getattr(result, name) for name in expected} == expected
+
+
+def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[str, str]) -> None:
+    """A past run took 64 s for 32 completions, 2 s each."""
+    past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
+    Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
+    result = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
+    assert result.time is not None
+    assert (result.time.seconds, result.time.runs) == (96.0, 1)
+
+
+def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:
+    def node_check(**sent: str) -> tuple[bool, bool]:
+        check = foreseen(maker, chosen | sent).checks[-1]
+        return check.passed, check.blocks
+
+    assert node_check() == (False, False), "none is here, which blocks nothing"
+    info: dict[str, Any] = {
+        "hostname": "n",
+        "devices": [{"kind": "cuda"}],
+        "cpus": 4,
+        "memory_bytes": 1,
+        "labels": ["a100", "fast"],
+    }
+    info["versions"] = {"cohort-grpo": __version__}
+    Node.objects.create(name="node-a", token_digest="1" * 64, last_seen_at=timezone.now(), info=info)
+    assert node_check(node_label="fast") == (True, False)
+    assert node_check(node_label="slow") == (False, False)
+    assert node_check(**{"engine.device": "cuda", "engine.devices": "2"}) == (False, False)
+    Node.objects.update(draining="finish")
+    assert node_check() == (False, False)

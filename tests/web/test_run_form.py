@@ -1,4 +1,4 @@
-"""The run form: what it makes, which field a refusal names, what it foresees, and that no way into it loses a setting:
+"""The run form: what it makes, which field a refusal names, and that no way into it loses a setting:
 a preset, another run, YAML, a setting that is idle under the other choices.
 """
 
@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 import yaml
 from django.test import Client
-from django.utils import timezone
 from django.utils.html import escape
 
-from cohort import __version__
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import base_model_register
-from cohort.nodes.models import Node
 from cohort.runs.models import Run
 from cohort.web.launch.form import form_from_yaml
-from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.shown import fields_shown, groups_shown
 from grpo_core.config.preset_differences import diff
@@ -40,10 +36,6 @@ def checked(maker: Maker, texts: dict[str, str]) -> RunForm:
     form = RunForm.posted(maker.project, texts)
     form.check()
     return form
-
-
-def foreseen(maker: Maker, texts: dict[str, str]) -> Outlook:
-    return Outlook(checked(maker, texts))
 
 
 def states(form: RunForm, *paths: str) -> list[str]:
@@ -159,46 +151,7 @@ def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str
     assert "<b hx-get" not in page
 
 
-# ---------------------------------------------------------------- the running summary
-
-
-@pytest.mark.parametrize(("sent", "expected"), cases("runs/outlook", "sent", "foreseen"))
-def test_the_outlook_counts_what_the_run_will_do(
-    maker: Maker, chosen: dict[str, str], sent: dict[str, str], expected: dict[str, Any]
-) -> None:
-    result = foreseen(maker, chosen | sent)
-    assert {name: getattr(result, name) for name in expected} == expected
-
-
-def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[str, str]) -> None:
-    """A past run took 64 s for 32 completions, 2 s each."""
-    past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
-    Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
-    result = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
-    assert result.time is not None
-    assert (result.time.seconds, result.time.runs) == (96.0, 1)
-
-
-def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:
-    def node_check(**sent: str) -> tuple[bool, bool]:
-        check = foreseen(maker, chosen | sent).checks[-1]
-        return check.passed, check.blocks
-
-    assert node_check() == (False, False), "none is here, which blocks nothing"
-    info: dict[str, Any] = {
-        "hostname": "n",
-        "devices": [{"kind": "cuda"}],
-        "cpus": 4,
-        "memory_bytes": 1,
-        "labels": ["a100", "fast"],
-    }
-    info["versions"] = {"cohort-grpo": __version__}
-    Node.objects.create(name="node-a", token_digest="1" * 64, last_seen_at=timezone.now(), info=info)
-    assert node_check(node_label="fast") == (True, False)
-    assert node_check(node_label="slow") == (False, False)
-    assert node_check(**{"engine.device": "cuda", "engine.devices": "2"}) == (False, False)
-    Node.objects.update(draining="finish")
-    assert node_check() == (False, False)
+# ---------------------------------------------------------------- checks while it is filled in
 
 
 def test_a_check_swaps_what_stands_beneath_every_field(operator: Client, chosen: dict[str, str]) -> None:
