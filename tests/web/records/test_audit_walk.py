@@ -89,7 +89,7 @@ def people_and_catalog(did: Story, maker: Maker, bob: User, tiny: str) -> None:
     did(accounts.password_hand_out, user=bob)
     did(accounts.password_change, user=maker.actor, password="another battery")
     did(accounts.staff_make, user=bob)
-    did(accounts.project_create, slug="new", name="New", owner=maker.actor)
+    did(accounts.project_create, slug="second", name="Second", owner=maker.actor)
     did(accounts.membership_set, **by, user=bob, role=Role.ADMIN)
     did(accounts.membership_set, **by, user=bob, role=Role.ADMIN)
     for answer in (invitations.invitation_accept, invitations.invitation_decline):
