@@ -33,8 +33,8 @@ class Offered(Generic[Row]):
         newest = list(self.every[: OFFERED + 1])
         self.more = len(newest) > OFFERED
         """Whether some are left out."""
-        matching = list(self.every.filter(**{f"{name}__icontains": find})[:OFFERED]) if self.more and find else []
-        self.rows: list[Row] = matching or newest[:OFFERED]
+        wanted = {f"{name}__icontains": find.replace("\0", "").strip()}
+        self.rows: list[Row] = list(self.every.filter(**wanted)[:OFFERED] if self.more else ()) or newest[:OFFERED]
 
     def __bool__(self) -> bool:
         return bool(self.rows)

@@ -85,7 +85,7 @@ def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
     version = catalog.version_numbered(every, request.GET.get("version"))
-    return _lab(request, project, of_version(version), find=request.GET.get("find", "").strip())
+    return _lab(request, project, of_version(version), find=request.GET.get("find", ""))
 
 
 @form_page
@@ -95,7 +95,7 @@ def lab_draft(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("verifier_new", slug)
     if "spec" in request.POST:
-        return _lab(request, project, posted(request, project), find=request.POST.get("find", "").strip())
+        return _lab(request, project, posted(request, project), find=request.POST.get("find", ""))
     data = request.POST.copy()
     data["name"] = data.get("name", "") or "draft"
     form = RewardForm(data)

@@ -128,7 +128,7 @@ class RunForm:
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how an unticked checkbox is sent."""
-        choices = Choices.read(project, str(data.get("find", "")).strip())
+        choices = Choices.read(project, str(data.get("find", "")))
         texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
         unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
