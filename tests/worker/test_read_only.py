@@ -38,14 +38,16 @@ def home(tmp_path: Path) -> Path:
 def started(name: str, home: Path, **more: str) -> AbstractContextManager["subprocess.Popen[bytes]"]:
     """A service with its own command, variables and volumes; secrets are in variables, and no broker answers."""
     service = SERVICES[name]
-    database = make_conninfo(environment().database_url, dbname=connection.settings_dict["NAME"])
-    socket = connection.settings_dict["HOST"]
+    settings = connection.settings_dict
+    password = settings["PASSWORD"] or "not asked for, and required of a database on the network"
+    database = make_conninfo(environment().database_url, dbname=settings["NAME"], password=password)
+    socket = [settings["HOST"]] if settings["HOST"].startswith("/") else []
     image = (DOCKER / f"{service['image'].removeprefix('cohort-')}.Dockerfile").read_text(encoding="utf-8")
     words = service.get("command") or yaml.safe_load(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[-1])
     box = ["bwrap", "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for folder in service["tmpfs"]:
         box += ["--tmpfs", folder.split(":")[0]]
-    for folder in (socket, sys.prefix, str(DOCKER.parent), str(home)):  # which may lie below what is covered now
+    for folder in (*socket, sys.prefix, str(DOCKER.parent), str(home)):  # which may lie below what is covered now
         box += ["--ro-bind", folder, folder]
     for volume in service["volumes"]:
         source, target = volume.split(":")[:2]
