@@ -16,7 +16,7 @@ from cohort.audit import services as audit
 from cohort.audit.entries import clock
 from cohort.base import artifacts
 from cohort.base.scratch import scratch_folder
-from cohort.base.storable import Refused
+from cohort.base.storable import Refused, storable
 from cohort.evidence.canonical import canonical
 from cohort.records.cards.issue import CardRefused, Contents, Issue, Issued, issue_cards, read_contents
 from cohort.records.cards.pack import Pack
@@ -121,7 +121,7 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
     Raises ValidationError without a reason, when the run has no record or continues, and when there is nothing new.
     """
     run_lock(run=run)
-    reason = audit.reason_checked(reason.strip())
+    reason = audit.reason_checked(storable(reason.strip()))
     before = newest(run) if run.state in _STATES else None
     if not reason:
         raise ValidationError("Say why another version is sealed: the reason is kept in the audit log and on the card.")

@@ -73,8 +73,8 @@ def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: 
     client.post(f"{url}1/seal-version/", {"reason": ""})
     seal(sealed.run_id)
     assert Record.objects.count() == 1
-    response = client.post(f"{url}1/seal-version/", {"reason": "stated at last"}, follow=True)
-    assert "stated at last" in html(response)
+    response = client.post(f"{url}1/seal-version/", {"reason": "stated\0 at last"}, follow=True)
+    assert "stated\N{REPLACEMENT CHARACTER} at last" in html(response)
     seal(sealed.run_id)
     page = html(client.get(url))
     for text in (Record.objects.get(version=2).seal, "it is the demo&#x27;s", f"{url}1/?version=1"):

@@ -7,6 +7,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts import people
 from cohort.accounts.models import User
+from cohort.base.storable import storable
 from cohort.web.access import call_service, require_manager
 from cohort.web.context import listed
 
@@ -15,7 +16,7 @@ from cohort.web.context import listed
 def person_list(request: HttpRequest) -> HttpResponse:
     """`q` is a part of a name, `page` a number."""
     require_manager(request, "People of the server")
-    wanted = request.GET.get("q", "").replace("\0", "").strip()
+    wanted = storable(request.GET.get("q", "").strip())
     users = User.objects.annotate(projects_joined=Count("memberships")).order_by("username")
     if wanted:
         users = users.filter(username__icontains=wanted)

@@ -8,6 +8,7 @@ from django.shortcuts import get_object_or_404
 
 from cohort.accounts.models import Project
 from cohort.base.formatting import natural
+from cohort.base.storable import storable
 from cohort.catalog.models import BaseModel, EvalSuite, EvalSuiteVersion, PromptDataset, Verifier, VerifierVersion
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.runs.models import Attempt, Run
@@ -33,7 +34,7 @@ class Offered(Generic[Row]):
         newest = list(self.every[: OFFERED + 1])
         self.more = len(newest) > OFFERED
         """Whether some are left out."""
-        wanted = {f"{name}__icontains": find.replace("\0", "").strip()}
+        wanted = {f"{name}__icontains": storable(find.strip())}
         self.rows: list[Row] = list(self.every.filter(**wanted)[:OFFERED] if self.more else ()) or newest[:OFFERED]
 
     def __bool__(self) -> bool:
