@@ -104,6 +104,14 @@ def test_sidebar_names_project_person_and_role(ours: Project, viewer: Client, bo
         assert other not in own, "the switcher lists a person's own projects"
 
 
+def test_a_project_called_record_has_its_own_links(ours: Project, viewer: Client) -> None:
+    """Pages of a run's record are among the records, by their addresses."""
+    Project.objects.filter(pk=ours.pk).update(slug="record")
+    assert '<a class="nav-link" href="/p/record/datasets/" aria-current="page">' in html(
+        viewer.get("/p/record/datasets/")
+    )
+
+
 def test_not_found_page_gives_a_stranger_nothing(ours: Project, stranger: Client) -> None:
     there, nowhere = stranger.get("/p/ours/datasets/"), stranger.get("/p/never-made/datasets/")
     assert there.status_code == nowhere.status_code == 404

@@ -173,7 +173,7 @@ def test_what_a_base_model_answered(viewer: Client, job: LabJob) -> None:
     assert "<script>alert(1)" not in page
 
 
-def test_of_many_datasets_the_newest_are_offered_and_others_are_found_by_name(
+def test_of_many_datasets_the_newest_are_offered_and_others_by_name(
     operator: Client, verifier_version: VerifierVersion, dataset: PromptDataset
 ) -> None:
     version, rows = verifier_version, dataset_copies(dataset, 300)

@@ -183,7 +183,7 @@ def offered(page: str, name: str) -> list[str]:
     return re.findall(r'<option value="(\d+)"', options[0])
 
 
-def test_of_a_large_catalog_the_newest_are_offered_and_others_are_found_by_name(
+def test_of_a_large_catalog_the_newest_are_offered_and_others_by_name(
     operator: Client, maker: Maker, chosen: dict[str, str]
 ) -> None:
     """The chosen rows are the oldest ones, which stay on offer."""

@@ -69,11 +69,11 @@ DEEP = (DEEPEST - 1, DEEPEST, DEEPEST + 1, 41, 900)
 
 def positions(content: Any) -> list[tuple[Any, Any]]:
     """Each (container, key) in JSON content."""
-    found: list[tuple[Any, Any]] = []
+    listed: list[tuple[Any, Any]] = []
     if isinstance(content, dict | list):
         for key, value in list(content.items() if isinstance(content, dict) else enumerate(content)):
-            found += [(content, key), *positions(value)]
-    return found
+            listed += [(content, key), *positions(value)]
+    return listed
 
 
 def mutated(chance: Random, content: dict[str, Any]) -> dict[str, Any]:

@@ -143,7 +143,8 @@ class Frame(ProjectFrame):
     def _link(self, label: str, name: str, slug: str) -> dict[str, Any]:
         href, count_of = reverse(name, args=[slug]), _COUNTED.get(name, "")
         path = self._request.path
-        current = name == "record_list" if "/record/" in path else path.startswith(href)
+        of_record = "/record/" in path.partition("/runs/")[2]  # pages of a run's record are among the records
+        current = name == "record_list" if of_record else path.startswith(href)
         return {"label": label, "href": href, "current": current, "count_of": count_of}
 
     @property

@@ -8,6 +8,7 @@ it and keeps the thread's database connection. Any unusual call is left to the v
 import re
 from collections.abc import Callable
 from functools import cache
+from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
@@ -31,13 +32,6 @@ _PATH = re.compile(r"/api/worker/v1/attempts/([0-9]{1,18})/records")
 NUMBER = re.compile(r"[0-9]{1,18}")
 _SMALL_BYTES = 64 * 1024
 UNKNOWN = Refusal(code="unknown_token", message="the bearer token is missing, unknown, revoked, or of another attempt")
-_WORDS = {
-    200: "200 OK",
-    401: "401 Unauthorized",
-    409: "409 Conflict",
-    422: "422 Unprocessable Content",
-    507: "507 Insufficient Storage",
-}
 _DATABASE_FULL = "53100"
 
 Start = Callable[[str, list[tuple[str, str]]], Any]
@@ -85,7 +79,10 @@ class RecordsFirst:
                     raise
         text = reply.model_dump_json().encode()
         length = ("Content-Length", str(len(text)))
-        start(_WORDS[status], [("Content-Type", "application/json"), length, *_more_headers(status).items()])
+        start(
+            f"{status} {HTTPStatus(status).phrase}",
+            [("Content-Type", "application/json"), length, *_more_headers(status).items()],
+        )
         return [text]
 
 

@@ -34,8 +34,9 @@ class Offered(Generic[Row]):
         newest = list(self.every[: OFFERED + 1])
         self.more = len(newest) > OFFERED
         """Whether some are left out."""
-        wanted = {f"{name}__icontains": storable(find.strip())}
-        self.rows: list[Row] = list(self.every.filter(**wanted)[:OFFERED] if self.more else ()) or newest[:OFFERED]
+        wanted = storable(find.strip()) if self.more else ""
+        matching = list(self.every.filter(**{f"{name}__icontains": wanted})[:OFFERED]) if wanted else []
+        self.rows: list[Row] = matching or newest[:OFFERED]
 
     def __bool__(self) -> bool:
         return bool(self.rows)
