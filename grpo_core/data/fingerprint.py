@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
@@ -20,9 +21,12 @@ def file_sha256(path: Path) -> str:
 
 def problems_digest(problems: Iterable[Problem]) -> str:
     """SHA-256 of what is trained or evaluated on, in order: per problem one line `["id","prompt","answer"]` of JSON
-    in UTF-8 without spaces, ended by a newline."""
+    in UTF-8 without spaces, ended by a newline. The prompt of a conversation is the list of its `["role","content"]`;
+    several reference answers are a list."""
     digest = hashlib.sha256()
     for problem in problems:
-        line = json.dumps([problem.id, problem.prompt, problem.answer], ensure_ascii=False, separators=(",", ":"))
+        prompt: Any = [[message.role, message.content] for message in problem.messages] or problem.prompt
+        answer: Any = [problem.answer, *problem.other_answers] if problem.other_answers else problem.answer
+        line = json.dumps([problem.id, prompt, answer], ensure_ascii=False, separators=(",", ":"))
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()

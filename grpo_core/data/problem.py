@@ -3,9 +3,19 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from grpo_core.errors import DataError
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,17 +25,28 @@ class Problem:
     id: str
     """Unique in its file; `line-<n>` when the file gives none."""
     prompt: str
+    """The question: of a conversation the content of its last user turn."""
     answer: str
     meta: dict[str, Any] = field(default_factory=dict)
     """Further fields of the problem in its file; no part of training reads them."""
+    messages: tuple[Message, ...] = ()
+    """The whole conversation up to the turn that the policy is to write, the question last; empty where the file gives
+    a text."""
+    other_answers: tuple[str, ...] = ()
+    """Further reference answers, each as right as `answer`."""
+
+    @property
+    def text(self) -> str:
+        """All that the policy is given, as plain text: what two problems are compared by."""
+        return "\n\n".join(message.content for message in self.messages) or self.prompt
 
 
 def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
     """(train, held out), both in the order given; exactly `count` are held out.
 
-    Which ones is decided by SHA-256 of seed and prompt, so the choice does not depend on the file's order, and equal
-    prompts (white space aside) stay on one side. Raises DataError when nothing would be left to train on, or when
-    repeated prompts make exactly `count` impossible.
+    Which ones is decided by SHA-256 of seed and prompt (of a conversation, all its turns), so the choice does not
+    depend on the file's order, and equal prompts (white space aside) stay on one side. Raises DataError when nothing
+    would be left to train on, or when repeated prompts make exactly `count` impossible.
     """
     if count >= len(problems):
         raise DataError(
@@ -34,7 +55,7 @@ def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Pr
         )
     together: dict[str, list[int]] = {}
     for index, problem in enumerate(problems):
-        together.setdefault(" ".join(problem.prompt.split()), []).append(index)
+        together.setdefault(" ".join(problem.text.split()), []).append(index)
     held: set[int] = set()
     for prompt in sorted(together, key=lambda prompt: _rank(prompt, seed)):
         if len(held) + len(together[prompt]) <= count:
