@@ -43,6 +43,8 @@ class ScoreRequest:
     completion: str
     tokens: int | None = None
     """Of the completion, its end token included; None where no tokenizer saw it, as for a pasted text."""
+    prefill: str = ""
+    """What the prompt had already written of the answer (`data.prefill`); the completion continues it."""
 
     def known_tokens(self) -> int:
         """Raises RewardError where no tokenizer saw the completion."""
