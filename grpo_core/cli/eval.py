@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from grpo_core.records.types import Phase
     from grpo_core.trainer.evaluation import Evaluation
 
-_OF_A_MODEL = ("template", "max_tokens", "max_prompt_tokens", "temperature", "samples", "seed", "device", "dtype")
+_OF_A_MODEL = (
+    *("template", "chat", "system", "prefill", "stop"),
+    *("max_tokens", "max_prompt_tokens", "temperature", "samples", "seed", "device", "dtype"),
+)
 """Options that the config sets where there is one."""
 
 
@@ -47,6 +50,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     alone = parser.add_argument_group("for a model alone")
     alone.add_argument("--template", metavar="TEXT", help="what the model is shown; {prompt} stands for the item")
+    alone.add_argument("--chat", choices=("auto", "template", "none"), help="the model's chat template (default auto)")
+    alone.add_argument("--system", metavar="TEXT", help="system message of every conversation")
+    alone.add_argument("--prefill", metavar="TEXT", help="text that begins every answer")
+    alone.add_argument("--stop", action="append", metavar="TEXT", help="text that ends an answer; given again: more")
     alone.add_argument("--max-tokens", type=positive, metavar="N", help="longest completion (default 256)")
     alone.add_argument("--max-prompt-tokens", type=positive, metavar="N", help="longest prompt (default 4096)")
     alone.add_argument("--temperature", type=_not_negative, metavar="T", help="0 (the default): the likeliest token")
@@ -123,6 +130,8 @@ def _model_alone(options: argparse.Namespace) -> int:
         raise ConfigError("a model alone is measured on suites: give --suite builtin:NAME or --suite FILE")
     _use_threads(options.threads)
 
+    from grpo_core.config.messages import validated
+    from grpo_core.config.prompt import PromptConfig
     from grpo_core.config.run import EngineConfig, ModelConfig
     from grpo_core.distributed.environment import pick_device
     from grpo_core.evaluate.suites.load import load_suites
@@ -130,16 +139,17 @@ def _model_alone(options: argparse.Namespace) -> int:
     from grpo_core.model.load import find_model, load_model
     from grpo_core.trainer.inputs import suite_tasks
 
+    given = {name: getattr(options, name) for name in ("template", "chat", "system", "prefill")}
+    prompts = {name: value for name, value in given.items() if value is not None}
     manner = Manner(
-        template=options.template or "{prompt}",
+        prompts=validated(PromptConfig, prompts, "these options do not go together"),
+        stop=tuple(options.stop or ()),
         max_prompt_tokens=options.max_prompt_tokens or 4096,
         max_completion_tokens=options.max_tokens or 256,
         temperature=options.temperature or 0.0,
         samples=options.samples or 1,
         seed=options.seed or 0,
     )
-    if "{prompt}" not in manner.template:
-        raise ConfigError("--template must hold {prompt}, the place where the item goes")
     if manner.seed < 0:
         raise ConfigError("--seed must be 0 or more")
     suites = load_suites(_suites(options), base=Path.cwd())

@@ -242,15 +242,20 @@ def run_refusal(config: "RunConfig") -> Conflict | None:
     return next((conflict for rule in _RUN_RULES for conflict in rule(config)), None)
 
 
+_WHOLE_POLICY = {"top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
+"""Settings of sampling with the values at which tokens are drawn from the policy as it is."""
+
+
 def _correction(c: "RunConfig") -> Iterator[Conflict]:
-    sampling, mode = c.sampling, c.algorithm.correction.mode
-    if mode != "none" and (sampling.top_p < 1 or sampling.top_k > 0):
-        field = f"sampling.{'top_p' if sampling.top_p < 1 else 'top_k'}"
+    mode = c.algorithm.correction.mode
+    changed = [name for name, plain in _WHOLE_POLICY.items() if getattr(c.sampling, name) != plain]
+    if mode != "none" and changed:
+        field = f"sampling.{changed[0]}"
         yield Conflict(
             "correction_with_cut_sampling",
-            f"{field} draws from fewer tokens than the policy has, so the ratio between sampler and trainer would "
-            f"mean something else; with algorithm.correction.mode {mode} take top_p 1 and top_k 0, or set the mode "
-            "to none",
+            f"{field} draws from another distribution than the policy's, so the ratio between sampler and trainer "
+            f"would mean something else; with algorithm.correction.mode {mode} take "
+            f"{', '.join(f'{name} {plain:g}' for name, plain in _WHOLE_POLICY.items())}, or set the mode to none",
             field=field,
         )
 

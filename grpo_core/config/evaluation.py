@@ -14,7 +14,7 @@ from pydantic import (
 
 from grpo_core.config import builtin_suites
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import Count, CountOrZero, DataFormat, LongText, Part
+from grpo_core.specs.fields import Count, CountOrZero, DataFormat, LongText, Part, Temperature
 
 HELDOUT = "heldout"
 """The name under which held-out problems are listed next to the suites."""
@@ -131,7 +131,7 @@ class EvalConfig(Part):
     """Evaluate before training, so that the record can say what changed."""
     after: bool = Field(default=True, title="Evaluate after training")
     """Evaluate after training, on the same problems with the same seeds."""
-    temperature: Annotated[float, Field(ge=0, title="Evaluation temperature")] = 0.0
+    temperature: Annotated[Temperature | Literal[0], Field(title="Evaluation temperature")] = 0
     """0 takes the likeliest token each time."""
     samples_per_problem: Count = 1
     """Completions per problem; their mean counts."""

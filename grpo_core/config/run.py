@@ -17,12 +17,13 @@ from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.evaluation import EvalConfig
 from grpo_core.config.messages import model_at, validated
+from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
 from grpo_core.config.reward import RewardConfig as RewardConfig
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import Count, CountOrZero, LongText, NotNegative, Part, Positive
+from grpo_core.specs.fields import Count, CountOrZero, NotNegative, Part, Positive, Share, StopStrings, Temperature
 from grpo_core.specs.fields import DataFormat as DataFormat
 
 
@@ -49,26 +50,17 @@ class ModelConfig(Part):
     """Train small adapters instead of all weights."""
 
 
-class DataConfig(Part):
+class DataConfig(PromptConfig):
     path: Annotated[str, Field(min_length=1)]
     """File with one problem per line. A relative path starts at the config file's folder."""
     format: DataFormat = "jsonl"
     """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
-    template: LongText = Field(default="{prompt}", title="Prompt template")
-    """What the policy is shown; `{prompt}` stands for the problem's prompt."""
     limit: Count | None = Field(default=None, title="First problems only")
     """Use only the first so many problems; empty means all."""
     max_prompt_tokens: Count = 512
     """Longest prompt that is taken."""
     long_prompts: Literal["error", "drop"] = "error"
     """What to do with a longer prompt: stop and name it, or drop it and count it."""
-
-    @field_validator("template")
-    @classmethod
-    def _template_has_prompt(cls, template: str) -> str:
-        if "{prompt}" not in template:
-            raise Conflict("template_without_prompt", "must hold {prompt}, the place where the problem goes")
-        return template
 
 
 class SamplingConfig(Part):
@@ -77,12 +69,20 @@ class SamplingConfig(Part):
     time in proportion."""
     prompts_per_step: Count = 32
     """Problems of one sampled batch, which is one step."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Sampling temperature; log-probabilities of policy, old policy and reference are divided by it too."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
     top_k: CountOrZero = 0
     """Keep only so many tokens; 0 keeps all."""
+    min_p: Share = 0.0
+    """Keep only tokens of at least this share of the likeliest one's probability; 0 keeps all."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
+    """Logits of tokens that stand in prompt or completion are divided by this where positive, else multiplied by it
+    (CTRL, arXiv 1909.05858, section 4.1); 1 leaves them alone."""
+    stop: StopStrings = ()
+    """Texts that end a completion, as an end token does; what is scored ends before them. They hold for evaluations
+    too."""
     max_completion_tokens: Count = Field(default=256, title="Max completion tokens")
     """Longest completion; a completion that reaches it without an end token counts as truncated."""
 

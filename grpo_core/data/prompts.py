@@ -1,11 +1,15 @@
-"""From problems to prompt tokens, once, before anything is sampled. Long prompts are refused or dropped here."""
+"""From problems to prompt tokens, once, before anything is sampled: the one way for training, held-out problems,
+suites, lab and preview. Long prompts are refused or dropped here."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_core.data.problem import Problem
-from grpo_core.errors import DataError
+from grpo_core.config.prompt import PromptConfig
+from grpo_core.data.chat import ChatTemplate, template_of
+from grpo_core.data.literals import SpecialTokens
+from grpo_core.data.problem import Message, Problem
+from grpo_core.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,7 @@ class Prompted:
 
     problem: Problem
     text: str
+    """With the beginning of the answer, where `data.prefill` gives one."""
     tokens: tuple[int, ...]
 
 
@@ -24,21 +29,157 @@ class Encoded:
     prompts: tuple[Prompted, ...]
     dropped: tuple[str, ...]
     """Ids of problems left out because their prompt was too long."""
+    chat: Mapping[str, Any]
+    """What made prompts of them, as `PromptEncoder.facts` has it."""
 
     def token_stats(self) -> dict[str, float]:
         lengths = [len(prompt.tokens) for prompt in self.prompts]
         return {"min": min(lengths), "mean": sum(lengths) / len(lengths), "max": max(lengths)}
 
 
+class PromptEncoder:
+    """Makes prompts for one tokenizer as a config says. With a chat template token ids equal those of transformers'
+    `apply_chat_template(…, add_generation_prompt=True)`; without one a beginning of the text that the tokenizer adds by
+    itself is kept, an end is not."""
+
+    def __init__(self, tokenizer: Any, config: PromptConfig) -> None:
+        """Raises ConfigError when a chat template is needed and there is none, DataError for one with a fault."""
+        self.tokenizer, self.config = tokenizer, config
+        self._special = SpecialTokens(tokenizer)
+        self._bos = _added_before(tokenizer)
+        text, source = config.chat_template, "data.chat_template"
+        if text is None and config.chat != "none":
+            text, source = template_of(tokenizer), "the tokenizer"
+        if text is None and config.chat == "template":
+            raise ConfigError(
+                "data.chat: template, but the tokenizer has no chat template; give data.chat_template, or set "
+                "data.chat: none and write the whole prompt into data.template"
+            )
+        self.chat: ChatTemplate | None = None
+        """Used for every template that `uses_chat` says it for."""
+        if text is not None:
+            kwargs = config.chat_template_kwargs
+            self.chat = ChatTemplate(tokenizer, text, source=source, kwargs=kwargs, system=config.system is not None)
+        if config.system is not None and not self.uses_chat():
+            why = "the tokenizer has no chat template" if text is None else "data.template writes special tokens itself"
+            raise ConfigError(
+                f"data.system: {why}, so there is no place for a system message; give data.chat_template, or write it "
+                "into data.template"
+            )
+
+    def uses_chat(self, template: str | None = None) -> bool:
+        """Whether prompts by this prompt template, `data.template` when not given, go through the chat template."""
+        hand_typed = self.config.chat == "auto" and self._special.spelled([template or self.config.template])
+        return self.chat is not None and not (hand_typed and self.config.chat_template is None)
+
+    def turn_ends(self) -> frozenset[int]:
+        """The token by which the chat template ends a turn, besides those that the model's own settings name."""
+        if self.chat is None or not self.uses_chat():
+            return frozenset()
+        token = self.chat.turn_end().token
+        return frozenset() if token is None else frozenset([token])
+
+    def facts(self, template: str | None = None) -> dict[str, Any]:
+        """For the record: which chat template, by its digest, and what it was given."""
+        chat = self.chat if self.uses_chat(template) else None
+        return {
+            "source": chat.source if chat is not None else "none",
+            "sha256": chat.sha256 if chat is not None else None,
+            "system": self.config.system,
+            "kwargs": self.config.chat_template_kwargs,
+            "prefill": self.config.prefill,
+        }
+
+    def notes(self) -> list[str]:
+        """What a person would not expect, each with what to do."""
+        if self.chat is None:
+            return []
+        if not self.uses_chat():
+            return [
+                "data.template writes special tokens itself, so the tokenizer's chat template is not used; take them "
+                "out to have it used, or set data.chat: none"
+            ]
+        notes, end = [], self.chat.turn_end()
+        if end.text and end.token is None:
+            first = end.text.splitlines()[0]
+            notes.append(
+                f"the chat template ends a turn with {first[:80]!r}, which is no single token, so no completion ends "
+                f"by it; give sampling.stop: [{first[:80]!r}]"
+            )
+        if self.chat.dated:
+            notes.append(
+                "the chat template writes today's date into every prompt, so the run cannot be repeated tomorrow; fix "
+                'it: data.chat_template_kwargs: {date_string: "26 Jul 2024"}'
+            )
+        return notes
+
+    def encode(self, problem: Problem, template: str | None = None) -> Prompted:
+        """The prompt of one problem, by `data.template` when no template is given. Raises DataError."""
+        template = template or self.config.template
+        turns = problem.messages or (Message("user", problem.prompt),)
+        chat = self.chat if self.uses_chat(template) else None
+        if chat is not None:
+            turns = self._conversation(turns, template)
+        elif len(turns) > 1 or turns[0].role != "user":
+            raise DataError(
+                "it is a conversation of several messages, which need a chat template; give data.chat_template, or a "
+                "model whose tokenizer has one"
+            )
+        spelled = self._special.spelled([turn.content for turn in turns])
+        if spelled:
+            turns = tuple(replace(turn, content=self._special.mark(turn.content)) for turn in turns)
+        rendered = chat.render(turns) if chat is not None else template.replace("{prompt}", turns[-1].content)
+        rendered += self.config.prefill
+        tokens = self._special.encode(rendered) if spelled else self._ids(rendered)
+        if chat is None and tokens[: len(self._bos)] != self._bos:
+            tokens = [*self._bos, *tokens]
+        return Prompted(problem, self._special.unmark(rendered) if spelled else rendered, tuple(tokens))
+
+    def answer_starts(self, prompted: Prompted) -> int:
+        """Index of the first token that belongs to the answer: the number of tokens where there is no prefill."""
+        if not self.config.prefill:
+            return len(prompted.tokens)
+        without = PromptEncoder(self.tokenizer, self.config.model_copy(update={"prefill": ""}))
+        before = without.encode(prompted.problem).tokens
+        pairs = zip(before, prompted.tokens, strict=False)
+        return next((index for index, (left, right) in enumerate(pairs) if left != right), len(before))
+
+    def _conversation(self, turns: Sequence[Message], template: str) -> tuple[Message, ...]:
+        *earlier, last = turns
+        if self.config.system is not None and turns[0].role != "system":
+            earlier = [Message("system", self.config.system), *earlier]
+        return (*earlier, replace(last, content=template.replace("{prompt}", last.content)))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _added_before(tokenizer: Any) -> list[int]:
+    """Ids that the tokenizer puts in front of a text by itself, such as that of a beginning of the text."""
+    plain, full = (list(tokenizer("x", add_special_tokens=added)["input_ids"]) for added in (False, True))
+    starts = range(len(full) - len(plain) + 1)
+    return next((full[:start] for start in starts if full[start : start + len(plain)] == plain), [])
+
+
 def encode_problems(
-    problems: Sequence[Problem], tokenizer: Any, *, template: str, limit: int, drop_long: bool, source: str
+    problems: Sequence[Problem],
+    encoder: PromptEncoder,
+    *,
+    template: str | None = None,
+    limit: int,
+    drop_long: bool,
+    source: str,
 ) -> Encoded:
-    """Fill the template and tokenise. Raises DataError for a prompt over `limit` tokens unless those are dropped, for
-    one without tokens, and when nothing is left. `source` is the file's name for messages."""
+    """Every problem's prompt. Raises DataError for a prompt over `limit` tokens unless those are dropped, for one
+    without tokens or that the chat template refuses, and when nothing is left. `source` is the file's name for
+    messages."""
     prompts, dropped = [], []
     for problem in problems:
-        text = template.replace("{prompt}", problem.prompt)
-        tokens = tuple(tokenizer(text)["input_ids"])
+        try:
+            prompted = encoder.encode(problem, template)
+        except DataError as error:
+            raise DataError(f"{source}: problem {problem.id}: {error}") from None
+        tokens = prompted.tokens
         if not tokens:
             raise DataError(f"{source}: the prompt of problem {problem.id} is empty")
         if len(tokens) > limit:
@@ -49,14 +190,17 @@ def encode_problems(
                 )
             dropped.append(problem.id)
             continue
-        prompts.append(Prompted(problem, text, tokens))
+        prompts.append(prompted)
     if not prompts:
         what = f"all {len(dropped)} prompts are over data.max_prompt_tokens = {limit}" if dropped else "no problems"
         raise DataError(f"{source}: {what}, so nothing is left to use")
-    return Encoded(tuple(prompts), tuple(dropped))
+    return Encoded(tuple(prompts), tuple(dropped), encoder.facts(template))
 
 
-def completion_text(tokenizer: Any, tokens: Sequence[int], eos_ids: frozenset[int]) -> str:
-    """The completion as text, without the end token. Other special tokens stay visible: they were sampled."""
+def completion_text(tokenizer: Any, tokens: Sequence[int], eos_ids: frozenset[int], stop: Sequence[str] = ()) -> str:
+    """The completion as text, without the end token and from the first of the `stop` strings on. Other special tokens
+    stay visible: they were sampled."""
     kept = tokens[:-1] if tokens and tokens[-1] in eos_ids else tokens
-    return str(tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    text = str(tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    starts = [text.index(end) for end in stop if end in text]
+    return text[: min(starts)] if starts else text

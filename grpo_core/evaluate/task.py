@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
-from grpo_core.data.prompts import Encoded, encode_problems
+from grpo_core.data.prompts import Encoded, PromptEncoder, encode_problems
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.records.types import ComponentScore
@@ -26,7 +27,9 @@ _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
 class Manner:
     """How everything is answered, the same before and after."""
 
-    template: str
+    prompts: PromptConfig
+    stop: tuple[str, ...]
+    """Texts that end a completion."""
     max_prompt_tokens: int
     max_completion_tokens: int
     temperature: float
@@ -67,7 +70,8 @@ class Task:
 def manner_of(config: RunConfig) -> Manner:
     """As the config says it."""
     return Manner(
-        template=config.data.template,
+        prompts=config.data,
+        stop=config.sampling.stop,
         max_prompt_tokens=config.data.max_prompt_tokens,
         max_completion_tokens=config.eval_max_completion_tokens,
         temperature=config.eval.temperature,
@@ -86,10 +90,10 @@ def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task
         prompts=encoded,
         max_completion_tokens=manner.max_completion_tokens,
         stream=(config.seed, _HELDOUT_STREAM),
-        judge=partial(_passed, problems, runner, success),
+        judge=partial(_passed, problems, runner, success, manner.prompts.prefill),
         parts=[("", "")] * len(problems),
         protocol={
-            **_protocol(manner, manner.template, manner.max_completion_tokens),
+            **_protocol(manner, encoded, manner.prompts.template, manner.max_completion_tokens),
             "success_component": success,
             "reward_digest": runner.rubric.digest,
             "problems": len(problems),
@@ -112,7 +116,7 @@ def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
         judge=partial(_scored, suite),
         parts=[(item.slice, item.cluster) for item in suite.items],
         protocol={
-            **_protocol(manner, _template(suite, manner), longest),
+            **_protocol(manner, encoded, _template(suite, manner), longest),
             "problems": len(suite.items),
             "suite_version": config.version,
             "title": config.title,
@@ -126,13 +130,13 @@ def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
     )
 
 
-def encode_suite(suite: Suite, tokenizer: Any, manner: Manner, *, context: int | None) -> Encoded:
+def encode_suite(suite: Suite, encoder: PromptEncoder, manner: Manner, *, context: int | None) -> Encoded:
     """Every item as the policy sees it; none is dropped. Raises DataError for a prompt over `data.max_prompt_tokens`,
     ConfigError for one that leaves no room for the completion in the model's `context`; both name suite and item."""
     name, longest = suite.config.name, _longest(suite, manner)
     encoded = encode_problems(
         [item.problem() for item in suite.items],
-        tokenizer,
+        encoder,
         template=_template(suite, manner),
         limit=2**62,
         drop_long=False,
@@ -154,9 +158,11 @@ def encode_suite(suite: Suite, tokenizer: Any, manner: Manner, *, context: int |
     return encoded
 
 
-def _protocol(manner: Manner, template: str, longest: int) -> dict[str, Any]:
+def _protocol(manner: Manner, encoded: Encoded, template: str, longest: int) -> dict[str, Any]:
     return {
         "template": template,
+        "chat": dict(encoded.chat),
+        "stop": list(manner.stop),
         "temperature": manner.temperature,
         "samples_per_problem": manner.samples,
         "max_completion_tokens": longest,
@@ -165,7 +171,7 @@ def _protocol(manner: Manner, template: str, longest: int) -> dict[str, Any]:
 
 
 def _template(suite: Suite, manner: Manner) -> str:
-    return suite.config.template if suite.config.template is not None else manner.template
+    return suite.config.template if suite.config.template is not None else manner.prompts.template
 
 
 def _longest(suite: Suite, manner: Manner) -> int:
@@ -173,10 +179,15 @@ def _longest(suite: Suite, manner: Manner) -> int:
 
 
 def _passed(
-    problems: Sequence[Problem], runner: Runner, success: str, answered: Sequence[Answered], check: Callable[[], None]
+    problems: Sequence[Problem],
+    runner: Runner,
+    success: str,
+    prefill: str,
+    answered: Sequence[Answered],
+    check: Callable[[], None],
 ) -> list[ComponentScore]:
     """All in one go, so that a parallel verifier has enough to do."""
-    samples = [ScoreRequest(problems[answer.index], answer.completion, answer.tokens) for answer in answered]
+    samples = [ScoreRequest(problems[answer.index], answer.completion, answer.tokens, prefill) for answer in answered]
     scores = [scored.components[success] for scored in runner.score(samples, check=check)]
     return [score.model_copy(update={"value": float(score.passed is True)}) for score in scores]
 

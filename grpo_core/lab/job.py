@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from grpo_core.config.messages import validated
+from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.yaml_text import parse_yaml
 from grpo_core.errors import ConfigError
-from grpo_core.specs.fields import DataFormat, LongText, Part, Positive
+from grpo_core.specs.fields import DataFormat, Part, StopStrings, Temperature
 
 LabKind = Literal["probe", "try", "sample", "estimate"]
 
@@ -61,30 +62,23 @@ class TryOptions(Part):
         return self
 
 
-class SampleOptions(Part):
+class SampleOptions(PromptConfig):
     """Samples a base model and scores what it writes, as the first step of a run would."""
 
     problems: Annotated[int, Field(ge=1, le=MAX_PROBLEMS)] = 64
     """Problems of the dataset, drawn at random by the seed."""
     group_size: Annotated[int, Field(ge=2, le=64, title="Group size G")] = 8
     """G, completions of each problem."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """As in a run: 1 samples from the model's own distribution."""
     top_p: Annotated[float, Field(gt=0, le=1, title="Top p")] = 1.0
     """Keep the likeliest tokens up to this mass; 1 keeps all."""
     max_completion_tokens: Annotated[int, Field(ge=1, le=8192, title="Max completion tokens")] = 256
     """Longest completion."""
-    template: LongText = "{prompt}"
-    """What the model is shown; {prompt} stands for the problem."""
+    stop: StopStrings = ()
+    """Texts that end a completion; what is scored ends before them."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Start of every random choice."""
-
-    @field_validator("template")
-    @classmethod
-    def _template_has_prompt(cls, template: str) -> str:
-        if "{prompt}" not in template:
-            raise ValueError("must hold {prompt}, the place where the problem goes")
-        return template
 
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:

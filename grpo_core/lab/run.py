@@ -150,12 +150,10 @@ class _Run:
                 f"options.max_completion_tokens: {longest} leave no room for a prompt; the model has {policy.context} "
                 "positions"
             )
-        encoded = encode_problems(
-            problems, policy.tokenizer, template=options.template, limit=room, drop_long=True, source="the dataset"
-        )
+        encoded = encode_problems(problems, policy.encoder(options), limit=room, drop_long=True, source="the dataset")
         rows = _ROWS_ON_CPU if policy.model.device.type == "cpu" else _ROWS_ON_GPU
         rollout = LocalRollout(policy, max_rows=rows, check=self.check, log=self.progress.line)
-        decoding = Decoding(max_tokens=longest, temperature=options.temperature, top_p=options.top_p)
+        decoding = Decoding(max_tokens=longest, temperature=options.temperature, top_p=options.top_p, stop=options.stop)
         self.progress.begin("sampling and scoring", len(encoded.prompts))
         lab_samples: list[LabSample] = []
         at_once = max(1, rows // options.group_size)
@@ -175,7 +173,10 @@ class _Run:
             ]
             requests = [
                 ScoreRequest(
-                    problem, completion_text(policy.tokenizer, sampled.tokens, policy.eos_ids), len(sampled.tokens)
+                    problem,
+                    completion_text(policy.tokenizer, sampled.tokens, policy.eos_ids, options.stop),
+                    len(sampled.tokens),
+                    options.prefill,
                 )
                 for _, problem, sampled in flat
             ]

@@ -17,8 +17,10 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.data.fingerprint import file_sha256
+from grpo_core.data.prompts import PromptEncoder
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import MANIFEST, STATE
 from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file
@@ -48,7 +50,8 @@ class LoadedModel:
     """A transformers causal model, in eval mode (no dropout), on `device`."""
     tokenizer: Any
     eos_ids: frozenset[int]
-    """Every id that ends a completion: those of the generation config, the config and the tokenizer."""
+    """Every id that ends a completion: those of the generation config, the config, the tokenizer and, once prompts are
+    encoded, the chat template."""
     pad_id: int
     """Pads batches; never decides where a completion ends."""
     source: ModelSource
@@ -65,6 +68,12 @@ class LoadedModel:
         """Most positions the model was made for, if it says so."""
         value = getattr(self.model.config, "max_position_embeddings", None)
         return int(value) if value else None
+
+    def encoder(self, prompts: PromptConfig) -> PromptEncoder:
+        """Makes prompts as `prompts` says; what its chat template ends a turn with ends completions from then on."""
+        encoder = PromptEncoder(self.tokenizer, prompts)
+        self.eos_ids |= encoder.turn_ends()
+        return encoder
 
     def parameters(self) -> int:
         """All of them, adapters included."""

@@ -28,7 +28,7 @@ from grpo_core.records.bounds import (
 from grpo_core.records.manifest_facts import CodeFacts, DataFacts, MachineFacts, ModelFacts
 
 MaskCause = Literal["reward_error", "truncated", "importance"]
-FinishReason = Literal["eos", "length"]
+FinishReason = Literal["eos", "stop", "length"]
 Signal = Literal["mixed", "all_equal", "unscored"]
 Phase = Literal["before", "after"]
 Discard = Literal["all_right", "all_wrong", "all_equal", "unscored"]

@@ -19,6 +19,12 @@ class Decoding:
     top_p: float = 1.0
     top_k: int = 0
     """0 keeps all tokens."""
+    min_p: float = 0.0
+    """Tokens below this share of the likeliest one's probability are left out; 0 keeps all."""
+    repetition_penalty: float = 1.0
+    """Logits of tokens of prompt and completion are divided by it where positive, else multiplied; 1 leaves them."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, with the token that completes one."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +32,10 @@ class Completion:
     """One sampled completion."""
 
     tokens: tuple[int, ...]
-    """Ids; the end token, if there was one, is the last."""
+    """Ids; the end token, or the token that completes a stop string, is the last."""
     logprobs: tuple[float, ...]
-    """log π of each token under the sampling policy: temperature applied, before top-k and top-p took tokens away."""
+    """log π of each token under the sampling policy: temperature applied, before a repetition penalty, top-k, top-p and
+    min-p changed what is drawn from."""
     finish: FinishReason
     entropy: float | None = None
     """Mean entropy in nats of the distributions drawn from, of the same kind; None where the engine has none."""

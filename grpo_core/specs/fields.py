@@ -24,10 +24,13 @@ CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Temperature = Annotated[float, Field(ge=0.01, le=100)]  # below, logits over it leave the range of fp32
 LONG: Final = "long"
 CODE: Final = "code"
 """Mark a text as one of several lines, or as a program, for forms."""
 LongText = Annotated[str, LONG]
+_StopString = Annotated[LongText, Field(min_length=1, max_length=200)]
+StopStrings = Annotated[tuple[_StopString, ...], Field(max_length=16, title="Stop strings")]
 DataFormat = Literal["jsonl", "gsm8k"]
 
 

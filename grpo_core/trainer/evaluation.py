@@ -73,7 +73,7 @@ def evaluate(
     """
     ranks = ranks or Ranks()
     began = time.perf_counter()
-    decoding = Decoding(max_tokens=task.max_completion_tokens, temperature=manner.temperature)
+    decoding = Decoding(max_tokens=task.max_completion_tokens, temperature=manner.temperature, stop=manner.stop)
     prompts = task.prompts.prompts
     items: list[EvalItem] = []
     for start in range(0, len(prompts), PROBLEMS_AT_ONCE):
@@ -84,7 +84,7 @@ def evaluate(
             decoding=decoding,
             key=(*task.stream, start),
         )
-        judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, check))
+        judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, manner.stop, check))
         if ranks.world > 1:
             payloads = ranks.spread([item.model_dump(mode="json") for item in judged], len(indices))
             judged = [EvalItem.model_validate(item) for item in payloads]
@@ -111,13 +111,16 @@ def _judged(
     groups: list[list[Completion]],
     ranks: Ranks,
     policy: LoadedModel,
+    stop: Sequence[str],
     check: Callable[[], None],
 ) -> list[EvalItem]:
     """This rank's share of the items whose first is number `start`."""
     mine = ranks.share(len(groups))
     answered = [
         Answered(
-            start + i, completion_text(policy.tokenizer, completion.tokens, policy.eos_ids), len(completion.tokens)
+            start + i,
+            completion_text(policy.tokenizer, completion.tokens, policy.eos_ids, stop),
+            len(completion.tokens),
         )
         for i in mine
         for completion in groups[i]

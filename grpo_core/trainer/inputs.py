@@ -143,10 +143,8 @@ def load_inputs(
 def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) -> list[Task]:
     """The suites as prompts for `policy`. Raises DataError or ConfigError naming suite and item when one does not
     fit."""
-    return [
-        suite_task(suite, encode_suite(suite, policy.tokenizer, manner, context=policy.context), manner)
-        for suite in suites
-    ]
+    encoder = policy.encoder(manner.prompts)
+    return [suite_task(suite, encode_suite(suite, encoder, manner, context=policy.context), manner) for suite in suites]
 
 
 def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
@@ -165,8 +163,7 @@ def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Proble
 def _encode(config: RunConfig, policy: LoadedModel, problems: list[Problem], *, shown: str) -> Encoded:
     return encode_problems(
         problems,
-        policy.tokenizer,
-        template=config.data.template,
+        policy.encoder(config.data),
         limit=config.data.max_prompt_tokens,
         drop_long=config.data.long_prompts == "drop",
         source=shown,

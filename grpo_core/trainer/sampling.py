@@ -141,13 +141,17 @@ class GroupSampler:
                     temperature=sampling.temperature,
                     top_p=sampling.top_p,
                     top_k=sampling.top_k,
+                    min_p=sampling.min_p,
+                    repetition_penalty=sampling.repetition_penalty,
+                    stop=sampling.stop,
                 ),
                 key=(self.config.seed, _SAMPLING, step),
                 indices=range(first, first + count),
             )
         with timed("reward"):
+            tokenizer, ends = self.policy.tokenizer, self.policy.eos_ids
             texts = [
-                [completion_text(self.policy.tokenizer, completion.tokens, self.policy.eos_ids) for completion in group]
+                [completion_text(tokenizer, completion.tokens, ends, sampling.stop) for completion in group]
                 for group in completions
             ]
             scores = self._score(problems, completions, texts)
@@ -170,7 +174,7 @@ class GroupSampler:
     def _scored(self, groups: Sequence[tuple[Prompted, Sequence[str], Sequence[Completion]]]) -> list[list[Scored]]:
         """All groups together, so that a kind that scores in parallel has enough to do."""
         samples = [
-            ScoreRequest(prompted.problem, text, len(completion.tokens))
+            ScoreRequest(prompted.problem, text, len(completion.tokens), self.config.data.prefill)
             for prompted, texts, completions in groups
             for text, completion in zip(texts, completions, strict=True)
         ]
