@@ -3,12 +3,21 @@
 Loads no torch. A component's own parameters are checked by its kind (grpo_core/rewards/).
 """
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from grpo_core.errors import Conflict
@@ -31,7 +40,24 @@ def _known(name: str) -> str:
 RewardKind = Annotated[
     str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=[*reward_kinds()]))
 ]
+LARGEST_REWARD = 1e9
+"""A weighted value beyond this is an error, not a reward: its square would swamp the group's standard deviation."""
 ErrorPolicy = Literal["mask", "zero", "fail"]
+
+
+def as_text(value: Any) -> Any:
+    """A number or a truth value of YAML or JSON as a row's field is compared: by its text."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class RowFilter(Part):
+    column: Annotated[str, Field(min_length=1, max_length=100)]
+    """Field of the problem, such as data_source."""
+    values: Annotated[tuple[Annotated[str, BeforeValidator(as_text)], ...], Field(min_length=1, max_length=1000)]
+    """Its values whose rows are scored; numbers and true or false are compared as text."""
+
+    def takes(self, fields: Mapping[str, Any]) -> bool:
+        return self.column in fields and as_text(fields[self.column]) in self.values
 
 
 class RewardComponent(Part):
@@ -39,10 +65,21 @@ class RewardComponent(Part):
     """Short name, unique in the reward: it names the metric `rewards/<name>/mean` and the sample's column."""
     kind: RewardKind
     """What is checked; every kind has a page with its parameters in docs/rewards."""
-    weight: float = 1.0
+    weight: Annotated[float, Field(ge=-LARGEST_REWARD, le=LARGEST_REWARD)] = 1.0
     """Factor of this component in the reward's sum."""
     params: dict[str, JsonValue] = Field(default_factory=dict)
     """Settings of the kind, checked against the kind's own parameters when the reward is built."""
+    only: RowFilter | None = None
+    """The rows that it scores, by a column, such as `{column: data_source, values: [gsm8k]}`; empty: all. In another
+    row's reward it has no part, and that row is not in its metrics."""
+
+    @model_serializer(mode="wrap")
+    def _without_no_filter(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The digest of a reward for all rows does not depend on there being filters."""
+        fields: dict[str, Any] = whole(self)
+        if self.only is None:
+            fields.pop("only", None)
+        return fields
 
 
 class RewardLimits(Part):
@@ -64,6 +101,14 @@ class RewardConfig(Part):
     not the sample's own (sandbox, judge's server, budget) is never paid 0: with zero it is masked."""
     limits: RewardLimits = RewardLimits()
     """How long scoring may take, and what is tried again."""
+
+    def success_of(self, names: Collection[str], preferred: str = "") -> str:
+        """Of the components that score a row the one that decides right or wrong: `preferred` if it is there, else the
+        heaviest that is for such rows alone, else the heaviest."""
+        there = [component for component in self.components if component.name in names]
+        filtered = [component for component in there if component.only is not None]
+        named = [component for component in there if component.name == preferred]
+        return max(named or filtered or there, key=lambda component: component.weight).name
 
     @model_validator(mode="after")
     def _names_unique(self) -> Self:

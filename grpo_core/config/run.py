@@ -5,6 +5,7 @@ config without it. A field's docstring follows it and is what the form shows as 
 """
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -330,6 +331,10 @@ class RunConfig(Part):
         if self.eval.success_component is not None:
             return self.eval.success_component
         return max(self.reward.components, key=lambda component: component.weight).name
+
+    def success_of(self, names: Collection[str]) -> str:
+        """Name of the component that decides, of those that score a row."""
+        return self.reward.success_of(names, self.success_component)
 
     @classmethod
     def default_at(cls, path: str) -> Any:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from grpo_core.config.evaluation import ScorerKind
 from grpo_core.config.reward import RewardComponent, RewardConfig, RewardKind
-from grpo_core.errors import ConfigError, FieldProblem, RewardError
+from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.evaluate.item import SuiteItem
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Rubric, Runner, ScoreRequest
@@ -54,14 +54,10 @@ class Scorer:
         return hashlib.sha256(rfc8785.dumps(identity)).hexdigest()
 
     def fault(self, item: SuiteItem) -> str | None:
-        """Why no completion of this item can be scored; None when it can. A rule checks the problem first, whatever
-        the completion."""
+        """Why no completion of this item can be scored; None when it can."""
         (part,) = self.rubric.parts
-        try:
-            part.kind.rule()(ScoreRequest(item.scored_problem(), ""), part.params)
-        except RewardError as error:
-            return str(error).removeprefix(f"problem {item.id}: ")
-        return None
+        fault = part.kind.fault(item.scored_problem(), part.params)
+        return None if fault is None else fault.removeprefix(f"problem {item.id}: ")
 
     def score(
         self, answers: Sequence[tuple[SuiteItem, str]], check: Callable[[], None] = lambda: None

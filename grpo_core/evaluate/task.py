@@ -3,7 +3,7 @@ suite by the suite's scorer. All of them go through the one loop of `trainer.eva
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -83,18 +83,18 @@ def manner_of(config: RunConfig) -> Manner:
 def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task:
     """Right or wrong by the reward's success component."""
     problems = [prompted.problem for prompted in encoded.prompts]
-    success, manner = config.success_component, manner_of(config)
+    manner = manner_of(config)
     digest = problems_digest(problems)
     return Task(
         name=HELDOUT,
         prompts=encoded,
         max_completion_tokens=manner.max_completion_tokens,
         stream=(config.seed, _HELDOUT_STREAM),
-        judge=partial(_passed, problems, runner, success, manner.prompts.prefill),
+        judge=partial(_passed, problems, runner, config.success_of, manner.prompts.prefill),
         parts=[("", "")] * len(problems),
         protocol={
             **_protocol(manner, encoded, manner.prompts.template, manner.max_completion_tokens),
-            "success_component": success,
+            "success_component": config.success_component,
             "reward_digest": runner.rubric.digest,
             "problems": len(problems),
             "problems_digest": digest,
@@ -181,14 +181,14 @@ def _longest(suite: Suite, manner: Manner) -> int:
 def _passed(
     problems: Sequence[Problem],
     runner: Runner,
-    success: str,
+    success: Callable[[Collection[str]], str],
     prefill: str,
     answered: Sequence[Answered],
     check: Callable[[], None],
 ) -> list[ComponentScore]:
     """All in one go, so that a parallel verifier has enough to do."""
     samples = [ScoreRequest(problems[answer.index], answer.completion, answer.tokens, prefill) for answer in answered]
-    scores = [scored.components[success] for scored in runner.score(samples, check=check)]
+    scores = [scored.components[success(scored.components)] for scored in runner.score(samples, check=check)]
     return [score.model_copy(update={"value": float(score.passed is True)}) for score in scores]
 
 

@@ -129,7 +129,7 @@ def result_of(
 ) -> LabResult:
     """The sums over the samples. `weights` by component, in the rubric's order; `more`: LabResult's other fields."""
     rewards = [sample.reward for sample in samples if sample.reward is not None]
-    by_name = {name: [sample.components[name] for sample in samples] for name in weights}
+    by_name = {name: [s.components[name] for s in samples if name in s.components] for name in weights}
     values = {
         name: [weights[name] * score.value for score in mine if score.value is not None]
         for name, mine in by_name.items()

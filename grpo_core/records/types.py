@@ -135,7 +135,7 @@ class ComponentScore(Body):
     error: str | None = None
     """Class and message of the error that kept it from being scored."""
     error_class: ErrorClass | None = None
-    """What kind of error it was; null without one."""
+    """What kind of error it was; with a value: how the completion ended its own scoring, for which it has 0."""
     traceback: str = ""
     """Where a verifier written by a person raised, its own lines only."""
     printed: str = ""

@@ -7,7 +7,7 @@ import importlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -91,6 +91,20 @@ subprocess: ours too, but a text can make it slow: in a process that is killed a
 person or a model wrote runs, in the sandbox only. model: weights in the trainer's process. judge: asks a server."""
 
 
+def compares_answer(params: Any) -> bool:
+    """Whether the problem's answer is the reference, which it is where no `column` holds it."""
+    return not getattr(params, "column", "")
+
+
+def extracts_after_mark(params: Any) -> bool:
+    """Whether the answer is looked for behind a mark, which the prefill may have written."""
+    return getattr(params, "extract", "") in (*_MARKS, "fence", "fenced")
+
+
+def always(params: Any) -> bool:
+    return True
+
+
 def own_column(params: Any) -> frozenset[str]:
     """The field that the parameter `column` names, where the kind has one and it is not empty."""
     return frozenset(filter(None, [getattr(params, "column", "")]))
@@ -114,6 +128,13 @@ class Kind:
     """(parameter, what is wrong) beyond what the types say; cheap, runs no given code."""
     columns: Callable[[Any], frozenset[str]] = own_column
     """Fields that each problem must have in addition to prompt and answer."""
+    answers: Callable[[Any], bool] = lambda params: False
+    """Whether a completion is compared with the problem's answer: of several answers any is right."""
+    reads_prefill: Callable[[Any], bool] = extracts_after_mark
+    """Whether it scores prefill and completion as one text, as kinds do that look at the form; else the completion."""
+    check_problem: Callable[[Problem, Any], None] = lambda problem, params: None
+    """Raises RewardError for a problem of which no completion can be scored. A rule checks the problem first, whatever
+    the completion, and declares none."""
     version: int = 1
     """Incremented when the same completion may get another score; part of the digest of a suite's scorer."""
 
@@ -121,6 +142,28 @@ class Kind:
         """The function of a kind with mode inline or subprocess."""
         score: Callable[[ScoreRequest, Any], ComponentScore] = self.load().score
         return score
+
+    def sees(self, sample: ScoreRequest, params: Any) -> ScoreRequest:
+        """The sample with the text that the kind scores as its completion."""
+        if not sample.prefill or not self.reads_prefill(params):
+            return sample
+        return replace(sample, completion=sample.prefill + sample.completion, prefill="")
+
+    def fault(self, problem: Problem, params: Any) -> str | None:
+        """Why no completion of the problem can be scored, as where a reference cannot be read; None when one can."""
+        try:
+            if not self.is_rule:
+                self.check_problem(problem, params)
+            for each in with_each_answer(problem) if self.is_rule else ():
+                self.rule()(ScoreRequest(each, "", 0), params)
+        except RewardError as error:
+            return str(error)
+        return None
+
+    @property
+    def is_rule(self) -> bool:
+        """Ours, and a function of one sample: it opens no scorer."""
+        return self.mode in ("inline", "subprocess")
 
     def open(self, params: Params, context: Context) -> Scorer:
         """The scorer of any other kind. Raises a GrpoError when what it needs is not there."""
@@ -130,6 +173,12 @@ class Kind:
     def load(self) -> Any:
         """The module that scores."""
         return importlib.import_module(self.module or self.params.__module__)
+
+
+def with_each_answer(problem: Problem) -> Iterator[Problem]:
+    """The problem with each of its reference answers as the only one."""
+    for answer in (problem.answer, *problem.other_answers):
+        yield replace(problem, answer=answer, other_answers=())
 
 
 def extract_answer(completion: str, how: Extract) -> str | None:

@@ -6,6 +6,7 @@ nothing open: `Runner` scores with it.
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -14,15 +15,15 @@ import rfc8785
 from pydantic import JsonValue, ValidationError
 
 from grpo_core.config.messages import field_problems
-from grpo_core.config.reward import RewardComponent, RewardConfig
+from grpo_core.config.reward import LARGEST_REWARD, RewardComponent, RewardConfig, as_text
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError, FieldProblem, RewardError
 from grpo_core.records.types import INFRASTRUCTURE_ERRORS, ComponentScore
 from grpo_core.rewards.base import Kind, Params
 from grpo_core.rewards.registry import KINDS
+from grpo_core.runtime.watchdog import doing
 
-LARGEST = 1e9
-"""A weighted value beyond this is an error, not a reward: its square would swamp the group's standard deviation."""
+_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Scored:
 
     reward: float | None
     components: dict[str, ComponentScore]
+    """Of those components that score its row."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,16 @@ class RubricPart:
     component: RewardComponent
     kind: Kind
     params: Params
+
+    def takes(self, problem: Problem) -> bool:
+        """Whether it scores completions of this problem."""
+        return self.component.only is None or self.component.only.takes(problem.meta)
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Fields that every problem of the dataset must have."""
+        only = self.component.only
+        return self.kind.columns(self.params) if only is None else frozenset({only.column})
 
 
 class Rubric:
@@ -79,24 +91,59 @@ class Rubric:
 
     @property
     def columns(self) -> dict[str, str]:
-        """{field that each problem must have: name of the component that reads it}."""
-        return {column: part.component.name for part in self.parts for column in part.kind.columns(part.params)}
+        """{field that each problem must have: name of the component that reads it}. What a component reads that scores
+        chosen rows only is required of those."""
+        return {column: part.component.name for part in self.parts for column in part.required}
+
+    def parts_for(self, problem: Problem) -> tuple[RubricPart, ...]:
+        """The components that score the problem's completions."""
+        return tuple(part for part in self.parts if part.takes(problem))
+
+    def success_of(self, problem: Problem, preferred: str = "") -> str:
+        """Name of the component that decides whether a completion of the problem is right."""
+        return self.config.success_of([part.component.name for part in self.parts_for(problem)], preferred)
 
     def check_problems(self, problems: Sequence[Problem]) -> None:
-        """Raises DataError naming the first problem that lacks what a component reads."""
-        required = self.columns
-        for problem in problems if required else ():
-            for column in sorted(required.keys() - problem.meta.keys()):
-                there = ", ".join(["prompt", "answer", *problem.meta])
-                raise DataError(
-                    f"problem {problem.id} has no {column!r}, which the reward component {required[column]!r} reads; "
-                    f"it has {there}. Add the field to every line of the dataset, or choose another reward"
-                )
+        """Raises DataError where a problem lacks what a component reads, where no component is for it, and where a
+        component cannot read its reference: all its completions would earn the same."""
+        faults = []
+        for number, problem in enumerate(problems, start=1):
+            doing("reward", f"problem {number:,} of {len(problems):,} checked")
+            if not self._has_success(problem):
+                raise DataError(self._uncovered(problem, problems))
+            parts = self.parts_for(problem)
+            for part in parts:
+                _require_columns(part, problem)
+            read = ((part, part.kind.fault(problem, part.params)) for part in parts)
+            faults += [f"{part.component.name} ({part.kind.name}): {fault}" for part, fault in read if fault]
+        if faults:
+            listed = "\n".join(f"  {fault}" for fault in faults[:_LISTED])
+            raise DataError(
+                f"{len(faults):,} references of {len(problems):,} problems cannot be compared with, so no completion "
+                f"could be right. Mend these rows or take them out, or choose another reward. The first:\n{listed}"
+            )
+
+    def _has_success(self, problem: Problem) -> bool:
+        """Whether one of the problem's components says what is right: the heaviest, or one for chosen rows."""
+        heaviest = max((part.component for part in self.parts), key=lambda component: component.weight)
+        parts = self.parts_for(problem)
+        return heaviest.only is None or any(part.component.only is not None for part in parts)
+
+    def _uncovered(self, problem: Problem, problems: Sequence[Problem]) -> str:
+        columns = sorted({part.component.only.column for part in self.parts if part.component.only is not None})
+        held = ", ".join(f"{column} {problem.meta.get(column)!r}" for column in columns)
+        there = Counter(as_text(each.meta.get(column)) for column in columns for each in problems)
+        listed = ", ".join(f"{value} ({count:,})" for value, count in there.most_common(20))
+        return (
+            f"no reward component is for the problem {problem.id} with {held}. The dataset's values are: {listed}. Add "
+            "the value to a component's only.values, or take such rows out"
+        )
 
     def combine(self, components: Mapping[str, ComponentScore], *, of: str) -> Scored:
-        """The reward of one sample, of the problem with the id `of`. Raises RewardError where a component could not
-        score it and `on_error` is fail."""
-        scores = {part.component.name: _bounded(components[part.component.name], part) for part in self.parts}
+        """The reward of one sample, of the problem with the id `of`, from the scores of those components that are for
+        it. Raises RewardError where one could not score it and `on_error` is fail."""
+        parts = [part for part in self.parts if part.component.name in components]
+        scores = {part.component.name: _bounded(components[part.component.name], part) for part in parts}
         failed = {name: score for name, score in scores.items() if score.error is not None}
         if failed:
             if self.config.on_error == "fail":
@@ -104,15 +151,26 @@ class Rubric:
                 raise RewardError(f"reward component {name!r} failed on problem {of}: {failure.error}")
             own = all(score.error_class not in INFRASTRUCTURE_ERRORS for score in failed.values())
             return Scored(0.0 if self.config.on_error == "zero" and own else None, scores)
-        values = [part.component.weight * cast("float", scores[part.component.name].value) for part in self.parts]
+        values = [part.component.weight * cast("float", scores[part.component.name].value) for part in parts]
         return Scored(math.fsum(values), scores)
+
+
+def _require_columns(part: RubricPart, problem: Problem) -> None:
+    for column in sorted(part.kind.columns(part.params) - problem.meta.keys()):
+        there = ", ".join(["prompt", "answer", *problem.meta])
+        raise DataError(
+            f"problem {problem.id} has no {column!r}, which the reward component {part.component.name!r} reads; "
+            f"it has {there}. Add the field to every line of the dataset, or choose another reward"
+        )
 
 
 def _bounded(score: ComponentScore, part: RubricPart) -> ComponentScore:
     """The score, or an error where its value is no number that a reward can hold."""
-    if score.error is not None or (score.value is not None and abs(part.component.weight * score.value) <= LARGEST):
+    weight = part.component.weight
+    if score.error is not None or (score.value is not None and abs(weight * score.value) <= LARGEST_REWARD):
         return score
-    error = f"{part.component.kind} gave {score.value}, which is not a number up to {LARGEST:g}"
+    error = f"{part.component.kind} gave {score.value}, which times the weight {weight:g} is no number up to "
+    error += f"{LARGEST_REWARD:g}"
     return score.model_copy(update={"value": None, "passed": None, "error": error, "error_class": "value"})
 
 

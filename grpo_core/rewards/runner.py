@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from grpo_core.data.problem import Problem
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Scorer, ScoreRequest
+from grpo_core.rewards.base import Context, Scorer, ScoreRequest, shown
 from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
 from grpo_core.rewards.scoring import ruled
@@ -39,6 +39,14 @@ def with_retries(
         for index, score in zip(indices, attempt([samples[position] for position in indices]), strict=True):
             scores[index] = score.model_copy(update={"tries": scores[index].tries + score.tries})
     return scores
+
+
+def _with_prefill(score: ComponentScore, sample: ScoreRequest, seen: ScoreRequest) -> ComponentScore:
+    """The score, whose detail says so where prefill and completion were scored as one text."""
+    if seen.completion == sample.completion:
+        return score
+    note = f"scored after the prefill {shown(sample.prefill)!r}"
+    return score.model_copy(update={"detail": f"{score.detail} ({note})" if score.detail else note})
 
 
 def _wait(seconds: float, check: Callable[[], None]) -> None:
@@ -89,10 +97,13 @@ class Runner:
     def score(self, samples: Sequence[ScoreRequest], *, check: Callable[[], None] = lambda: None) -> list[Scored]:
         """Score each, in order; `check` is called often and may raise to stop. Raises RewardError only where a
         component failed and `on_error` is fail."""
-        names = [part.component.name for part in self.rubric.parts]
-        columns = [self._component(part, samples, check) for part in self.rubric.parts]
-        rows = zip(samples, zip(*columns, strict=True), strict=True)
-        return [self.rubric.combine(dict(zip(names, row, strict=True)), of=sample.problem.id) for sample, row in rows]
+        rows: list[dict[str, ComponentScore]] = [{} for _ in samples]
+        for part in self.rubric.parts:
+            indices = [index for index, sample in enumerate(samples) if part.takes(sample.problem)]
+            seen = [part.kind.sees(samples[index], part.params) for index in indices]
+            for index, sample, score in zip(indices, seen, self._component(part, seen, check), strict=True):
+                rows[index][part.component.name] = _with_prefill(score, samples[index], sample)
+        return [self.rubric.combine(row, of=sample.problem.id) for sample, row in zip(samples, rows, strict=True)]
 
     def score_one(self, problem: Problem, completion: str, *, tokens: int | None = None) -> Scored:
         return self.score([ScoreRequest(problem, completion, tokens)])[0]

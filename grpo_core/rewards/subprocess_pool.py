@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.rubric import RubricPart
-from grpo_core.rewards.scoring import failed
+from grpo_core.rewards.scoring import at_fault, failed
 from grpo_core.runtime.watchdog import doing
 
 PROGRAM = ("-P", "-m", "grpo_core.rewards.subprocess_worker")
@@ -140,9 +140,7 @@ class _Child:
         request = {
             "kind": part.component.kind,
             "params": part.component.params,
-            "problem": asdict(sample.problem),
-            "completion": sample.completion,
-            "tokens": sample.tokens,
+            "sample": asdict(sample),
             "alarm": 2 * deadline + 10,
         }
         body = json.dumps(request).encode()
@@ -196,11 +194,11 @@ def _died(child: _Child) -> ComponentScore:
     if status == -signal.SIGKILL:
         return failed("infra", "the process that scores was killed, perhaps for want of memory", seconds=seconds)
     name = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return failed("verifier", f"the process that scores ended by itself ({name})", seconds=seconds)
+    return at_fault("verifier", f"the process that scores it ended by itself ({name})", seconds=seconds)
 
 
 def _late(child: _Child, deadline: float) -> ComponentScore:
     if not child.ready:
         message = f"the process that scores was not ready within {START_SECONDS:g} s"
         return failed("infra", message, seconds=child.seconds())
-    return failed("timeout", f"Timeout: took over {deadline:g} s and was killed", seconds=child.seconds())
+    return at_fault("timeout", f"took over {deadline:g} s and was killed", seconds=child.seconds())

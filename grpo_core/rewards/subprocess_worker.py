@@ -12,12 +12,14 @@ import sys
 from functools import cache
 from typing import Any, BinaryIO
 
-from grpo_core.data.problem import Problem
+from pydantic import TypeAdapter
+
 from grpo_core.rewards.base import Params, ScoreRequest
 from grpo_core.rewards.registry import KINDS
 from grpo_core.rewards.scoring import ruled
 from grpo_core.rewards.subprocess_pool import LENGTH
 
+_SAMPLE = TypeAdapter(ScoreRequest)
 MEMORY_BYTES = 2 * 2**30
 """Address space of one such process."""
 
@@ -37,7 +39,7 @@ def main() -> None:
         # A killed parent cannot kill this process: then the kernel does, whatever it is busy with.
         signal.setitimer(signal.ITIMER_REAL, request["alarm"])
         kind = KINDS[request["kind"]]
-        sample = ScoreRequest(Problem(**request["problem"]), request["completion"], request["tokens"])
+        sample = _SAMPLE.validate_python(request["sample"])
         score = ruled(kind, _params(request["kind"], json.dumps(request["params"], sort_keys=True)), sample)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write_reply(output, score.model_dump(mode="json"))

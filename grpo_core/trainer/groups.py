@@ -11,6 +11,7 @@ from grpo_core.algo.advantages import Advantages, step_advantages
 from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample
+from grpo_core.rewards import Scored
 from grpo_core.rewards.steps import completion_step_rewards
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.trainer.sampling import OVERLONG
@@ -32,7 +33,7 @@ def advantages_of(
         factors = component_weights(config)
         weights = torch.tensor(list(factors.values()), dtype=torch.float64)
         components = torch.tensor(
-            [[[score.components[name].value or 0.0 for score in group.scores] for group in batch] for name in factors],
+            [[[_value(score, name) for score in group.scores] for group in batch] for name in factors],
             dtype=torch.float64,
         )
     step_rewards = None
@@ -56,6 +57,12 @@ def advantages_of(
         values=values,
     )
     return step_advantages(scores, algorithm)
+
+
+def _value(score: Scored, name: str) -> float:
+    """Of one component; 0 where it could not score the completion, and where it scores other rows only."""
+    component = score.components.get(name)
+    return component.value or 0.0 if component is not None else 0.0
 
 
 def _scores(batch: Sequence[SampledGroup]) -> StepScores:

@@ -113,7 +113,7 @@ def count_step(
     if learned.advantages is not None:
         counts.informative += int(learned.advantages.informative_P.sum())
     counts.add_masked("importance", len(learned.masked))
-    metrics = group_metrics(groups.fresh, success=config.success_component, ddof=algorithm.std_ddof)
+    metrics = group_metrics(groups.fresh, success=config.success_of, ddof=algorithm.std_ddof)
     metrics |= learned.metrics
     if algorithm.correction.mode == "sequence_mask":
         metrics["masked/importance"] = float(len(learned.masked))

@@ -6,7 +6,7 @@ A metric without meaning in a step is absent, never 0 or NaN. Loads no torch.
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -84,9 +84,12 @@ class Counts:
         return f"Finished {self.steps} steps; {mixed} of {groups} groups carried a signal."
 
 
-def group_metrics(groups: Sequence[Group], *, success: str, ddof: int) -> dict[str, float]:
-    """Rewards, group shares and lengths of one step's groups; `success` is the component that decides right or wrong,
-    `ddof` the one that the advantage uses."""
+Success = Callable[[Collection[str]], str]
+"""Of a row's components the one that decides right or wrong."""
+
+
+def group_metrics(groups: Sequence[Group], *, success: Success, ddof: int) -> dict[str, float]:
+    """Rewards, group shares and lengths of one step's groups; `ddof` is the one that the advantage uses."""
     samples = [sample for group in groups for sample in group.samples]
     metrics: dict[str, float] = {}
     rewards = [sample.reward for sample in samples if sample.reward is not None]
@@ -94,10 +97,8 @@ def group_metrics(groups: Sequence[Group], *, success: str, ddof: int) -> dict[s
         metrics["reward"] = math.fsum(rewards) / len(rewards)
     if len(rewards) > 1:
         metrics["reward_std"] = _std(rewards, ddof)
-    for name in samples[0].components:
-        values = [v for sample in samples if (v := sample.components[name].value) is not None]
-        if values:
-            metrics[f"rewards/{name}/mean"] = math.fsum(values) / len(values)
+    for name in dict.fromkeys(name for sample in samples for name in sample.components):
+        metrics |= _component_metrics(name, samples)
     stds = [group.reward_std for group in groups if group.reward_std is not None]
     if stds:
         metrics["reward_group_std"] = math.fsum(stds) / len(stds)
@@ -148,9 +149,23 @@ def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> f
     return math.fsum(entropy * length for entropy, length in known) / sum(lengths)
 
 
-def _verdict(group: Group, success: str) -> str | None:
+def _component_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
+    """Of the samples that the component is for: its mean over those that it could score, and the share that it could
+    not. `share`: of all samples it is for so many, where that is not all."""
+    scores = [sample.components[name] for sample in samples if name in sample.components]
+    values = [score.value for score in scores if score.value is not None]
+    metrics = {f"rewards/{name}/mean": math.fsum(values) / len(values)} if values else {}
+    if len(values) < len(scores):
+        metrics[f"rewards/{name}/unscored"] = 1 - len(values) / len(scores)
+    if len(scores) < len(samples):
+        metrics[f"rewards/{name}/share"] = len(scores) / len(samples)
+    return metrics
+
+
+def _verdict(group: Group, success: Success) -> str | None:
     """all_right, all_wrong or mixed by the success component; None when no sample of the group was judged."""
-    passed = [p for sample in group.samples if (p := sample.components[success].passed) is not None]
+    name = success(group.samples[0].components)
+    passed = [p for sample in group.samples if (p := sample.components[name].passed) is not None]
     if not passed:
         return None
     return "all_right" if all(passed) else "mixed" if any(passed) else "all_wrong"

@@ -217,7 +217,8 @@ class GroupSampler:
             columns += [steps] if steps else []
         if not all(nearly_equal(column) for column in columns):
             return None
-        passed = [score.components[self.config.success_component].passed for score in scored]
+        success = self.config.success_of(scored[0].components)
+        passed = [score.components[success].passed for score in scored]
         if all(verdict is True for verdict in passed):
             return "all_right"
         return "all_wrong" if all(verdict is False for verdict in passed) else "all_equal"

@@ -67,7 +67,7 @@ def test_the_newest_step_with_squares_and_signal(viewer: Client, maker: Maker, r
     add_group(attempt, [1.0, 0.0], step=1, prompt="old")
     add_group(attempt, [1.0, 0.0, None, 1.0], step=2, index=0, prompt="mixed one", advantages=[0.5, -1, 0, 0.5])
     add_group(attempt, [1.0] * 4, step=2, index=1, prompt="all right", signal="all_equal")
-    listed = step_groups(run, success="answer")
+    listed = step_groups(run, success=lambda names: "answer")
     assert [(row.squares, row.words) for row in listed.rows] == [
         ((True, False, None, True), ("highest |A|",)),
         ((True,) * 4, ("no signal",)),
@@ -274,7 +274,7 @@ def test_the_newest_of_a_person_counts_and_nothing_is_overwritten(alice: User, g
     sample_judge(sample=sample, actor=alice, verdict="right")  # the same again adds nothing
     sample_judge(sample=sample, actor=alice, verdict="wrong", note="cut short")
     assert list(Annotation.objects.order_by("pk").values_list("verdict", flat=True)) == ["right", "wrong"]
-    assert review_figures(group.run, success="answer")["judged"] == {"right": 0, "wrong": 1, "unsure": 0}
+    assert review_figures(group.run, success=lambda names: "answer")["judged"] == {"right": 0, "wrong": 1, "unsure": 0}
     assert AuditEntry.objects.filter(kind="sample_judged", actor="user:alice").count() == 2
     for statement in ("UPDATE review_annotation SET verdict = 'right'", "DELETE FROM review_annotation"):
         with pytest.raises(DatabaseError, match="only added"), transaction.atomic(), connection.cursor() as cursor:
@@ -299,7 +299,7 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     verdicts = ["right"] * 8 + ["wrong"] * 2 + ["right"] + ["wrong"] * 9
     for sample, verdict in zip(group.samples.order_by("index"), verdicts, strict=True):
         sample_judge(sample=sample, actor=alice, verdict=verdict)
-    figures = review_figures(run, success="answer")
+    figures = review_figures(run, success=lambda names: "answer")
     assert (figures["reviewers"], figures["samples"], figures["disagreeing"]) == (1, 20, 0)
     verifier = figures["verifier"]
     cells = [verifier[name] for name in ("both_right", "paid_though_wrong", "unpaid_though_right", "both_wrong")]
@@ -309,7 +309,7 @@ def test_figures_against_the_verifier_worked_by_hand(alice: User, rita: User, ma
     # Wilson 95 % of 17 of 20 (Newcombe 1998, method 3): 0.640 to 0.948
     assert (verifier["agreement"]["low"], verifier["agreement"]["high"]) == pytest.approx((0.6396, 0.9476), abs=5e-4)
     sample_judge(sample=group.samples.get(index=0), actor=rita, verdict="wrong")
-    figures = review_figures(run, success="answer")
+    figures = review_figures(run, success=lambda names: "answer")
     assert (figures["reviewers"], figures["disagreeing"], figures["judged"]["unsure"]) == (2, 1, 1)
 
 

@@ -17,7 +17,7 @@ from grpo_core.rewards.base import Context, ScoreRequest
 from grpo_core.rewards.code.box import CodeBox
 from grpo_core.rewards.code.cases import read_cases
 from grpo_core.rewards.code.grader import SolutionJudge
-from grpo_core.rewards.code.params import CodeParams, extract_code
+from grpo_core.rewards.code.params import CodeParams, extract_code, prelude_of
 from grpo_core.rewards.python.session import shared_sandbox, while_waiting
 from grpo_core.rewards.scoring import failed
 from grpo_core.runtime.watchdog import doing
@@ -76,16 +76,14 @@ class CodeScorer:
         except SandboxError as error:
             score = failed("infra", f"SandboxError: {error}")
         except RewardError as error:
-            message = f"RewardError: problem {sample.problem.id}: {error}".replace(
-                f"problem {sample.problem.id}: problem", "problem"
-            )
-            score = failed("sample", message)
+            head = f"problem {sample.problem.id}"
+            score = failed("sample", f"RewardError: {head}: {str(error).removeprefix(f'{head}: ')}")
         return score.model_copy(update={"seconds": time.perf_counter() - began})
 
     def _judged(self, sample: ScoreRequest) -> ComponentScore:
         params = self._params
         cases = read_cases(sample.problem, tests=params.tests, entry_point=params.entry_point)
-        prelude = self._prelude(sample)
+        prelude = prelude_of(sample.problem, params)
         code = extract_code(sample.completion, params.extract)
         if code is None or len(code) > MOST_CODE or not _is_text(code):
             missing = {"fenced": "no closed block of Python between ```", "answer_tag": "no <answer>…</answer>"}
@@ -99,13 +97,6 @@ class CodeScorer:
             count if not verdict.failure else verdict.failure if params.pay == "all" else f"{count}; {verdict.failure}"
         )
         return ComponentScore(value=value, passed=verdict.passed == verdict.total, detail=detail)
-
-    def _prelude(self, sample: ScoreRequest) -> str:
-        name, problem = self._params.prelude, sample.problem
-        prelude = {**problem.meta, "": "", "prompt": problem.prompt, "answer": problem.answer}.get(name)
-        if not isinstance(prelude, str):
-            raise RewardError(f"field {name!r} holds no code to put before the solution")
-        return prelude
 
     @contextmanager
     def _box(self, source: str) -> Iterator[CodeBox]:

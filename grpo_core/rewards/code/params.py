@@ -6,7 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grpo_core.data.problem import Problem
+from grpo_core.errors import RewardError
 from grpo_core.rewards.base import Kind, Params, extract_answer, fenced_blocks
+from grpo_core.rewards.code.cases import read_cases
 from grpo_core.rewards.python.python_check import PACKAGES
 
 CodeExtract = Literal["fenced", "whole", "answer_tag"]
@@ -85,6 +88,19 @@ def faults(params: CodeParams) -> Iterator[tuple[str, str]]:
             yield "packages", f"{package!r} is not one that programs may import; there are {known}"
 
 
+def prelude_of(problem: Problem, params: CodeParams) -> str:
+    """Raises RewardError where the field holds no code."""
+    prelude = {**problem.meta, "": "", "prompt": problem.prompt, "answer": problem.answer}.get(params.prelude)
+    if not isinstance(prelude, str):
+        raise RewardError(f"problem {problem.id}: field {params.prelude!r} holds no code to put before the solution")
+    return prelude
+
+
+def check_problem(problem: Problem, params: CodeParams) -> None:
+    read_cases(problem, tests=params.tests, entry_point=params.entry_point)
+    prelude_of(problem, params)
+
+
 SPEC = Kind(
     "code",
     CodeParams,
@@ -93,5 +109,6 @@ SPEC = Kind(
     version=2,
     module="grpo_core.rewards.code.kind",
     check=faults,
+    check_problem=check_problem,
     columns=lambda params: frozenset({params.tests, params.prelude} - {"", "prompt", "answer"}),
 )

@@ -104,7 +104,7 @@ class JudgeParams(Params):
         values = {
             "prompt": sample.problem.prompt,
             "completion": graded,
-            "answer": sample.problem.answer,
+            "answer": "\nor\n".join((sample.problem.answer, *sample.problem.other_answers)),
             "mark": hashlib.sha256(graded.encode()).hexdigest()[:12],
             "minimum": f"{self.minimum:g}",
             "maximum": f"{self.maximum:g}",

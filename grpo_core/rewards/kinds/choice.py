@@ -13,7 +13,7 @@ from pydantic import Field
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 NAMES_NONE = "names no option"
@@ -176,4 +176,10 @@ def _reference(problem: Problem, texts: Sequence[str], count: int, params: Choic
     return index
 
 
-SPEC = Kind("choice", ChoiceParams, "the option named is the right one, by its letter or its text", check=faults)
+SPEC = Kind(
+    "choice",
+    ChoiceParams,
+    "the option named is the right one, by its letter or its text",
+    check=faults,
+    answers=always,
+)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, reference_texts, shown
+from grpo_core.rewards.base import Column, Kind, Params, ScoreRequest, compares_answer, reference_texts, shown
 
 
 class ContainsParams(Params):
@@ -30,4 +30,4 @@ def _plain(text: str, params: ContainsParams) -> str:
     return text.casefold() if params.ignore_case else text
 
 
-SPEC = Kind("contains", ContainsParams, "the reference is part of the completion")
+SPEC = Kind("contains", ContainsParams, "the reference is part of the completion", answers=compares_answer)

@@ -7,6 +7,7 @@ from grpo_core.rewards.base import (
     Kind,
     Params,
     ScoreRequest,
+    compares_answer,
     extract_answer,
     missing_answer,
     reference_texts,
@@ -29,7 +30,7 @@ class ExactParams(Params):
 
 def score(sample: ScoreRequest, params: ExactParams) -> ComponentScore:
     """1 when equal to a reference, else 0. Raises RewardError when the column holds no text."""
-    references = reference_texts(sample.problem, params.column) if params.column else [sample.problem.answer]
+    references = reference_texts(sample.problem, params.column)
     answer = extract_answer(sample.completion, params.extract)
     if answer is None:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
@@ -42,4 +43,4 @@ def _normal(text: str, params: ExactParams) -> str:
     return text.casefold() if params.ignore_case else text
 
 
-SPEC = Kind("exact", ExactParams, "the answer equals the reference, character by character")
+SPEC = Kind("exact", ExactParams, "the answer equals the reference, character by character", answers=compares_answer)

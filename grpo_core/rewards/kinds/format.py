@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, ScoreRequest, extract_answer, missing_answer
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, extract_answer, missing_answer
 from grpo_core.rewards.kinds import json_schema, regex
 from grpo_core.rewards.kinds.json_schema import JsonSchemaParams
 from grpo_core.rewards.kinds.regex import RegexParams
@@ -30,7 +30,7 @@ class FormatParams(Params):
     fence: bool = True
     """Take JSON in a code fence, too; off asks for the bare value."""
     seconds: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Longest time for one pattern; beyond it the sample has an error."""
+    """Longest time for one pattern; beyond it the completion is paid 0."""
 
 
 def prepare() -> None:
@@ -77,5 +77,9 @@ def _unfenced(text: str) -> str:
 
 
 SPEC = Kind(
-    "format", FormatParams, "the form that its problem asks for: a pattern, or the shape of a JSON value", "subprocess"
+    "format",
+    FormatParams,
+    "the form that its problem asks for: a pattern, or the shape of a JSON value",
+    "subprocess",
+    reads_prefill=always,
 )

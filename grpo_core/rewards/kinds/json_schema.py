@@ -21,6 +21,7 @@ from grpo_core.rewards.base import (
     Kind,
     Params,
     ScoreRequest,
+    always,
     extract_answer,
     fenced_blocks,
     missing_answer,
@@ -186,4 +187,11 @@ def _all(value: Any, word: str) -> list[Any]:
     return mine + [field_value for inner in _inside(value) for field_value in _all(inner, word)]
 
 
-SPEC = Kind("json_schema", JsonSchemaParams, "one JSON value, as a JSON Schema wants it", "subprocess", check=faults)
+SPEC = Kind(
+    "json_schema",
+    JsonSchemaParams,
+    "one JSON value, as a JSON Schema wants it",
+    "subprocess",
+    check=faults,
+    reads_prefill=always,
+)

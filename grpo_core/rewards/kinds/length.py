@@ -74,7 +74,7 @@ def score(sample: ScoreRequest, params: LengthParams) -> ComponentScore:
         return ComponentScore(value=value, passed=value == 1.0, detail=shown_length)
     kind, given = _judge(params)
     assert not isinstance(given, str)  # refused by `faults`
-    judged: ComponentScore = kind.rule()(sample, given)
+    judged: ComponentScore = kind.rule()(kind.sees(sample, given), given)
     if judged.error is not None:
         return judged
     right = bool(judged.passed)
@@ -125,4 +125,5 @@ SPEC = Kind(
     "a length within bounds, or by its cosine, apart for right and wrong answers",
     check=faults,
     columns=columns,
+    answers=lambda params: params.shape == "cosine",
 )

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
 from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, parse_latex, unwrap
 from grpo_core.rewards.kinds.numeric import parse_number
 
@@ -246,4 +246,11 @@ def _digits_agree(expected: Any, given: Any) -> bool:
     return abs(value - other) <= 5e-3 * abs(value)
 
 
-SPEC = Kind("math", MathParams, "the same expression, set, interval, tuple, matrix or equation, in LaTeX", "subprocess")
+SPEC = Kind(
+    "math",
+    MathParams,
+    "the same expression, set, interval, tuple, matrix or equation, in LaTeX",
+    "subprocess",
+    answers=always,
+    version=2,
+)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
+from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
 from grpo_core.rewards.kinds.latex import Value, as_value, equal, is_latex, latex_value
 
 MAX_PLAIN_CHARS = 100
@@ -111,4 +111,4 @@ def _unsigned(text: str) -> Fraction | None:
     return Fraction(Decimal(whole + (match["rest"] or "") + (match["exponent"] or "")))
 
 
-SPEC = Kind("numeric", NumericParams, "answer and reference are the same number")
+SPEC = Kind("numeric", NumericParams, "answer and reference are the same number", answers=always, version=2)

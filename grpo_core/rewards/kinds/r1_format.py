@@ -6,7 +6,7 @@ Pays for the form only, whatever is inside: the kind tags with its default seque
 from typing import Literal
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, ScoreRequest
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, always
 from grpo_core.rewards.kinds import tags
 
 
@@ -23,4 +23,6 @@ def score(sample: ScoreRequest, params: R1FormatParams) -> ComponentScore:
     return tags.score(sample, tags.TagsParams(between=between, allow_empty=params.allow_empty))
 
 
-SPEC = Kind("r1_format", R1FormatParams, "think and answer tags, as DeepSeek-R1, and nothing else")
+SPEC = Kind(
+    "r1_format", R1FormatParams, "think and answer tags, as DeepSeek-R1, and nothing else", reads_prefill=always
+)

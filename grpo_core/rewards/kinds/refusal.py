@@ -9,7 +9,7 @@ from pydantic import Field
 
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, ScoreRequest, shown
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, shown
 
 _PHRASES = """
 i cannot, i can't, i can not, i won't, i will not, i'm not able to, i am not able to, i'm unable to, i am unable to,
@@ -52,4 +52,9 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().replace("’", "'").replace("‘", "'").split())
 
 
-SPEC = Kind("refusal", RefusalParams, "words of refusal where one is wanted, by string match: it over- and undercounts")
+SPEC = Kind(
+    "refusal",
+    RefusalParams,
+    "words of refusal where one is wanted, by string match: it over- and undercounts",
+    answers=always,
+)

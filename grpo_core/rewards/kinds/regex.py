@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
-from grpo_core.rewards.scoring import failed
+from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
+from grpo_core.rewards.scoring import at_fault
 
 MAX_PATTERN_CHARS = 2000
 
@@ -33,7 +33,7 @@ class RegexParams(Params):
     dot_all: bool = False
     """`.` stands for a newline, too."""
     seconds: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Longest time for one text; beyond it the sample has an error, because the pattern is at fault."""
+    """Longest time for one text; beyond it the completion is paid 0, as one that does not match."""
 
 
 def faults(params: RegexParams) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ def score(sample: ScoreRequest, params: RegexParams) -> ComponentScore:
         match = look(text.strip() if params.match == "all" else text, timeout=params.seconds)
     except TimeoutError:
         took = f"the pattern took over {params.seconds:g} s on {len(text):,} characters"
-        return failed("timeout", f"Timeout: {took}; write it without nested repeats")
+        return at_fault("timeout", f"{took}; write it without nested repeats")
     passed = (match is None) is params.absent
     return ComponentScore(value=float(passed), passed=passed, detail=shown(match[0]) if match else "not found")
 
@@ -90,4 +90,6 @@ def _pattern_fault(pattern: str, error: Exception) -> str:
     return f"is no pattern: {error.msg} (line {line}, column {column})"  # type: ignore[attr-defined]
 
 
-SPEC = Kind("regex", RegexParams, "a pattern is in the text, or is not", "subprocess", check=faults)
+SPEC = Kind(
+    "regex", RegexParams, "a pattern is in the text, or is not", "subprocess", check=faults, reads_prefill=always
+)

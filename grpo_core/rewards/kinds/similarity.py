@@ -23,6 +23,7 @@ from grpo_core.rewards.base import (
     Kind,
     Params,
     ScoreRequest,
+    compares_answer,
     extract_answer,
     missing_answer,
     reference_texts,
@@ -184,5 +185,8 @@ def _references(problem: Problem, params: SimilarityParams) -> list[str]:
 
 
 SPEC = Kind(
-    "similarity", SimilarityParams, "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance"
+    "similarity",
+    SimilarityParams,
+    "closeness to a reference text: ROUGE-L, BLEU, chrF, F1 of words, edit distance",
+    answers=compares_answer,
 )

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Kind, Params, ScoreRequest
+from grpo_core.rewards.base import Kind, Params, ScoreRequest, always
 
 _ENTRY = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:(?P<sign>[?*+])|\{(?P<least>[0-9]+)(?P<most>,[0-9]*)?\})?")
 
@@ -132,4 +132,6 @@ def _counted(name: str, matches: Sequence[re.Match[str]], entries: Sequence[_Tim
     return in_turn and sum(entry.least for entry in times) <= len(mine) // 2 <= sum(entry.most for entry in times)
 
 
-SPEC = Kind("tags", TagsParams, "a sequence of tags of your own, each as often as you say", check=faults)
+SPEC = Kind(
+    "tags", TagsParams, "a sequence of tags of your own, each as often as you say", check=faults, reads_prefill=always
+)

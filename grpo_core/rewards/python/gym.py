@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from grpo_core.data import gym
-from grpo_core.errors import ConfigError
+from grpo_core.data.problem import Problem
+from grpo_core.errors import ConfigError, RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Extract, Kind, Params, ScoreRequest, extract_answer, missing_answer, shown
 from grpo_core.rewards.python.session import Sessions
@@ -40,6 +41,16 @@ def faults(params: GymParams) -> Iterator[tuple[str, str]]:
             gym.known(params.task)
         except ConfigError as error:
             yield "task", str(error)
+
+
+def check_problem(problem: Problem, params: GymParams) -> None:
+    task = problem.meta.get(gym.META)
+    if not isinstance(task, dict) or not isinstance(task.get("entry"), dict) or task.get("name") not in gym.NAMES:
+        raise RewardError(f"problem {problem.id} was made by no task: its field {gym.META!r} is none of `grpo tasks`")
+    if params.task not in (AUTO, task["name"]):
+        raise RewardError(
+            f"problem {problem.id} was made by the task {task['name']}, and this reward is for {params.task}"
+        )
 
 
 class GymScorer:
@@ -73,18 +84,10 @@ class GymScorer:
 
     def _at_once(self, sample: ScoreRequest) -> ComponentScore | None:
         """What needs no scorer: a problem that no task made, a completion without an answer."""
-        task = sample.problem.meta.get(gym.META)
-        if not isinstance(task, dict) or not isinstance(task.get("entry"), dict) or task.get("name") not in gym.NAMES:
-            return failed(
-                "sample",
-                f"problem {sample.problem.id} was made by no task: its field {gym.META!r} is none of `grpo tasks`",
-            )
-        if self._params.task not in (AUTO, task["name"]):
-            return failed(
-                "sample",
-                f"problem {sample.problem.id} was made by the task {task['name']}, and this reward is "
-                f"for {self._params.task}",
-            )
+        try:
+            check_problem(sample.problem, self._params)
+        except RewardError as error:
+            return failed("sample", str(error))
         if not extract_answer(sample.completion, self._params.extract):
             return ComponentScore(value=0.0, passed=False, detail=missing_answer(self._params.extract))
         return None
@@ -115,5 +118,6 @@ SPEC = Kind(
     "the scorer of the reasoning-gym task that made the problem",
     "sandbox",
     check=faults,
+    check_problem=check_problem,
     columns=lambda params: frozenset({gym.META}),
 )

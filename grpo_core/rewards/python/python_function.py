@@ -26,8 +26,8 @@ assert set(get_args(Package)) == set(PACKAGES)
 class PythonParams(Params):
     source: Annotated[str, Field(min_length=1, max_length=MOST_BYTES), CODE]
     """Python source that defines `verify(sample)`. sample.prompt, .completion, .answer and .tokens are the sample's,
-    .meta holds the fields named below. It returns a number, True or False, or a dict with value, passed, detail and
-    steps."""
+    .answers are all that are right, .prefill is what the completion continues, .meta holds the fields named below. It
+    returns a number, True or False, or a dict with value, passed, detail and steps."""
     columns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=50)] = ()
     """Fields of each problem, besides prompt and answer, that `verify` finds in sample.meta."""
     packages: tuple[Package, ...] = ()
@@ -44,7 +44,7 @@ def faults(params: PythonParams) -> Iterator[tuple[str, str]]:
     """(parameter, what is wrong); runs none of the source."""
     for fault in check_source(params.source, params.packages):
         yield "source", str(fault)
-    for name in sorted({"prompt", "answer", "completion", "tokens"} & set(params.columns)):
+    for name in sorted({"prompt", "answer", "answers", "completion", "prefill", "tokens"} & set(params.columns)):
         yield "columns", f"{name!r} is no further field of a problem: the sample always has it, as sample.{name}"
 
 
@@ -83,6 +83,8 @@ class PythonScorer:
             "prompt": sample.problem.prompt,
             "completion": sample.completion,
             "answer": sample.problem.answer,
+            "answers": [sample.problem.answer, *sample.problem.other_answers],
+            "prefill": sample.prefill,
             "tokens": sample.tokens,
             "meta": {name: meta[name] for name in self._params.columns if name in meta},
         }

@@ -23,12 +23,14 @@ verifier = types.ModuleType("verifier")
 class Sample:
     """What `verify` is given: text and the declared fields, nothing else."""
 
-    __slots__ = ("answer", "completion", "meta", "prompt", "tokens")
+    __slots__ = ("answer", "answers", "completion", "meta", "prefill", "prompt", "tokens")
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.prompt: str = request["prompt"]
         self.completion: str = request["completion"]
         self.answer: str = request["answer"]
+        self.answers: list[str] = request["answers"]
+        self.prefill: str = request["prefill"]
         self.tokens: int | None = request["tokens"]
         self.meta: dict[str, Any] = request["meta"]
 

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from grpo_core.errors import SandboxError
 from grpo_core.records.types import ComponentScore, ErrorClass
-from grpo_core.rewards.scoring import failed
+from grpo_core.rewards.scoring import at_fault, failed
 from grpo_core.sandbox import Box, BoxEnded, BoxTimeout, Limits, Ran, Sandbox
 from grpo_core.text import UNSTORABLE
 
@@ -20,6 +20,8 @@ OUTPUT_BYTES = 64 * 1024
 MOST_KEPT = 4096
 TICK = 0.1
 INSIDE = resources.files(__package__).joinpath("session_inside.py").read_text(encoding="utf-8")
+_AT_FAULT: frozenset[ErrorClass] = frozenset({"timeout", "memory", "output"})
+"""What a sample did that other samples did not, in a box that was loaded: the verifier is the same for all of them."""
 _OWN = frozenset(get_args(ErrorClass)) - {"timeout", "budget", "infra"}
 """Error classes that a program in a box may report. Infrastructure errors are never its to report."""
 
@@ -50,10 +52,14 @@ class Answer:
     printed: str = ""
     seconds: float = 0.0
     tries: int = 1
+    loading: bool = False
+    """It failed before it was given the sample."""
 
     def score(self, convert: Callable[[dict[str, Any]], ComponentScore]) -> ComponentScore:
         """With the error, what was printed and how long it took."""
-        if self.reply is None:
+        if self.error_class in _AT_FAULT and not self.loading:
+            score = at_fault(self.error_class, self.error)
+        elif self.reply is None:
             score = failed(self.error_class or "verifier", self.error, trace=self.traceback)
         else:
             score = convert(self.reply)
@@ -89,7 +95,7 @@ class Slot:
             return Answer(None, str(error), "infra")
         self._calls = 0
         answer = self._exchange(terms.first, max(LOAD_SECONDS, terms.call_seconds), "loading")
-        return None if answer.reply is not None else answer
+        return None if answer.reply is not None else replace(answer, loading=True)
 
     def close(self) -> None:
         if self._box is not None:
@@ -137,7 +143,7 @@ class Slot:
     def _late(self, box: Box, seconds: float, what: str) -> Answer:
         stdout, stderr = box.printed()
         self.close()
-        message = f"Timeout: {what} took over {seconds:g} s and was killed"
+        message = f"{what} took over {seconds:g} s and was killed"
         return Answer(None, message, "timeout", printed=_text(stdout + stderr))
 
 

@@ -1,7 +1,7 @@
 """Reviewers' judgements of samples: reads, writes, and how far reviewers agree."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -16,13 +16,15 @@ from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, run_logged
 from grpo_core.stats.quantiles import wilson
 
+Success = Callable[[Collection[str]], str]
+"""Of a row's components the one that decides right or wrong."""
 
-def right(sample: Sample, success: str) -> bool | None:
+
+def right(sample: Sample, success: Success) -> bool | None:
     """By the component that decides; None when the sample was masked or the component cannot say."""
-    if sample.mask_cause:
+    if sample.mask_cause or not sample.components:
         return None
-    component = sample.components.get(success)
-    passed = component.get("passed") if component else None
+    passed = sample.components[success(sample.components)].get("passed")
     return None if passed is None else bool(passed)
 
 
@@ -75,8 +77,8 @@ def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]
     return {annotation.by_id: annotation for annotation in sorted(annotations, key=lambda annotation: annotation.pk)}
 
 
-def review_figures(run: Run, *, success: str) -> dict[str, Any]:
-    """Figures of human review over current samples, JSON-ready; `success` is the component that decides.
+def review_figures(run: Run, *, success: Success) -> dict[str, Any]:
+    """Figures of human review over current samples, JSON-ready.
 
     A sample counts by the judgement that more reviewers gave; by "unsure" where as many said right as wrong. `kappa` is
     Cohen's (1960) of people and verifier over samples both judged right or wrong, null where one of them never differs.

@@ -103,7 +103,8 @@ def score_of_bad(make: Callable[..., Runner], statement: str, **params: Any) -> 
     source = f'def verify(sample):\n    if sample.completion == "bad":\n        {statement}\n    return 1\n'
     runner = make(source, limits={"workers": 1, "deadline_seconds": 300}, **params)
     first, bad, last = scores(runner, "good", "bad", "good")
-    assert (first.value, bad.value, last.value) == (1.0, None, 1.0), (first, bad, last)
+    expected = 0.0 if bad.error is None else None
+    assert (first.value, bad.value, last.value) == (1.0, expected, 1.0), (first, bad, last)
     return bad
 
 

@@ -73,7 +73,8 @@ def test_at_the_deadline_a_process_is_killed_and_the_others_go_on(pool, monkeypa
     scores = score(mine, "pid", what, "pid", what, "pid")
     assert [result.error_class for result in scores] == [None, "timeout", None, "timeout", None]
     assert scores[1].seconds >= 1.0
-    alive = {result.value for result in scores if result.value is not None}
+    assert [(result.value, result.passed, result.error) for result in scores[1::2]] == [(0, False, None)] * 2
+    alive = {result.value for result in scores[::2]}
     gone = {pid for pid in alive if not psutil.pid_exists(int(pid))}
     assert len(mine.processes()) + len(gone) >= len(alive)
     assert score(mine, "yes")[0].passed is True
@@ -92,17 +93,25 @@ def test_processes_are_kept_are_no_more_than_samples_and_have_no_keys(pool, monk
 ENDS = {
     "raise": ("verifier", "ZeroDivisionError: by \ufffd"),
     "sample": ("sample", "the reference is no number"),
-    "memory": ("memory", "MemoryError"),
-    "kill SIGSEGV": ("verifier", "SIGSEGV"),
-    "exit 3": ("verifier", "status 3"),
     "kill SIGKILL": ("infra", "was killed"),
 }
+PAID_0 = {
+    "memory": ("memory", "scored 0: took more memory"),
+    "kill SIGSEGV": ("verifier", "SIGSEGV"),
+    "exit 3": ("verifier", "status 3"),
+}
+
+
+def test_a_completion_that_ends_its_scoring_is_paid_0_which_is_counted(pool):
+    for result, (kind, detail) in zip(score(pool(workers=1), *PAID_0), PAID_0.values(), strict=True):
+        assert (result.value, result.passed, result.error, result.error_class) == (0, False, None, kind)
+        assert detail in result.detail
 
 
 def test_what_ends_badly_is_an_error_of_that_sample_alone(pool):
     completions = [text for what in ENDS for text in ("yes", what)]
     scores = score(pool(workers=1), *completions, "yes")
-    assert [result.passed for result in scores[::2]] == [True] * 7
+    assert [result.passed for result in scores[::2]] == [True] * 4
     for result, (what, (kind, error)) in zip(scores[1::2], ENDS.items(), strict=True):
         assert (result.value, result.error_class, error in result.error) == (None, kind, True), (what, result)
         json.dumps(result.model_dump(mode="json")).encode()

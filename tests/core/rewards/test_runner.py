@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from grpo_core.data import Problem
 from grpo_core.errors import ConfigError, RewardError
@@ -67,9 +68,16 @@ def test_a_failed_component_decides_the_reward_and_keeps_its_reason(monkeypatch,
 
 
 def test_reward_too_large_to_average_is_an_error():
-    scored = Runner(rubric_of({"kind": "exact", "weight": 1e308})).score_one(PROBLEM, "<answer>82</answer>")
+    params = {"unit": "words", "shape": "cosine", "exceeded": -1e9, "limit": 1}
+    scored = Runner(rubric_of({"kind": "length", "weight": 2, "params": params})).score_one(PROBLEM, "two words")
     assert scored.reward is None
-    assert "1e+09" in scored.components["c0"].error
+    assert "which times the weight 2 is no number up to 1e+09" in scored.components["c0"].error
+
+
+@pytest.mark.parametrize("weight", [2e9, -2e9, 1e308, float("nan")])
+def test_a_weight_with_which_no_value_could_be_paid_is_refused(weight):
+    with pytest.raises(ValidationError, match="weight"):
+        rubric_of({"kind": "exact", "weight": weight})
 
 
 # ---------------------------------------------------------------------- what is held open

@@ -85,8 +85,12 @@ class Results:
         heaviest = sorted(components, key=lambda component: -abs(float(component.get("weight", 1.0))))
         members: dict[int, list[SampleShown]] = {}
         for sample in self.lab_result.samples:
-            rows = [{"component": part, "score": sample.components[part["name"]]} for part in components]
-            verdicts = [sample.components[component["name"]].passed for component in heaviest]
+            rows = [
+                {"component": part, "score": sample.components[part["name"]]}
+                for part in components
+                if part["name"] in sample.components
+            ]
+            verdicts = [sample.components[row["name"]].passed for row in heaviest if row["name"] in sample.components]
             verdict = next((passed for passed in verdicts if passed is not None), None)
             members.setdefault(sample.group, []).append(SampleShown(sample, rows, verdict))
         return [GroupShown(index, tuple(members[index])) for index in sorted(members)]

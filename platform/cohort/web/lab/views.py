@@ -140,7 +140,11 @@ def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
     problem = Problem(id="tried", prompt=text["prompt"], answer=text["answer"], meta=text["meta"])
     result: Scored = Runner(chosen.rubric).score_one(problem, text["completion"])
     components = chosen.spec["components"]
-    rows = [{"component": component, "score": result.components[component["name"]]} for component in components]
+    rows = [
+        {"component": component, "score": result.components[component["name"]]}
+        for component in components
+        if component["name"] in result.components
+    ]
     return {"reward": result.reward, "rows": rows}
 
 

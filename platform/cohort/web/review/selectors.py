@@ -8,7 +8,7 @@ from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefet
 from django.db.models.functions import Coalesce
 
 from cohort.review.models import Group, Sample
-from cohort.review.services import current_groups, right
+from cohort.review.services import Success, current_groups, right
 from cohort.runs.models import Run
 from cohort.web.context import position
 from grpo_core.config.run import RunConfig
@@ -75,7 +75,7 @@ class StepGroups:
 
 
 def step_groups(
-    run: Run, *, success: str, step: int | None = None, show: str = "all", start: int = 0, limit: int = PAGE
+    run: Run, *, success: Success, step: int | None = None, show: str = "all", start: int = 0, limit: int = PAGE
 ) -> StepGroups:
     """Groups of `step`, or of the newest step that has any. A constant number of queries, each over one step."""
     steps = current_groups(run).values_list("step", flat=True)
@@ -111,7 +111,7 @@ def step_groups(
     )
 
 
-def _rows(groups: list[Group], success: str) -> tuple[GroupRow, ...]:
+def _rows(groups: list[Group], success: Success) -> tuple[GroupRow, ...]:
     strongest = max((abs(sample.advantage) for group in groups for sample in group.samples.all()), default=0)
     rows = []
     for group in groups:
