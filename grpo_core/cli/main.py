@@ -96,13 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(handler=_train)
 
-    export = commands.add_parser("export", help="make a model folder of a checkpoint that a run can resume from")
-    export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as RUN/checkpoints/step-000040")
-    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
-    export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
-    export.set_defaults(handler=_export)
-
-    for name in ("estimate", "eval", "lab", "probe", "suite", "tasks"):
+    for name in ("estimate", "eval", "lab", "model", "probe", "suite", "tasks"):
         import_module(f"grpo_core.cli.{name}").add(commands)
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
@@ -211,14 +205,6 @@ def _refusals_kept(where: "Callable[[], RunDir | None]", *, steps: int) -> Itera
         if (run_dir := where()) is not None:
             run_dir.fail(error, steps=steps)
         raise
-
-
-def _export(options: argparse.Namespace) -> int:
-    from grpo_core.trainer.checkpoints.export import export
-
-    export(options.checkpoint, options.out, model=options.model)
-    print(f"weights: {options.out}")
-    return 0
 
 
 def _cold_start(options: argparse.Namespace) -> int:

@@ -18,6 +18,8 @@ from grpo_core.errors import ModelError
 
 SUFFIXES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 """Of files that are loaded."""
+PROVENANCE = "provenance.json"
+"""Of a model folder: how it was made, for the record."""
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 MAX_JSON_BYTES = 10_000_000
 _PROSE = (".md", "LICENSE", "NOTICE", ".gitattributes")

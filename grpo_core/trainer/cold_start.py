@@ -20,9 +20,10 @@ from grpo_core.data.arithmetic import demo_split, worked_completion
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import publish_folder, put_back
+from grpo_core.files.weights import PROVENANCE
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.tiny import TinyShape, make_tiny
-from grpo_core.trainer.manifest import PROVENANCE, package_versions
+from grpo_core.trainer.manifest import package_versions
 
 PEAK_LR = 1.5e-3
 _WARMUP_STEPS = 20

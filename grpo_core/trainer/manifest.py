@@ -17,11 +17,11 @@ from grpo_core.config.run import RunConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.prompts import Encoded
 from grpo_core.evaluate.suites.load import Suite
+from grpo_core.files.weights import PROVENANCE
 from grpo_core.model.load import LoadedModel, files_digest, settings_sha256, tokenizer_sha256, weight_files
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
 
-PROVENANCE = "cold_start.json"
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic", "math-verify", "peft")
 
@@ -163,7 +163,7 @@ def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
 
 
 def read_provenance(folder: Path) -> dict[str, Any] | None:
-    """How the base model was made, if it was made by `grpo cold-start`."""
+    """How the base model was made, if it was made by `grpo cold-start` or `grpo import-gguf`."""
     path = folder / PROVENANCE
     if not path.is_file():
         return None

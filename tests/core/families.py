@@ -9,19 +9,18 @@ import yaml
 
 from tests.tables import FOLDER
 
-_HEADS = {"GPT2": "GPT2LMHeadModel"}
 _TABLE = yaml.safe_load((FOLDER / "trainer/families.yaml").read_text(encoding="utf-8"))
 
 
-def _make(kind: str, settings: dict[str, Any]) -> Any:
+def _make(kind: str, head: str | None, settings: dict[str, Any]) -> Any:
     config = getattr(transformers, f"{kind}Config")(**settings)
-    return getattr(transformers, _HEADS.get(kind, f"{kind}ForCausalLM"))(config)
+    return getattr(transformers, head or f"{kind}ForCausalLM")(config)
 
 
 def families(section: str, part: str) -> dict[str, Callable[[], Any]]:
     """What makes each model, with random weights from torch's state."""
     made = {}
     for name, given in _TABLE[section][part].items():
-        kind, settings = given["kind"], {key: value for key, value in given.items() if key != "kind"}
-        made[name] = partial(_make, kind, {**_TABLE[section]["sizes"], **settings})
+        settings = {**_TABLE[section]["sizes"], **given}
+        made[name] = partial(_make, settings.pop("kind"), settings.pop("head", None), settings)
     return made

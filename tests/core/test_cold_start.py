@@ -62,7 +62,7 @@ def test_other_recipe_changed_weights_or_no_provenance_need_force(tmp_path):
     (folder / "model.safetensors").write_bytes(b"changed")
     assert main([*arguments, "--steps", "1"]) == 4
     for text in ("[]", "{}", "no JSON"):
-        (folder / "cold_start.json").write_text(text)
+        (folder / "provenance.json").write_text(text)
         with pytest.raises(ModelError, match="--force"):
             cold_start(folder, RECIPE)
     assert main([*arguments, "--steps", "1", "--force"]) == 0

@@ -54,7 +54,7 @@ def tiny_model() -> str:
     folder.mkdir(parents=True, exist_ok=True)
     write_safetensors(folder / "model.safetensors", {"embed": [5, 4], "norm": [4]})
     (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}))
-    (folder / "cold_start.json").write_text(json.dumps({"task": "add-two-digits", "steps": 250, "seed": 0}))
+    (folder / "provenance.json").write_text(json.dumps({"task": "add-two-digits", "steps": 250, "seed": 0}))
     return folder.name
 
 

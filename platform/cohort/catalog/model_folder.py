@@ -13,7 +13,7 @@ from typing import Any
 import rfc8785
 
 from grpo_core.errors import ModelError
-from grpo_core.files.weights import check_indices, check_model_file, read_json_object, safetensors_header
+from grpo_core.files.weights import PROVENANCE, check_indices, check_model_file, read_json_object, safetensors_header
 from grpo_core.text import UNSTORABLE, refuse_unstorable
 
 
@@ -63,7 +63,7 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
         raise ModelError(f"{relative} holds no .safetensors file, so there are no weights to start from.")
     check_indices(folder, weights)
     named = config.get("architectures") or [config.get("model_type", "")]
-    provenance = folder / "cold_start.json"
+    provenance = folder / PROVENANCE
     return ModelFolder(
         path=str(PurePosixPath(relative)),
         architecture=UNSTORABLE.sub("\ufffd", str(named[0]))[:120] if isinstance(named, list) and named else "",

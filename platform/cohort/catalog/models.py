@@ -30,7 +30,7 @@ class BaseModel(models.Model):
     weights_digest = models.CharField(max_length=64, blank=True)
     """SHA-256 over the canonical JSON of `weights`: one name for the whole set."""
     provenance = models.JSONField(null=True)
-    """The folder's cold_start.json, which states how the model was made."""
+    """The folder's provenance.json, which states how the model was made."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -42,7 +42,7 @@ class Lineage:
     ancestors: list[Ancestor]
     """Newest first."""
     cold_start: dict[str, Any] | None
-    """cold_start.json from the model folder of the base that the oldest run began from."""
+    """provenance.json from the model folder of the base that the oldest run began from."""
     weights_known: bool
     """Whether there is a digest of what the run began from; without one no earlier run can be found."""
     followed_to_the_end: bool

@@ -71,7 +71,7 @@ def pipeline(facts: Facts) -> Answer:
         )
         cold = facts.lineage.cold_start
         if cold:
-            return stated(stages, text, by="the model folder's cold_start.json", note=note)
+            return stated(stages, text, by="the model folder's provenance.json", note=note)
         return measured(stages, f"{text}; nothing is known of the stages before", note=note)
     stages = [{**stage, "known_by": f"stated by {statement.by.username}"} for stage in given(statement)["stages"]]
     at = next((index for index, stage in enumerate(stages) if _is_this_run(stage)), None)
@@ -87,7 +87,8 @@ def _known_before(facts: Facts) -> list[dict[str, Any]]:
     stages = []
     if facts.lineage.cold_start:
         what = _method(facts.lineage.cold_start)
-        stages.append({"kind": "cold_start", "what": what, "known_by": "the model folder's cold_start.json"})
+        kind = "other" if "quantisation" in facts.lineage.cold_start else "cold_start"
+        stages.append({"kind": kind, "what": what, "known_by": "the model folder's provenance.json"})
     for ancestor in reversed(facts.lineage.ancestors):
         stages.append({"kind": "grpo", "what": f"run {ancestor.run.pk}, {ancestor.run.name}", "known_by": "measured"})
     return stages
