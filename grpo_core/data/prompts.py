@@ -197,6 +197,16 @@ def encode_problems(
     return Encoded(tuple(prompts), tuple(dropped), encoder.facts(template))
 
 
+def stops(tokenizer: Any, tokens: Sequence[int], stop: Sequence[str]) -> bool:
+    """Whether the last of a completion's tokens completes one of the `stop` strings. Reads as many tokens as the
+    longest has bytes, and a few more: a decoder may treat the first of them apart."""
+    if not stop:
+        return False
+    reach = max(len(text.encode()) for text in stop) + 4
+    text = completion_text(tokenizer, tokens[-reach:], frozenset())
+    return any(end in text for end in stop)
+
+
 def completion_text(tokenizer: Any, tokens: Sequence[int], eos_ids: frozenset[int], stop: Sequence[str] = ()) -> str:
     """The completion as text, without the end token and from the first of the `stop` strings on. Other special tokens
     stay visible: they were sampled."""

@@ -63,19 +63,19 @@ class TokenDrawer:
         """The output layer's, in fp32 less the level."""
         self._room: dict[str, Tensor] = {}
 
-    def draw(self, hidden_BD: Tensor, uniform_B: Tensor) -> Drawn:
-        """`uniform_B`: a number in [0, 1) for each row, fp64; unused at temperature 0. Raises NotFinite when the
-        probabilities are no numbers."""
+    def draw(self, hidden_BD: Tensor, uniform_B: Tensor, seen_BV: Tensor | None = None) -> Drawn:
+        """`uniform_B`: a number in [0, 1) for each row, fp64; unused at temperature 0. `seen_BV`: the tokens that a
+        repetition penalty is for. Raises NotFinite when the probabilities are no numbers."""
         parts = []
         portion = self._portion(hidden_BD.device)
         for start in range(0, len(hidden_BD), portion):
             here = slice(start, start + portion)
-            part = None
+            part, seen_bV = None, None if seen_BV is None else seen_BV[here]
             if self._misses < PATIENCE:
-                part = self._draw(hidden_BD[here], uniform_B[here], careful=False)
+                part = self._draw(hidden_BD[here], uniform_B[here], seen_bV, careful=False)
             if part is None:
                 self._misses += 1
-                part = self._draw(hidden_BD[here], uniform_B[here], careful=True)
+                part = self._draw(hidden_BD[here], uniform_B[here], seen_bV, careful=True)
             if part is None:
                 raise NotFinite(
                     "the policy's probabilities are no numbers any more: it has diverged. A lower optim.lr often helps"
@@ -89,10 +89,11 @@ class TokenDrawer:
             torch.cat([part.entropy_B for part in parts]),
         )
 
-    def _draw(self, hidden_bD: Tensor, uniform_b: Tensor, *, careful: bool) -> Drawn | None:
+    def _draw(self, hidden_bD: Tensor, uniform_b: Tensor, seen_bV: Tensor | None, *, careful: bool) -> Drawn | None:
         """None when the sums are out of range. `careful`: subtract each row's largest logit."""
         logits_Vb = self._logits(hidden_bD)
-        likeliest_b = logits_Vb.t().argmax(-1) if self._greedy else None
+        penalised_Vb = logits_Vb if seen_bV is None else self._penalised(logits_Vb, seen_bV.t())
+        likeliest_b = penalised_Vb.t().argmax(-1) if self._greedy else None
         if careful:
             largest_b = logits_Vb.amax(0)
             logits_Vb -= largest_b
@@ -111,17 +112,30 @@ class TokenDrawer:
         mean_b /= total_b
         if not bool(((total_b > LEAST) & (total_b < MOST) & mean_b.isfinite()).all()):
             return None
-        tokens_b = self._choose(weights_Vb, sums_Kb, uniform_b) if likeliest_b is None else likeliest_b
+        if likeliest_b is not None:
+            tokens_b = likeliest_b
+        elif seen_bV is None:
+            tokens_b = self._choose(weights_Vb, sums_Kb, uniform_b)
+        else:
+            drawn_Vb = F.pad((penalised_Vb - penalised_Vb.amax(0)).exp(), (0, 0, 0, len(weights_Vb) - vocabulary))
+            tokens_b = self._choose(drawn_Vb, _blocks(drawn_Vb).sum(1).double(), uniform_b)
         chosen_b = weights_Vb.t().gather(1, tokens_b[:, None])[:, 0].double()
         depth_b = total_b.log()
         return Drawn(tokens_b, (chosen_b.log() - depth_b).float(), (depth_b - mean_b).float())
 
     def _choose(self, weights_Vb: Tensor, sums_Kb: Tensor, uniform_b: Tensor) -> Tensor:
-        top_p, top_k = self._decoding.top_p, self._decoding.top_k
-        if top_p < 1 or top_k > 0:
-            weights_Vb = keep_likely(weights_Vb.t(), top_p=top_p, top_k=top_k).t()
+        how = self._decoding
+        if how.top_p < 1 or how.top_k > 0 or how.min_p > 0:
+            weights_Vb = keep_likely(weights_Vb.t(), top_p=how.top_p, top_k=how.top_k, min_p=how.min_p).t()
             sums_Kb = weights_Vb.reshape(-1, BLOCK, weights_Vb.shape[1]).sum(1).double()
         return inverse_cdf_blocks(weights_Vb, sums_Kb, uniform_b)
+
+    def _penalised(self, logits_Vb: Tensor, seen_Vb: Tensor) -> Tensor:
+        """The logits over the temperature, those of seen tokens made smaller: by the sign that they have before a
+        level is subtracted. A copy."""
+        whole_Vb, penalty = logits_Vb + self._level, self._decoding.repetition_penalty
+        smaller_Vb = torch.where(whole_Vb > 0, whole_Vb / penalty, whole_Vb * penalty)
+        return torch.where(seen_Vb, smaller_Vb, whole_Vb)
 
     def _portion(self, device: torch.device) -> int:
         most = max(1, LOGITS_AT_ONCE[device.type] // len(self._model.get_output_embeddings().weight))
@@ -175,12 +189,16 @@ def packed(weight_VD: Tensor) -> Tensor | None:
     return copy
 
 
-def keep_likely(weights_BV: Tensor, *, top_p: float, top_k: int) -> Tensor:
+def keep_likely(weights_BV: Tensor, *, top_p: float, top_k: int, min_p: float = 0.0) -> Tensor:
     """Set to 0 all but the `top_k` largest weights, then all but the largest that together have `top_p` of what is
-    left. The token that crosses top_p stays, so one always does. What stays is not normalised again.
+    left, then those below `min_p` times the largest (arXiv 2407.01082). The token that crosses top_p stays, so one
+    always does. What stays is not normalised again.
 
-    top-k alone needs no order of all tokens.
+    top-k or min-p alone need no order of all tokens.
     """
+    if min_p > 0:
+        likely_BV = keep_likely(weights_BV, top_p=top_p, top_k=top_k)
+        return likely_BV.where(likely_BV >= min_p * weights_BV.amax(-1, keepdim=True), 0)
     size = weights_BV.shape[-1]
     if (top_k == 0 or top_k >= size) and top_p >= 1:
         return weights_BV

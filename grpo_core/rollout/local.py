@@ -20,9 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grpo_core.data.prompts import stops
 from grpo_core.errors import ModelError
 from grpo_core.model.load import LoadedModel
-from grpo_core.rollout.base import Completion, SamplingOptions
+from grpo_core.records.types import FinishReason
+from grpo_core.rollout.base import Completion, Decoding, SamplingOptions
 from grpo_core.rollout.cache import compact_rows
 from grpo_core.rollout.draw_tokens import TokenDrawer
 from grpo_core.rollout.graphs import LEAST_GRAPHED, GraphStep, recordable
@@ -151,7 +153,7 @@ class LocalRollout:
                     if self.shared
                     else RepeatedStepper(self.policy)
                 )
-                made = self._run([prompts[row.prompt] for row in batch], stepper, drawer, uniforms, decoding.max_tokens)
+                made = self._run([prompts[row.prompt] for row in batch], stepper, drawer, uniforms, decoding)
                 done.update(zip(batch, made, strict=True))
         return [[done[Row(prompt, sample)] for sample in range(samples)] for prompt in range(len(prompts))]
 
@@ -190,10 +192,10 @@ class LocalRollout:
         stepper: DecoderStepper,
         drawer: TokenDrawer,
         uniforms: "Uniforms | None",
-        most: int,
+        decoding: Decoding,
     ) -> list[Completion]:
         """Complete all of `texts` in one batch. Equal ones must be neighbours."""
-        policy, device = self.policy, self.policy.device
+        policy, device, most = self.policy, self.policy.device, decoding.max_tokens
         distinct = list(dict.fromkeys(map(tuple, texts)))
         index_of = {prompt: number for number, prompt in enumerate(distinct)}
         share_B = torch.tensor([index_of[tuple(text)] for text in texts])
@@ -203,26 +205,46 @@ class LocalRollout:
         ends_V = torch.zeros(len(policy.model.get_output_embeddings().weight), dtype=torch.bool)
         ends_V[[token for token in policy.eos_ids if token < len(ends_V)]] = True
         ends_V = ends_V.to(device)
+        seen_BV = _seen(texts, len(ends_V)).to(device) if decoding.repetition_penalty != 1 else None
         running_B = torch.arange(len(texts))  # index of each running row in the batch, on the CPU
         rows_B = running_B.to(device)  # the same
         for length in range(most):
             self.check()
             doing("sampling", f"{len(texts) - len(running_B)} of {len(texts)} completions ended", length)
             uniform_B = uniforms.take(rows_B, length) if uniforms else hidden_BD[:, 0].double()
-            drawn = drawer.draw(hidden_BD, uniform_B)
+            drawn = drawer.draw(hidden_BD, uniform_B, seen_BV)
             ended_B = ends_V[drawn.tokens_B].cpu()
             output.write(rows_B, length, drawn.tokens_B, drawn.logprobs_B, drawn.entropy_B)
-            output.close(running_B, ended_B, length + 1)
+            output.close(running_B[ended_B], "eos", length + 1)
+            if decoding.stop:
+                stopped_B = ~ended_B & self._stopped(output.tokens(rows_B, length + 1), decoding.stop)
+                output.close(running_B[stopped_B], "stop", length + 1)
+                ended_B |= stopped_B
             if length + 1 == most or bool(ended_B.all()):
                 break
             tokens_B = drawn.tokens_B
+            if seen_BV is not None:
+                seen_BV.scatter_(1, tokens_B[:, None], True)
             if bool(ended_B.any()):
                 keep_B = compact_rows(~ended_B)
                 stepper.keep(keep_B)
                 running_B, tokens_B = running_B[keep_B], tokens_B[keep_B.to(device)]
                 rows_B = running_B.to(device)
+                seen_BV = seen_BV[keep_B.to(device)] if seen_BV is not None else None
             hidden_BD = stepper.step(tokens_B, starts_B[rows_B] + length)
         return output.completions()
+
+    def _stopped(self, tokens: Sequence[Sequence[int]], stop: Sequence[str]) -> Tensor:
+        """Which rows have completed a stop string. On the CPU."""
+        return torch.tensor([stops(self.policy.tokenizer, row, stop) for row in tokens])
+
+
+def _seen(texts: Sequence[Sequence[int]], vocabulary: int) -> Tensor:
+    """Which tokens stand in each text, B×V."""
+    seen_BV = torch.zeros((len(texts), vocabulary), dtype=torch.bool)
+    for row, text in enumerate(texts):
+        seen_BV[row, list(text)] = True
+    return seen_BV
 
 
 class Uniforms:
@@ -250,7 +272,7 @@ class OutputBuffer:
         self._logprobs = torch.empty((rows, 0), device=device)
         self._entropy = torch.zeros(rows, dtype=torch.float64, device=device)
         self._lengths = torch.full((rows,), most)
-        self._ended = torch.zeros(rows, dtype=torch.bool)
+        self._finish: list[FinishReason] = ["length"] * rows
 
     def write(self, rows_B: Tensor, at: int, tokens_B: Tensor, logprobs_B: Tensor, entropy_B: Tensor) -> None:
         """A token of each of these rows."""
@@ -262,23 +284,29 @@ class OutputBuffer:
         self._logprobs[rows_B, at] = logprobs_B
         self._entropy[rows_B] += entropy_B.double()
 
-    def close(self, rows_B: Tensor, ended_B: Tensor, length: int) -> None:
-        """Of these rows, those that `ended` did so with this many tokens. All on the CPU."""
-        self._lengths[rows_B[ended_B]] = length
-        self._ended[rows_B[ended_B]] = True
+    def close(self, rows_B: Tensor, finish: FinishReason, length: int) -> None:
+        """These rows ended so, with this many tokens. On the CPU."""
+        self._lengths[rows_B] = length
+        for row in rows_B.tolist():
+            self._finish[row] = finish
+
+    def tokens(self, rows_B: Tensor, length: int) -> list[list[int]]:
+        """The first `length` tokens of these rows."""
+        tokens: list[list[int]] = self._tokens[rows_B, :length].tolist()
+        return tokens
 
     def completions(self) -> list[Completion]:
         """Of all rows, in order."""
         rows = zip(
             self._tokens.cpu(), self._logprobs.cpu(), self._entropy.tolist(), self._lengths.tolist(),
-            self._ended.tolist(), strict=True,
+            self._finish, strict=True,
         )  # fmt: skip
         return [
             Completion(
                 tokens=tuple(tokens[:length].tolist()),
                 logprobs=tuple(logprobs[:length].tolist()),
-                finish="eos" if ended else "length",
+                finish=finish,
                 entropy=entropy / length,
             )
-            for tokens, logprobs, entropy, length, ended in rows
+            for tokens, logprobs, entropy, length, finish in rows
         ]

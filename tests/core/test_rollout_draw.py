@@ -7,6 +7,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from grpo_core.errors import NotFinite
 from grpo_core.rollout import draw_tokens
@@ -33,10 +40,10 @@ class Given(nn.Module):
         return self.head
 
 
-def draw(logits, uniforms, *, odd=False, **decoding):
+def draw(logits, uniforms, *, odd=False, seen=None, **decoding):
     drawer = TokenDrawer(Given(logits.shape[1], odd=odd), Decoding(**{"max_tokens": 1, **decoding}))
     with torch.no_grad():
-        return drawer.draw(logits, torch.tensor(uniforms, dtype=torch.float64))
+        return drawer.draw(logits, torch.tensor(uniforms, dtype=torch.float64), seen)
 
 
 def assert_of(drawn, logits, *, temperature=1.0, within):
@@ -146,6 +153,55 @@ def test_only_what_a_filter_leaves_is_drawn(filters):
     assert 1 < len(allowed) <= 50
     assert set(drawn.tokens_B.tolist()) == allowed
     assert_of(drawn, logits, within=1e-6)  # of the distribution before filters
+
+
+def transformers_shares(logits, seen_ids, *, temperature, penalty=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """Probabilities after transformers' own processors, in the order in which its `generate` applies them."""
+    steps = [
+        penalty != 1 and RepetitionPenaltyLogitsProcessor(penalty),
+        TemperatureLogitsWarper(temperature),
+        top_k and TopKLogitsWarper(top_k),
+        top_p < 1 and TopPLogitsWarper(top_p),
+        min_p and MinPLogitsWarper(min_p),
+    ]
+    scores = logits.clone()
+    for step in filter(None, steps):
+        scores = step(seen_ids, scores)
+    return torch.softmax(scores.double(), -1)
+
+
+@pytest.mark.parametrize("level", [0.0, 60.0])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"min_p": 0.05},
+        {"min_p": 0.2, "top_p": 0.9},
+        {"min_p": 0.02, "top_k": 9, "top_p": 0.8},
+        {"penalty": 1.3},
+        {"penalty": 0.7, "min_p": 0.1},
+        {"penalty": 2.0, "top_p": 0.7},
+    ],
+    ids=str,
+)
+def test_min_p_and_repetition_penalty_are_those_of_transformers(filters, level):
+    torch.manual_seed(11)
+    rows, vocabulary = 60, 2 * BLOCK + 9
+    logits = torch.randn(rows, vocabulary) * 3 + level
+    uniforms = torch.rand(rows, dtype=torch.float64)
+    seen_ids = torch.randint(vocabulary, (rows, 300))
+    seen = torch.zeros(rows, vocabulary, dtype=torch.bool).scatter_(1, seen_ids, True)
+    how = {("repetition_penalty" if name == "penalty" else name): value for name, value in filters.items()}
+    drawn = draw(logits, uniforms.tolist(), seen=seen if "penalty" in filters else None, temperature=0.8, **how)
+    shares = transformers_shares(logits, seen_ids, temperature=0.8, **filters)
+    expected = torch.searchsorted(shares.cumsum(-1), uniforms[:, None] * shares.sum(-1, keepdim=True), right=True)
+    assert drawn.tokens_B.tolist() == expected[:, 0].tolist()
+    assert_of(drawn, logits, temperature=0.8, within=1e-5)  # of the distribution before them
+
+
+def test_the_likeliest_token_is_that_after_the_penalty():
+    logits, seen = torch.tensor([[2.0, 1.5, -1.0], [-1.0, -1.5, -3.0]]), torch.tensor([[True, False, False]] * 2)
+    assert draw(logits, [0, 0], temperature=0, repetition_penalty=1.4, seen=seen).tokens_B.tolist() == [1, 0]
+    assert draw(logits, [0, 0], temperature=0, repetition_penalty=1.6, seen=seen).tokens_B.tolist() == [1, 1]
 
 
 def test_inverse_cdf_takes_the_right_token():

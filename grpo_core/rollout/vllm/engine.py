@@ -84,6 +84,8 @@ class Engine:
                     temperature=how.temperature,
                     top_p=how.top_p,
                     top_k=how.top_k or -1,
+                    min_p=how.min_p,
+                    repetition_penalty=how.repetition_penalty,
                     seed=seed if how.temperature > 0 else None,
                     max_tokens=how.max_tokens,
                     stop_token_ids=list(request.stop),

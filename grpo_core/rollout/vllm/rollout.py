@@ -1,8 +1,9 @@
 """Samples with vLLM: requests completions with one seed each, sends weights when the policy has moved, and proves
 that they have arrived before anything is sampled.
 
-Completions' log-probabilities are those of the distribution drawn from: temperature applied. With top-p or top-k they
-are vLLM's after tokens were taken away (the config refuses corrections with those); vLLM does not report the entropy.
+Completions' log-probabilities are those of the distribution drawn from: temperature applied. With top-p, top-k, min-p
+or a repetition penalty they are vLLM's after these (the config refuses corrections with them); vLLM does not report the
+entropy. Its engine has no tokenizer, so stop strings are looked for here, and what it sampled after one is dropped.
 """
 
 import time
@@ -13,6 +14,7 @@ from typing import TypeVar, Unpack
 import numpy as np
 from torch import Tensor
 
+from grpo_core.data.prompts import stops
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.lora import merged_state
@@ -57,7 +59,8 @@ class VllmRollout:
         )
         fault(f"vllm:asked:{self._step}")
         groups = self._retry_if_exited(lambda sampler: sampler.generate(request))
-        return [[self._completion(completion) for completion in group] for group in groups]
+        stop = options["decoding"].stop
+        return [[up_to_the_end(completion, self.policy, stop) for completion in group] for group in groups]
 
     def follow(self, step: int) -> dict[str, float]:
         """See `base.Rollout`."""
@@ -109,10 +112,15 @@ class VllmRollout:
         twice = ", for the second time in this step" if again else ""
         return RolloutError(f"{exited}{twice}. The run can resume from its newest checkpoint")
 
-    def _completion(self, sampled: Sampled) -> Completion:
-        tokens, logprobs = sampled
-        ended = tokens[-1] in self.policy.eos_ids
-        return Completion(tuple(tokens), tuple(logprobs), "eos" if ended else "length")
+
+def up_to_the_end(sampled: Sampled, policy: LoadedModel, stop: Sequence[str]) -> Completion:
+    """What was sampled up to its first end token, or the token that completes a stop string."""
+    tokens, logprobs = sampled
+    for length, token in enumerate(tokens, start=1):
+        ended = token in policy.eos_ids
+        if ended or stops(policy.tokenizer, tokens[:length], stop):
+            return Completion(tuple(tokens[:length]), tuple(logprobs[:length]), "eos" if ended else "stop")
+    return Completion(tuple(tokens), tuple(logprobs), "length")
 
 
 def seed_of(key: Sequence[int], stream: int, sample: int) -> int:
