@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env smollm2 lock audit sbom clean
+.PHONY: help setup demo demo-chat test test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env smollm2 lock audit sbom clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -37,6 +37,11 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
+
+# PUBLIC_SETS=DIR evaluates GSM8K, MGSM and XSTest too, from gsm8k/, mgsm/ and xstest/ in that folder.
+demo-chat: setup smollm2  ## Start everything, train SmolLM2-135M-Instruct on sums, check its card (about half an hour)
+	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT) --chat build/smollm2/model \
+		$(if $(PUBLIC_SETS),--public-sets '$(PUBLIC_SETS)')
 
 # Two processes share one queue of tests, of one thread of PyTorch each. What measures time runs after them, by itself.
 PYTEST := $(BIN)/python -m pytest

@@ -50,6 +50,8 @@ def make(folder: Path, work: Work, python: Path = PYTHONS[OURS]) -> None:
     """The model and the work of a case, in `folder`, which both sides load."""
     folder.mkdir(parents=True, exist_ok=True)
     work.save(folder)
+    if work.pretrained and not (folder / "model").exists():
+        (folder / "model").symlink_to(Path(work.pretrained).resolve())
     if not (folder / "model").exists():
         words = [folder / "model", work.model, work.vocabulary, work.max_tokens, work.mean_tokens]
         done = subprocess.run(

@@ -46,7 +46,7 @@ class Benchmarked(Kind):
         return score
 
 
-def in_order_of_drawing(problems: Sequence[dict[str, str]], seed: int) -> list[dict[str, str]]:
+def in_order_of_drawing(problems: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
     """The problems laid out so that the trainer, which shuffles them, draws them in the order given."""
     order = islice(prompt_order(len(problems), seed), len(problems))
     return [problem for _, problem in sorted(zip(order, problems, strict=True), key=lambda pair: pair[0])]

@@ -30,7 +30,8 @@ spent = drawn = 0.0
 
 def reward(prompts, completions, completion_ids, answer, **_):  # type: ignore[no-untyped-def]
     tokens.append(sum(len(ids) for ids in completion_ids))
-    given = zip(completions, prompts, answer, strict=True)
+    texts = [text if isinstance(text, str) else text[0]["content"] for text in completions]
+    given = zip(texts, prompts, answer, strict=True)
     paid = [work.reward(text, prompt, right, job.task) for text, prompt, right in given]
     rewards.append(sum(paid) / len(paid))
     return paid

@@ -3,6 +3,7 @@ library only, because both environments load it."""
 
 import json
 import random
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,10 @@ class Work:
     seed: int = 0
     """Of prompts, sampling and order; another in each round."""
     task: str = "letters"
-    """What is paid: letters, as `reward` tells, or addition, the demo's problems, which lie in problems.json."""
+    """What is paid: letters, as `reward` says, or addition and conversation, whose problems lie in problems.json."""
     clip_high: float = 0.2
+    pretrained: str = ""
+    """Folder of a model that is there, instead of one that is made."""
 
     @property
     def completions(self) -> int:
@@ -81,10 +84,10 @@ TINY = replace(REFERENCE, model="qwen2-tiny", prompts_per_step=2, group_size=4, 
 """For the test that the benchmarks run."""
 
 
-def problems_of(work: Work, folder: Path, steps: int) -> list[dict[str, str]]:
+def problems_of(work: Work, folder: Path, steps: int) -> list[dict[str, Any]]:
     """Prompts and answers of so many steps, in the order in which both sides take them."""
-    if work.task == "addition":
-        problems: list[dict[str, str]] = json.loads((folder / "problems.json").read_text())
+    if work.task != "letters":
+        problems: list[dict[str, Any]] = json.loads((folder / "problems.json").read_text())
         random.Random(work.seed).shuffle(problems)
         return problems[: steps * work.prompts_per_step]
     return [{"prompt": prompt, "answer": "none"} for prompt in prompts_of(work, steps)]
@@ -116,10 +119,12 @@ def prompts() -> list[str]:
     ]
 
 
-def reward(completion: str, prompt: str = "", answer: str = "none", task: str = "letters") -> float:
+def reward(completion: str, prompt: Any = "", answer: str = "none", task: str = "letters") -> float:
     """letters: the share of characters that are small letters, which is cheap and rarely equal for two completions,
     and the same for all completions of a prompt that begins with SAME. addition: 1 where the last answer tag holds the
-    answer, else 0."""
+    answer, else 0. conversation: 1 where the last number is the answer, else 0."""
+    if task == "conversation":
+        return float((re.findall(r"\d+", completion) or [""])[-1] == answer)
     if task == "addition":
         end = completion.rfind("</answer>")
         start = completion.rfind("<answer>", 0, end) if end >= 0 else -1

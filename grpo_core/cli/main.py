@@ -107,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     cold.add_argument("--force", action="store_true", help="build again whatever the folder holds")
     cold.set_defaults(handler=_cold_start)
 
-    data = commands.add_parser("demo-data", help="write the demo's problems: two-digit additions")
+    data = commands.add_parser("demo-data", help="write a demo's problems: additions")
+    data.add_argument("--chat", action="store_true", help="those of the chat demo: conversations, numbers to 20")
     data.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the two files")
     data.add_argument("--seed", type=int, default=0, help="seed of the split (default 0)")
     data.set_defaults(handler=_demo_data)
@@ -230,10 +231,10 @@ def _cold_start(options: argparse.Namespace) -> int:
 
 
 def _demo_data(options: argparse.Namespace) -> int:
-    from grpo_core.data.arithmetic import demo_split, write_jsonl
+    from grpo_core.data.arithmetic import chat_split, demo_split, write_jsonl
     from grpo_core.errors import DataError
 
-    train, heldout = demo_split(options.seed)
+    train, heldout = (chat_split if options.chat else demo_split)(options.seed)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         for name, problems in (("add-train.jsonl", train), ("add-heldout.jsonl", heldout)):

@@ -1,19 +1,26 @@
-"""Two-digit additions: a task small enough that a run on a laptop really learns it.
+"""Additions: tasks small enough that a run on a laptop really learns them.
 
-The cold start teaches the worked completion; GRPO then has something to sharpen.
+Two-digit ones as plain text for a model of 0.4 M parameters: a cold start teaches it the worked completion, and GRPO
+then has something to sharpen. Sums of numbers to 20 as conversations with three examples, for an instruct model of a
+hundred million: it answers about a third of them right, so most groups have something to compare.
 """
 
 import json
 import random
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
-from grpo_core.data.problem import Problem
+from grpo_core.data.problem import Message, Problem
 from grpo_core.errors import DataError
 
 SMALLEST, LARGEST = 10, 99
 HELD_OUT = 512
+
+CHAT_LARGEST, CHAT_HELD_OUT = 20, 100
+CHAT_SYSTEM = "You add two numbers."
+CHAT_EXAMPLES = ((3, 4), (12, 5), (9, 18))
 
 _PROMPT = re.compile(r"what is ([1-9][0-9]) \+ ([1-9][0-9])\?")
 
@@ -58,11 +65,36 @@ def demo_split(seed: int = 0) -> tuple[list[Problem], list[Problem]]:
     return addition_problems(remaining, seed + 1, exclude=kept_away), heldout
 
 
+def chat_split(seed: int = 0) -> tuple[list[Problem], list[Problem]]:
+    """(train, held out): the sums of two numbers from 1 to 20 as conversations, each after the same three examples. 100
+    are held out, and no other is trained on whose addends are those of one of them or of an example, swapped."""
+    numbers = range(1, CHAT_LARGEST + 1)
+    pairs = [(a, b) for a in numbers for b in numbers if not {(a, b), (b, a)} & set(CHAT_EXAMPLES)]
+    random.Random(seed).shuffle(pairs)
+    heldout = pairs[:CHAT_HELD_OUT]
+    kept_away = {*heldout, *((b, a) for a, b in heldout)}
+    return [_conversation(*pair) for pair in pairs if pair not in kept_away], [_conversation(*pair) for pair in heldout]
+
+
+def _conversation(a: int, b: int) -> Problem:
+    messages = [Message("system", CHAT_SYSTEM)]
+    for x, y in CHAT_EXAMPLES:
+        messages += [Message("user", _question(x, y)), Message("assistant", f"The answer is {x + y}.")]
+    question = _question(a, b)
+    messages.append(Message("user", question))
+    return Problem(id=f"sum-{a}-{b}", prompt=question, answer=str(a + b), messages=tuple(messages))
+
+
+def _question(a: int, b: int) -> str:
+    return f"What is {a} + {b}?"
+
+
 def write_jsonl(path: Path, problems: Iterable[Problem]) -> None:
     """Write problems so that `load_problems(path, "jsonl")` gives them back."""
     with path.open("w", encoding="utf-8", newline="\n") as handle:
         for problem in problems:
-            fields = {"id": problem.id, "prompt": problem.prompt, "answer": problem.answer, **problem.meta}
+            prompt = [asdict(message) for message in problem.messages] or problem.prompt
+            fields = {"id": problem.id, "prompt": prompt, "answer": problem.answer, **problem.meta}
             handle.write(json.dumps(fields, ensure_ascii=False) + "\n")
 
 

@@ -44,7 +44,37 @@ _DEMO = Preset(
     "suits a model of less than a million parameters; a real model needs about 1e-6.",
 )
 
-PRESETS: dict[str, Preset] = {preset.name: preset for preset in (*GRPO_FAMILY, *RATIO_FAMILY, *BASELINE_FAMILY, _DEMO)}
+_DEMO_CHAT = Preset(
+    name="demo_chat",
+    family="own",
+    title="An instruct model of a hundred million learns sums on a laptop",
+    paper="Cohort",
+    citation="Cohort's own demo; the clip range, the mean over tokens and β 0 are DAPO's",
+    settings={
+        "model": {"lora": {"rank": 16, "alpha": 32.0}},
+        "sampling": {
+            "group_size": 8,
+            "prompts_per_step": 16,
+            "temperature": 1.0,
+            "max_completion_tokens": 16,
+        },
+        "algorithm": {
+            "scale": "group_std",
+            "aggregation": "token_mean",
+            "clip_low": 0.2,
+            "clip_high": 0.28,
+            "kl": {"coef": 0.0},
+        },
+        "optim": {"steps": 24, "lr": 2e-4, "warmup_steps": 2},
+        "eval": {"temperature": 1.0},
+    },
+    notes="Adapters on every linear layer instead of all weights: on two cores a step takes two thirds of the time. "
+    "Held-out problems are answered at temperature 1, as the policy samples in training.",
+)
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset for preset in (*GRPO_FAMILY, *RATIO_FAMILY, *BASELINE_FAMILY, _DEMO, _DEMO_CHAT)
+}
 
 
 # ---------------------------------------------------------------------- by name

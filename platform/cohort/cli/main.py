@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from cohort import __version__
 from cohort.cli.embedded.home import Home, HomeError
@@ -52,6 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     _place(demo)
     demo.add_argument("--no-serve", action="store_true", help="end when the card is checked, even on a terminal")
     demo.add_argument("--steps", type=_positive, metavar="N", help="optimiser steps (default: the demo preset's)")
+    demo.add_argument(
+        "--chat", type=Path, metavar="MODEL", help="train the instruct model in this folder on sums in a conversation"
+    )
+    demo.add_argument(
+        "--public-sets", type=Path, metavar="DIR", help="with --chat: folder with gsm8k/, mgsm/, xstest/ to evaluate on"
+    )
     demo.set_defaults(run=_demo)
 
     commands.add_parser("audit", help="check the audit log, sign it, give it another key, hand it on")
@@ -134,9 +141,13 @@ def _up(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     from cohort.cli.demo.main import demo
+    from cohort.cli.demo.tasks import ADDER, chat_task
 
+    if arguments.public_sets is not None and arguments.chat is None:
+        raise HomeError("--public-sets goes with --chat MODEL.")
+    task = ADDER if arguments.chat is None else chat_task(arguments.chat.absolute(), arguments.public_sets)
     stay = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.no_serve
-    return demo(Home.at(arguments.home), port=arguments.port, steps=arguments.steps, stay=stay)
+    return demo(Home.at(arguments.home), task, port=arguments.port, steps=arguments.steps, stay=stay)
 
 
 def _verify(argv: list[str]) -> int:
