@@ -1,6 +1,7 @@
 """From problems to prompt tokens, once, before anything is sampled: the one way for training, held-out problems,
 suites, lab and preview. Long prompts are refused or dropped here."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,9 @@ from grpo_core.data.literals import SpecialTokens
 from grpo_core.data.problem import Message, Problem
 from grpo_core.errors import ConfigError, DataError
 
+_OPENED = re.compile(r"\{prompt\}.*(<[A-Za-z]\w*>)\s*$", re.DOTALL)
+"""A tag that a template opens at its end."""
+
 
 @dataclass(frozen=True)
 class Prompted:
@@ -20,6 +24,9 @@ class Prompted:
     text: str
     """With the beginning of the answer, where `data.prefill` gives one."""
     tokens: tuple[int, ...]
+    answer_starts: int
+    """Index of the first token of the answer: that of the prefill, else how many tokens there are. A token that
+    reaches over both belongs to the answer."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +99,21 @@ class PromptEncoder:
 
     def notes(self) -> list[str]:
         """What a person would not expect, each with what to do."""
+        notes = []
+        if opened := _OPENED.search(self.config.template):
+            notes.append(
+                f"data.template ends with {opened[1]}, so no completion contains it and a reward that looks for it "
+                f"never pays; take it out of the template and begin the answer with it: data.prefill: {opened[1]}"
+            )
         if self.chat is None:
-            return []
+            return notes
         if not self.uses_chat():
             return [
+                *notes,
                 "data.template writes special tokens itself, so the tokenizer's chat template is not used; take them "
-                "out to have it used, or set data.chat: none"
+                "out to have it used, or set data.chat: none",
             ]
-        notes, end = [], self.chat.turn_end()
+        end = self.chat.turn_end()
         if end.text and end.token is None:
             first = end.text.splitlines()[0]
             notes.append(
@@ -129,20 +143,14 @@ class PromptEncoder:
         if spelled:
             turns = tuple(replace(turn, content=self._special.mark(turn.content)) for turn in turns)
         rendered = chat.render(turns) if chat is not None else template.replace("{prompt}", turns[-1].content)
-        rendered += self.config.prefill
-        tokens = self._special.encode(rendered) if spelled else self._ids(rendered)
-        if chat is None and tokens[: len(self._bos)] != self._bos:
-            tokens = [*self._bos, *tokens]
-        return Prompted(problem, self._special.unmark(rendered) if spelled else rendered, tuple(tokens))
-
-    def answer_starts(self, prompted: Prompted) -> int:
-        """Index of the first token that belongs to the answer: the number of tokens where there is no prefill."""
-        if not self.config.prefill:
-            return len(prompted.tokens)
-        without = PromptEncoder(self.tokenizer, self.config.model_copy(update={"prefill": ""}))
-        before = without.encode(prompted.problem).tokens
-        pairs = zip(before, prompted.tokens, strict=False)
-        return next((index for index, (left, right) in enumerate(pairs) if left != right), len(before))
+        bos = self._bos if chat is None else []
+        tokens = start = self._ids(rendered, bos, spelled=spelled)
+        if self.config.prefill:
+            rendered += self.config.prefill
+            tokens = self._ids(rendered, bos, spelled=spelled)
+        common = next((i for i, (old, new) in enumerate(zip(start, tokens, strict=False)) if old != new), len(start))
+        text = self._special.unmark(rendered) if spelled else rendered
+        return Prompted(problem, text, tuple(tokens), common)
 
     def _conversation(self, turns: Sequence[Message], template: str) -> tuple[Message, ...]:
         *earlier, last = turns
@@ -150,8 +158,13 @@ class PromptEncoder:
             earlier = [Message("system", self.config.system), *earlier]
         return (*earlier, replace(last, content=template.replace("{prompt}", last.content)))
 
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+    def _ids(self, rendered: str, bos: list[int], *, spelled: bool) -> list[int]:
+        """With `bos` in front, unless the text begins with it. `spelled`: its messages spell out special tokens."""
+        if spelled:
+            ids = self._special.encode(rendered)
+        else:
+            ids = list(self.tokenizer(rendered, add_special_tokens=False)["input_ids"])
+        return ids if ids[: len(bos)] == bos else [*bos, *ids]
 
 
 def _added_before(tokenizer: Any) -> list[int]:

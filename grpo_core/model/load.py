@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from grpo_core.config.prompt import PromptConfig
@@ -163,11 +163,41 @@ def load_pretrained(folder: Path, model_class: Any, *, dtype: torch.dtype) -> tu
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {error}") from error
+    return model, load_tokenizer(folder), sorted(report["missing_keys"])
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Raises ModelError."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"cannot load the tokenizer in {folder}: {error}") from error
-    return model, tokenizer, sorted(report["missing_keys"])
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What a model folder says beside its weights."""
+
+    config: Any
+    generation_config: Any
+
+    @property
+    def context(self) -> int | None:
+        """Most positions the model was made for, if it says so."""
+        value = getattr(self.config, "max_position_embeddings", None)
+        return int(value) if value else None
+
+
+def load_settings(folder: Path) -> ModelSettings:
+    """Raises ModelError."""
+    safe: dict[str, Any] = {"local_files_only": True}
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **safe)
+        if (folder / "generation_config.json").is_file():
+            return ModelSettings(config, GenerationConfig.from_pretrained(folder, **safe))
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"cannot read the settings of the model in {folder}: {error}") from error
+    return ModelSettings(config, GenerationConfig.from_model_config(config))
 
 
 def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
@@ -186,20 +216,24 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
     use_ours(model)
     model.to(device)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
-    eos_ids = _eos_ids(model, tokenizer)
+    eos_ids = frozenset[int]().union(*end_ids(model, tokenizer).values())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(eos_ids, default=0)
     loaded = LoadedModel(model, tokenizer, eos_ids, int(pad_id), source, device)
     check_head(loaded)
     return loaded
 
 
-def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Phi and Gemma end with a second id that only the generation config knows, so all three places count."""
-    eos_ids: set[int] = set()
-    for ids in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
-        if ids is not None:
-            eos_ids.update([ids] if isinstance(ids, int) else ids)
-    return frozenset(eos_ids)
+def end_ids(model: Any, tokenizer: Any) -> dict[str, set[int]]:
+    """The ids that end a completion, by where they are named. Phi and Gemma end with a second id that only the
+    generation config knows, so all three count."""
+    named = {
+        "generation_config": model.generation_config.eos_token_id,
+        "config": model.config.eos_token_id,
+        "tokenizer": tokenizer.eos_token_id,
+    }
+    return {
+        place: set() if ids is None else {ids} if isinstance(ids, int) else set(ids) for place, ids in named.items()
+    }
 
 
 @torch.no_grad()

@@ -47,9 +47,44 @@ class TokenStats(TypedDict):
     max: Count
 
 
+class LengthCounts(TypedDict):
+    """How many prompts are how long: `counts` of the bins between `edges`, in tokens."""
+
+    edges: list[Sum]
+    counts: list[Count]
+
+
+class PromptExample(TypedDict):
+    """The first prompt as the policy sees it."""
+
+    problem_id: str
+    text: str
+    tokens: list[Count]
+    answer_starts: Count
+    """Index of the first token that belongs to the answer, which `data.prefill` may begin."""
+    left_out: Count
+    """Tokens that are not listed, because there were too many; the text is shortened likewise."""
+
+
+class ChatFacts(TypedDict):
+    """What made prompts of problems."""
+
+    source: str
+    """Whose chat template: the tokenizer, data.chat_template, or none."""
+    sha256: Sha256 | None
+    """Of the chat template's text."""
+    system: str | None
+    kwargs: dict[str, Any]
+    prefill: str
+
+
 @with_config(extra="allow")
 class FileFacts(TypedDict):
     """Problems of a file: path, sha256, problems, dropped, prompt_tokens."""
+
+    chat: NotRequired[ChatFacts]
+    prompt_example: NotRequired[PromptExample]
+    prompt_lengths: NotRequired[LengthCounts]
 
     sha256: Sha256
     problems: Count

@@ -15,7 +15,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem, holdout
-from grpo_core.data.prompts import Encoded, encode_problems
+from grpo_core.data.prompts import Encoded, PromptEncoder, encode_problems
 from grpo_core.distributed.environment import pick_device
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, ConfigError, DataError, GrpoError, ModelError
@@ -52,6 +52,8 @@ class Inputs:
     """Of each suite, by name."""
     tasks: tuple[Task, ...]
     """What is evaluated, in this order: the held-out problems, then the suites as the config names them."""
+    notes: tuple[str, ...]
+    """About the prompts, `PromptEncoder.notes`."""
 
     def positions(self, config: RunConfig) -> int:
         """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
@@ -88,7 +90,7 @@ def load_inputs(
     rubric = Rubric(config.reward)
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
-    problems, heldout_problems, heldout_path = _problems(config, base)
+    problems, heldout_problems, heldout_path = read_problems(config, base)
     rubric.check_problems(problems)
     rubric.check_problems(heldout_problems)
 
@@ -102,12 +104,13 @@ def load_inputs(
         else:
             policy = load_model(source, dtype=config.model.dtype, device=device)
         resolve_layout(policy, config.engine.layout)
-        train = _encode(config, policy, problems, shown=config.data.path)
+        encoder = policy.encoder(config.data)
+        train = _encode(config, encoder, problems, shown=config.data.path)
         train_facts = data_facts(base / config.data.path, config.data.path, train)
         heldout = heldout_facts = None
         if heldout_problems:
             shown = config.eval.path or config.data.path
-            heldout = _encode(config, policy, heldout_problems, shown=shown)
+            heldout = _encode(config, encoder, heldout_problems, shown=shown)
             heldout_facts = data_facts(heldout_path, shown, heldout)
         _fits_context(config, policy, train, heldout)
         from_suites = suite_tasks(suites, policy, manner_of(config))
@@ -135,6 +138,7 @@ def load_inputs(
                 for suite, task in zip(suites, from_suites, strict=True)
             },
             tuple(tasks),
+            tuple(encoder.notes()),
         )
         opened.pop_all()
     return inputs
@@ -147,7 +151,7 @@ def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) ->
     return [suite_task(suite, encode_suite(suite, encoder, manner, context=policy.context), manner) for suite in suites]
 
 
-def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
+def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
     """Training problems, held-out problems (empty when nothing is evaluated), and the file those are from."""
     data_path = base / config.data.path
     problems = load_problems(data_path, config.data.format, limit=config.data.limit)
@@ -160,10 +164,10 @@ def _problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Proble
     return train, heldout[: config.eval.limit], data_path
 
 
-def _encode(config: RunConfig, policy: LoadedModel, problems: list[Problem], *, shown: str) -> Encoded:
+def _encode(config: RunConfig, encoder: PromptEncoder, problems: list[Problem], *, shown: str) -> Encoded:
     return encode_problems(
         problems,
-        policy.encoder(config.data),
+        encoder,
         limit=config.data.max_prompt_tokens,
         drop_long=config.data.long_prompts == "drop",
         source=shown,
@@ -198,6 +202,7 @@ def loaded(inputs: Inputs) -> list[Event]:
     if inputs.policy.unshared is not None:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))
+    events += [Event(type="prompts", message=note) for note in inputs.notes]
     for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
         if encoded is not None and encoded.dropped:
             message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"

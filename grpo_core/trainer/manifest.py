@@ -10,18 +10,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from grpo_core import __version__
 from grpo_core.config.run import RunConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
-from grpo_core.data.prompts import Encoded
+from grpo_core.data.prompts import Encoded, Prompted
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.files.weights import PROVENANCE
 from grpo_core.model.load import LoadedModel, files_digest, settings_sha256, tokenizer_sha256, weight_files
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
+from grpo_core.text import UNSTORABLE
 
+_EXAMPLE_CHARS, _EXAMPLE_TOKENS = 8_000, 2_000
+"""Most of the prompt that a manifest keeps as an example."""
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic", "math-verify", "peft")
 
@@ -180,6 +184,26 @@ def data_facts(path: Path, shown: str, encoded: Encoded) -> dict[str, Any]:
         "problems_digest": problems_digest(prompted.problem for prompted in encoded.prompts),
         "dropped": len(encoded.dropped),
         "prompt_tokens": encoded.token_stats(),
+        "prompt_lengths": _lengths(encoded),
+        "prompt_example": _example(encoded.prompts[0]),
+        "chat": dict(encoded.chat),
+    }
+
+
+def _lengths(encoded: Encoded) -> dict[str, Any]:
+    counts, edges = np.histogram([len(prompted.tokens) for prompted in encoded.prompts], bins=20)
+    return {"edges": edges.tolist(), "counts": counts.tolist()}
+
+
+def _example(prompted: Prompted) -> dict[str, Any]:
+    text = UNSTORABLE.sub("\ufffd", prompted.text)
+    more = len(text) - _EXAMPLE_CHARS
+    return {
+        "problem_id": prompted.problem.id,
+        "text": text if more <= 0 else f"{text[:_EXAMPLE_CHARS]}… ({more:,} more characters)",
+        "tokens": list(prompted.tokens[:_EXAMPLE_TOKENS]),
+        "answer_starts": prompted.answer_starts,
+        "left_out": max(0, len(prompted.tokens) - _EXAMPLE_TOKENS),
     }
 
 

@@ -38,7 +38,7 @@ def data(facts: Facts) -> Data:
             {"dataset": run.dataset.name, **train},
             f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
             f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
-            f"mean {number(round(lengths['mean'], 1))}",
+            f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
         )
     return Data(
         prompts=prompts,
@@ -48,6 +48,16 @@ def data(facts: Facts) -> Data:
         heldout=_heldout(facts),
         decontamination=_decontamination(facts),
     )
+
+
+def _chat(chat: dict[str, Any] | None) -> str:
+    """Which chat template made prompts of them, in words."""
+    if chat is None or chat["sha256"] is None:
+        return ""
+    given = [name for name in ("system", "prefill", "kwargs") if chat[name]]
+    words = {"system": "a system message", "prefill": "a prefill", "kwargs": "settings of its own"}
+    more = f", with {' and '.join(words[name] for name in given)}" if given else ""
+    return f"; through the chat template of {chat['source']}, {short(chat['sha256'])}{more}"
 
 
 def _provenance(facts: Facts) -> Answer:
