@@ -17,6 +17,9 @@ else:  # a SPEC is read where there is no torch
     Tensor = AdvantageSettings = Any
 
 Scale = Literal["group_std", "batch_std", "none"]
+Signal = Literal["mixed", "phantom", "all_equal", "unscored"]
+"""mixed: success differs in the group, and so do rewards. phantom: rewards differ and success does not. all_equal: what
+is compared does not differ. unscored: fewer than two completions are scored."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class StepScores:
     """bool; False for a sample without a reward: it is in no mean and no spread, and its advantage is 0."""
     lengths_PG: Tensor
     """Tokens of each completion, end token included; int64."""
+    signals: Sequence[Signal] | None = None
+    """Of each group; None takes them from the rewards, without phantoms."""
     components_CPG: Tensor | None = None
     """Value of each reward component before weighting; for normalize_then_sum."""
     weights_C: Tensor | None = None

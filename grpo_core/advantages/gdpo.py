@@ -46,6 +46,5 @@ SPEC = Estimator(
         )
     },
     compute=gdpo_advantages,
-    equal_rewards="Their summed rewards are equal; single components may differ, and are learned from where they do.",
     chosen_by="multi_objective_aggregation",
 )

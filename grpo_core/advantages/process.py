@@ -78,8 +78,6 @@ SPEC = Estimator(
         ),
     },
     compute=process_advantages,
-    equal_rewards="Their summed rewards are equal; the rewards of their steps may differ, and are learned from where "
-    "they do.",
     per_token="always",
     chosen_by="supervision",
 )

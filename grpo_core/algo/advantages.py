@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from grpo_core.advantages.base import Estimate, Estimator, Statistics, StepScores
+from grpo_core.advantages.base import Estimate, Estimator, Signal, Statistics, StepScores
 from grpo_core.advantages.compare import Groups, all_equal, compare, deviation
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.records.types import Signal
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Advantages:
     std_P: Tensor
     """Their standard deviation with the chosen ddof; NaN where fewer than two are scored."""
     signals: tuple[Signal, ...]
-    """Whether the group's rewards, before KL penalties, differ."""
+    """What varies in each group, before KL penalties."""
     informative_P: Tensor
     """bool: some advantage in the group is not 0."""
     returns: Sequence[Sequence[Tensor]] | None = None
@@ -49,6 +48,9 @@ def step_advantages(scores: StepScores, algorithm: AlgorithmConfig) -> Advantage
         estimate = Estimate(_from_terms(estimator, compared, algorithm))
     else:
         estimate = estimator.compute(scores, compared, algorithm)
+    signals = scores.signals or _signals(compare(scores.rewards_PG, scores.scored_PG, ddof=0))
+    if algorithm.gates_by_success:
+        estimate = _without_phantoms(estimate, signals)
     tokens, advantages_PG = estimate.tokens, estimate.advantages_PG
     if tokens is not None:
         advantages_PG = torch.tensor(
@@ -65,7 +67,7 @@ def step_advantages(scores: StepScores, algorithm: AlgorithmConfig) -> Advantage
         rewards_PG=compared.rewards_PG,
         mean_P=compared.mean_P,
         std_P=compared.std_P,
-        signals=_signals(compare(scores.rewards_PG, scores.scored_PG, ddof=0)),
+        signals=tuple(signals),
         informative_P=informative_P,
         returns=estimate.returns,
     )
@@ -78,7 +80,7 @@ def _from_terms(estimator: Estimator, groups: Groups, algorithm: AlgorithmConfig
     assert terms_of is not None, f"estimator {estimator.name} has neither terms nor compute"
     step_N = groups.rewards_PG[groups.scored_PG]
     statistics = Statistics(
-        count=groups.count_P[:, None],
+        count=groups.count_P[:, None].to(torch.float64),  # a quotient of whole numbers would be float32
         mean=groups.mean_P[:, None],
         std=groups.std_P[:, None],
         largest=torch.where(groups.scored_PG, groups.rewards_PG.abs(), 0.0).amax(dim=1, keepdim=True).clamp(min=1.0),
@@ -111,6 +113,20 @@ def _signals(raw: Groups) -> tuple[Signal, ...]:
         "unscored" if not enough else "mixed" if mixed else "all_equal"
         for enough, mixed in zip(raw.enough_P.tolist(), raw.mixed_P.tolist(), strict=True)
     )
+
+
+def _without_phantoms(estimate: Estimate, signals: Sequence[Signal]) -> Estimate:
+    """The estimate with advantages of 0 in groups in which shaping alone varies."""
+    phantom_P = torch.tensor([signal == "phantom" for signal in signals])
+    tokens, advantages_PG = estimate.tokens, estimate.advantages_PG
+    if advantages_PG is not None:
+        advantages_PG = advantages_PG.masked_fill(phantom_P[:, None], 0.0)
+    if tokens is not None:
+        tokens = [
+            [torch.zeros_like(values_T) for values_T in row] if phantom else row
+            for row, phantom in zip(tokens, phantom_P.tolist(), strict=True)
+        ]
+    return replace(estimate, advantages_PG=advantages_PG, tokens=tokens)
 
 
 # ---------------------------------------------------------------------- bugs of the caller

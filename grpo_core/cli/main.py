@@ -294,8 +294,6 @@ def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
         for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
             name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "
             progress.line(f"{phase:6} {name}{share(measured)}")
-    groups = outcome.totals["groups"]
-    progress.line(f"signal in {outcome.totals['groups_mixed']:.0f} of {groups:.0f} groups")
     if outcome.final_checkpoint is not None:
         progress.line(f"weights: {out / outcome.final_checkpoint}")
     progress.line(f"records: {out}")

@@ -4,10 +4,12 @@ What estimators and losses read is declared in their folders; which choices go t
 no torch.
 """
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from grpo_core.advantages.base import Signal
 from grpo_core.advantages.settings import AdvantageSettings
 from grpo_core.config.conflicts import refusal
 from grpo_core.losses.settings import LossSettings
@@ -18,6 +20,7 @@ Denominator = Literal["all", "informative"]
 KLEstimator = Literal["k1", "k2", "k3", "k3_plus"]
 KLTarget = Literal["reference", "old"]
 KLPlace = Literal["loss", "reward"]
+SignalGate = Literal["success", "reward"]
 
 
 class KLConfig(Part):
@@ -71,8 +74,8 @@ class CorrectionConfig(Part):
 
 class DynamicSamplingConfig(Part):
     enabled: bool = Field(default=False, title="Dynamic sampling")
-    """Draw further problems for groups whose rewards are all equal, until the step is full of groups with a signal
-    (DAPO, section 3.2)."""
+    """Draw further problems for groups without a signal (`algorithm.signal_gate`), until the step is full of groups
+    with one (DAPO, section 3.2)."""
     max_batches: Count = Field(default=10, title="Batches for one step, at most")
     """Most batches of problems sampled for one step; then the step is trained on what it has."""
 
@@ -109,6 +112,12 @@ class AlgorithmConfig(LossSettings, AdvantageSettings):
     denominator: Denominator = Field(default="all", title="Groups in the denominator")
     """all: groups without a signal count in the denominators, so they make the step smaller. informative: only groups
     with a signal do."""
+    signal_gate: SignalGate = Field(default="success", title="What must vary in a group")
+    """What must vary in a group for it to carry a signal. success: the value of the component that means right
+    (reward.success). Where it does not, only shaping moves the reward, and dividing by the spread of that little gives
+    full advantages for no success at all: phantom advantages, which are set to 0. It is the default because nothing
+    else changes: with one component, or one that grades what it judges, it is the same as reward. reward: the weighted
+    sum, overlong punishment included, as TRL and most papers compare it."""
     kl: KLConfig = KLConfig()
     """Penalty for leaving another policy."""
     reference: ReferenceConfig = ReferenceConfig()
@@ -146,6 +155,22 @@ class AlgorithmConfig(LossSettings, AdvantageSettings):
     def weighs_stale(self) -> bool:
         """Completions of an earlier policy are weighed, and not held by the loss's own ratio, which it may not have."""
         return self.correction.stale == "weight" or self.loss_spec.ratio == "none"
+
+    @property
+    def gates_by_success(self) -> bool:
+        """A group in which only shaping varies is not learned from. Estimators that compare with the whole step or with
+        a critic learn from groups in which nothing varies, so there is nothing to gate."""
+        return self.signal_gate == "success" and self.estimator.compared_with == "group"
+
+    def learns_from(self, signal: Signal) -> bool:
+        """Whether a group counts as one that carries a signal: dynamic sampling, metrics and the words
+        at the end all count by it."""
+        return signal == "mixed" or (signal == "phantom" and not self.gates_by_success)
+
+    def carried(self, sums: Mapping[str, float]) -> int:
+        """Groups that carried a signal, of sums by signal as an outcome has them (groups_mixed …)."""
+        signals: tuple[Signal, ...] = get_args(Signal)
+        return int(sum(sums.get(f"groups_{signal}", 0) for signal in signals if self.learns_from(signal)))
 
     @property
     def zero_advantage_is_inert(self) -> bool:

@@ -137,8 +137,6 @@ class EvalConfig(Part):
     """Completions per problem; their mean counts."""
     max_completion_tokens: Count | None = Field(default=None, title="Longest evaluated completion, tokens")
     """Longest completion; empty takes the sampling limit."""
-    success_component: str | None = Field(default=None, title="Component that decides right or wrong")
-    """Component whose pass decides right or wrong; empty takes the heaviest one."""
     margin: Margin = Field(default=0.05, title="Margin of regression")
     """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
     95 %. Fixed before the run starts."""

@@ -67,6 +67,8 @@ def _advantage(path: str, value: Lookup) -> str | None:
             return "a normalization that divides"
         case "std_ddof" if scale == "none" or (scaling is not None and not scaling.divides):
             return "a standard deviation to divide by"
+        case "signal_gate" if chosen is not None and chosen.compared_with != "group":
+            return "a normalization in the group"
         case "denominator" | "dynamic_sampling.enabled" if chosen is not None and chosen.critic:
             return "a normalization without a critic"
     return None

@@ -101,13 +101,17 @@ class RewardConfig(Part):
     not the sample's own (sandbox, judge's server, budget) is never paid 0: with zero it is masked."""
     limits: RewardLimits = RewardLimits()
     """How long scoring may take, and what is tried again."""
+    success: str | None = Field(default=None, title="Component that means right")
+    """Name of the component that means right; the others shape. Its verdict is the accuracy of held-out problems, and
+    with algorithm.signal_gate: success a group in which it does not vary carries no signal. Empty takes the heaviest
+    component."""
 
-    def success_of(self, names: Collection[str], preferred: str = "") -> str:
-        """Of the components that score a row the one that decides right or wrong: `preferred` if it is there, else the
-        heaviest that is for such rows alone, else the heaviest."""
+    def success_of(self, names: Collection[str]) -> str:
+        """Of the components that score a row the one that means right: `success` if it is there, else the heaviest
+        that is for such rows alone, else the heaviest."""
         there = [component for component in self.components if component.name in names]
         filtered = [component for component in there if component.only is not None]
-        named = [component for component in there if component.name == preferred]
+        named = [component for component in there if component.name == self.success]
         return max(named or filtered or there, key=lambda component: component.weight).name
 
     @model_validator(mode="after")
@@ -117,12 +121,25 @@ class RewardConfig(Part):
             raise Conflict("component_given_twice", f"component names must be unique; given twice: {', '.join(twice)}")
         if all(component.weight == 0 for component in self.components):
             raise Conflict("all_weights_zero", "at least one component needs a weight other than 0")
+        if self.success is not None and self.success not in names:
+            raise Conflict(
+                "unknown_success",
+                f"{self.success!r} is not a component of the reward; there are {', '.join(names)}",
+                field="success",
+            )
         return self
+
+    @property
+    def success_component(self) -> str:
+        """Name of the component that means right: `success`, else the heaviest, of equal ones the first."""
+        return self.success or max(self.components, key=lambda component: component.weight).name
 
     @model_serializer(mode="wrap")
     def _without_usual_limits(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Default limits are left out, so that a reward has the digest it had before limits existed."""
+        """What only restates the defaults is left out: a reward has one digest, however much of it is written."""
         fields: dict[str, Any] = whole(self)
         if self.limits == RewardLimits():
             fields.pop("limits", None)
+        if self.success is None:
+            fields.pop("success", None)
         return fields

@@ -5,7 +5,6 @@ config without it. A field's docstring follows it and is what the form shows as 
 """
 
 import hashlib
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -246,14 +245,6 @@ class RunConfig(Part):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        success = self.eval.success_component
-        names = [component.name for component in self.reward.components]
-        if success is not None and success not in names:
-            raise Conflict(
-                "unknown_success_component",
-                f"eval.success_component {success!r} is not a reward component; there are {', '.join(names)}",
-                field="eval.success_component",
-            )
         if not self.eval.has_something and (self.eval.before or self.eval.after):
             raise Conflict(
                 "nothing_to_evaluate_on",
@@ -324,17 +315,6 @@ class RunConfig(Part):
     @property
     def eval_max_completion_tokens(self) -> int:
         return self.eval.max_completion_tokens or self.sampling.max_completion_tokens
-
-    @property
-    def success_component(self) -> str:
-        """Name of the component that decides right or wrong: the one named, else the heaviest, else the first."""
-        if self.eval.success_component is not None:
-            return self.eval.success_component
-        return max(self.reward.components, key=lambda component: component.weight).name
-
-    def success_of(self, names: Collection[str]) -> str:
-        """Name of the component that decides, of those that score a row."""
-        return self.reward.success_of(names, self.success_component)
 
     @classmethod
     def default_at(cls, path: str) -> Any:

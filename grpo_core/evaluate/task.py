@@ -90,11 +90,11 @@ def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task
         prompts=encoded,
         max_completion_tokens=manner.max_completion_tokens,
         stream=(config.seed, _HELDOUT_STREAM),
-        judge=partial(_passed, problems, runner, config.success_of, manner.prompts.prefill),
+        judge=partial(_passed, problems, runner, config.reward.success_of, manner.prompts.prefill),
         parts=[("", "")] * len(problems),
         protocol={
             **_protocol(manner, encoded, manner.prompts.template, manner.max_completion_tokens),
-            "success_component": config.success_component,
+            "success": config.reward.success_component,
             "reward_digest": runner.rubric.digest,
             "problems": len(problems),
             "problems_digest": digest,

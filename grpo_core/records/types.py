@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from grpo_core.advantages.base import Signal
 from grpo_core.records.bounds import (
     MOST,
     Count,
@@ -29,7 +30,6 @@ from grpo_core.records.manifest_facts import CodeFacts, DataFacts, MachineFacts,
 
 MaskCause = Literal["reward_error", "truncated", "importance"]
 FinishReason = Literal["eos", "stop", "length"]
-Signal = Literal["mixed", "all_equal", "unscored"]
 Phase = Literal["before", "after"]
 Discard = Literal["all_right", "all_wrong", "all_equal", "unscored"]
 
@@ -168,7 +168,7 @@ class Group(Body):
     reward_std: Number | None
     """As the advantage used it (population or sample, by config)."""
     signal: Signal
-    """mixed: rewards differ. all_equal: they do not, so they carry no signal. unscored: fewer than two scored."""
+    """phantom is a signal only with algorithm.signal_gate: reward; all_equal and unscored never are."""
     discarded: Discard | None = None
     """Why dynamic sampling left the group out of training; null when it was trained on."""
     sampled_at: Step | None = None

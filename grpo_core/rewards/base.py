@@ -6,7 +6,7 @@ Everything here runs on text that a model wrote: each extraction takes time line
 import importlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -231,17 +231,20 @@ def fenced_blocks(lines: Iterable[str], opens: Callable[[str], object]) -> Itera
             block.append(line)
 
 
+MISSING: Mapping[Extract, str] = {
+    "answer_tag": "no <answer>…</answer>",
+    "hashes": "no ####",
+    "boxed": "no \\boxed{…}",
+    "last_number": "no number",
+    "whole": "no text",
+    "marked": "no text",
+    "marked_number": "no number",
+}
+"""A component's whole detail for when `extract_answer` finds nothing."""
+
+
 def missing_answer(how: Extract) -> str:
-    """The detail for when `extract_answer` finds nothing."""
-    return {
-        "answer_tag": "no <answer>…</answer>",
-        "hashes": "no ####",
-        "boxed": "no \\boxed{…}",
-        "last_number": "no number",
-        "whole": "no text",
-        "marked": "no text",
-        "marked_number": "no number",
-    }[how]
+    return MISSING[how]
 
 
 def reference_texts(problem: Problem, column: str) -> list[str]:

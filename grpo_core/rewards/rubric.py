@@ -99,9 +99,9 @@ class Rubric:
         """The components that score the problem's completions."""
         return tuple(part for part in self.parts if part.takes(problem))
 
-    def success_of(self, problem: Problem, preferred: str = "") -> str:
-        """Name of the component that decides whether a completion of the problem is right."""
-        return self.config.success_of([part.component.name for part in self.parts_for(problem)], preferred)
+    def success_of(self, problem: Problem) -> str:
+        """Name of the component that means right for a completion of the problem."""
+        return self.config.success_of([part.component.name for part in self.parts_for(problem)])
 
     def check_problems(self, problems: Sequence[Problem]) -> None:
         """Raises DataError where a problem lacks what a component reads, where no component is for it, and where a

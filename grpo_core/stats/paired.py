@@ -64,15 +64,15 @@ def tango_lower(fixed: int, broken: int, n: int, z: float) -> float:
     return low
 
 
-EQUAL_TOLERANCE = 1e-6
+EQUAL_TOLERANCE = 1e-4
 """Rewards of a group whose largest and smallest differ by no more than this, relative to their size where that is
-above 1, count as equal. Testing the spread and not the standard deviation keeps float noise in equal rewards from
-being blown up by a tiny eps."""
+above 1, count as equal. Testing the spread and not the standard deviation keeps the noise of a verifier or of floats
+from being blown up to full advantages: divided by its own spread, noise of any size is a z-score of 1."""
 
 
 def nearly_equal(values: Sequence[float]) -> bool:
-    """Whether rewards count as equal (`EQUAL_TOLERANCE`), so that there is nothing to learn from them."""
-    highest, lowest = max(values), min(values)
+    """Whether rewards count as equal (`EQUAL_TOLERANCE`), so that there is nothing to learn from them: none do too."""
+    highest, lowest = max(values, default=0.0), min(values, default=0.0)
     return highest - lowest <= EQUAL_TOLERANCE * max(1.0, abs(highest), abs(lowest))
 
 

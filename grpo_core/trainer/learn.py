@@ -13,7 +13,7 @@ from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.trainer.groups import StepGroups, advantages_of, train_rows
-from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy
+from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy, step_sums
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.training.logprob_pass import CachedLogprobs
 from grpo_core.training.single import SingleTraining
@@ -109,11 +109,12 @@ def count_step(
     """All metrics of the step but those of time."""
     algorithm, flat = config.algorithm, batch.completions
     lengths = [len(completion.tokens) for completion in flat]
-    counts.add(groups.fresh, tokens=sum(lengths) + batch.prompt_tokens)
+    success = config.reward.success_of
+    counts.add(step_sums(groups.fresh, success=success, tokens=sum(lengths) + batch.prompt_tokens))
     if learned.advantages is not None:
         counts.informative += int(learned.advantages.informative_P.sum())
     counts.add_masked("importance", len(learned.masked))
-    metrics = group_metrics(groups.fresh, success=config.success_of, ddof=algorithm.std_ddof)
+    metrics = group_metrics(groups.fresh, success=success, algorithm=algorithm)
     metrics |= learned.metrics
     if algorithm.correction.mode == "sequence_mask":
         metrics["masked/importance"] = float(len(learned.masked))

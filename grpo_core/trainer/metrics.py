@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
+from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.records.types import Discard, ErrorClass, Group, MaskCause, Sample
+from grpo_core.rewards.base import MISSING
 
 ENERGY = "energy_joules"
-ALARM = 0.005
-"""Share of a step's completions that may fail to be scored for failures of the machine before a warning is given."""
 
 
 @dataclass
@@ -23,29 +23,27 @@ class Counts:
 
     sums: Counter[str] = field(default_factory=Counter)
     """For the run's outcome."""
+    newest: Counter[str] = field(default_factory=Counter)
+    """What the newest step added to them."""
     informative: int = 0
     """Groups that gave some advantage other than 0, which equal rewards may (REINFORCE, process rewards)."""
     steps: int = 0
     """Whole and recorded."""
+    held: dict[str, int] = field(default_factory=dict)
+    """Code of a cause of the diagnosis → newest step in which it held."""
     seconds_before: float = 0.0
     """Wall time of earlier processes, up to the checkpoint that this one resumed from."""
     began: float = field(default_factory=time.perf_counter)
 
-    def add(self, groups: Sequence[Group], *, tokens: int) -> None:
-        self.sums["groups"] += len(groups)
-        for group in groups:
-            self.sums[f"groups_{group.signal}"] += 1
-            self.sums["samples"] += len(group.samples)
-            self.sums["completion_tokens"] += sum(sample.tokens for sample in group.samples)
-            for cause in (sample.mask_cause for sample in group.samples):
-                if cause is not None and cause != "importance":  # counted separately, after the update
-                    self.sums["masked"] += 1
-                    self.sums[f"masked_{cause}"] += 1
-            self.sums["truncated"] += sum(sample.finish_reason == "length" for sample in group.samples)
-            self.sums["reward_errors"] += sum(_failed(sample) for sample in group.samples)
-            for kind, count in _by_class(group.samples).items():
-                self.sums[f"reward_errors_{kind}"] += count
-        self.sums["tokens"] += tokens
+    def resume(self, steps: int, seconds: float, *, informative: int, held: dict[str, int]) -> None:
+        """Continue from a checkpoint's."""
+        self.steps, self.seconds_before, self.informative = steps, seconds, informative
+        self.held.update(held)
+
+    def add(self, newest: Counter[str]) -> None:
+        """What `step_sums` gave for one step."""
+        self.newest = newest
+        self.sums.update(newest)
 
     def add_masked(self, cause: MaskCause, count: int) -> None:
         """Completions that an update left out, beyond those that were left out before it."""
@@ -60,53 +58,71 @@ class Counts:
 
     def totals(self) -> dict[str, float]:
         """The sums, as the outcome has them."""
-        names = ("samples", "tokens", "completion_tokens", "groups", "groups_mixed", "groups_all_equal")
-        more = ("groups_unscored", "groups_discarded", "masked", "truncated", "reward_errors")
+        names = ("samples", "tokens", "completion_tokens", "groups", "groups_mixed", "groups_phantom")
+        more = ("groups_all_equal", "groups_unscored", "groups_all_right", "groups_all_wrong", "groups_discarded")
+        others = ("masked", "truncated", "reward_errors", "judged", "right", "no_answer")
         reasons = [f"discarded_{reason}" for reason in get_args(Discard)]
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
         energy = [ENERGY] if ENERGY in self.sums else []  # on a machine without a meter it is unknown, not 0
         errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
-        return {name: float(self.sums[name]) for name in (*names, *more, *reasons, *causes, *errors, *energy)}
+        return {name: float(self.sums[name]) for name in (*names, *more, *others, *reasons, *causes, *errors, *energy)}
 
     def seconds(self) -> float:
         """Wall time that went into the run."""
         return self.seconds_before + time.perf_counter() - self.began
 
-    def summary(self) -> str:
-        """The outcome of a finished run, in words."""
-        groups, mixed = self.sums["groups"], self.sums["groups_mixed"]
-        if mixed == 0 and self.informative == 0:
-            return (
-                f"No group carried a signal: the rewards of a group were equal in every one of {groups} groups; "
-                "the policy was not changed by rewards. Use easier problems, a reward with more steps between 0 and "
-                "full, or a base model that sometimes succeeds."
-            )
-        return f"Finished {self.steps} steps; {mixed} of {groups} groups carried a signal."
-
 
 Success = Callable[[Collection[str]], str]
-"""Of a row's components the one that decides right or wrong."""
+"""Of a row's components the one that means right."""
 
 
-def group_metrics(groups: Sequence[Group], *, success: Success, ddof: int) -> dict[str, float]:
-    """Rewards, group shares and lengths of one step's groups; `ddof` is the one that the advantage uses."""
+def step_sums(groups: Sequence[Group], *, success: Success, tokens: int) -> Counter[str]:
+    """What a step adds to the run's sums: of completions, of groups by signal and verdict, of errors by class."""
+    sums: Counter[str] = Counter(groups=len(groups), tokens=tokens)
+    for group in groups:
+        sums[f"groups_{group.signal}"] += 1
+        if group.signal != "mixed" and (verdict := _verdict(group, success)) in ("all_right", "all_wrong"):
+            sums[f"groups_{verdict}"] += 1
+        for sample in group.samples:
+            own = sample.components[success(sample.components)]
+            sums["samples"] += 1
+            sums["completion_tokens"] += sample.tokens
+            sums["truncated"] += sample.finish_reason == "length"
+            sums["reward_errors"] += _failed(sample)
+            sums["judged"] += own.passed is not None
+            sums["right"] += own.passed is True
+            sums["no_answer"] += own.detail in MISSING.values()
+            if sample.mask_cause not in (None, "importance"):  # that one is counted separately, after the update
+                sums["masked"] += 1
+                sums[f"masked_{sample.mask_cause}"] += 1
+        for kind, count in _by_class(group.samples).items():
+            sums[f"reward_errors_{kind}"] += count
+    return sums
+
+
+def group_metrics(groups: Sequence[Group], *, success: Success, algorithm: AlgorithmConfig) -> dict[str, float]:
+    """Rewards, group shares and lengths of one step's groups."""
     samples = [sample for group in groups for sample in group.samples]
     metrics: dict[str, float] = {}
     rewards = [sample.reward for sample in samples if sample.reward is not None]
     if rewards:
         metrics["reward"] = math.fsum(rewards) / len(rewards)
     if len(rewards) > 1:
-        metrics["reward_std"] = _std(rewards, ddof)
+        metrics["reward_std"] = _std(rewards, algorithm.std_ddof)
     for name in dict.fromkeys(name for sample in samples for name in sample.components):
         metrics |= _component_metrics(name, samples)
     stds = [group.reward_std for group in groups if group.reward_std is not None]
     if stds:
         metrics["reward_group_std"] = math.fsum(stds) / len(stds)
-    dead = [_verdict(group, success) for group in groups if group.signal != "mixed"]
+    metrics["frac_informative"] = sum(algorithm.learns_from(group.signal) for group in groups) / len(groups)
+    metrics["frac_phantom"] = sum(group.signal == "phantom" for group in groups) / len(groups)
+    dead = [_verdict(group, success) for group in groups if group.signal in ("all_equal", "unscored")]
     metrics["frac_reward_zero_std"] = len(dead) / len(groups)
     for kind in ("all_right", "all_wrong"):
         metrics[f"frac_reward_zero_std/{kind}"] = dead.count(kind) / len(groups)
     metrics["frac_reward_zero_std/other"] = sum(verdict in ("mixed", None) for verdict in dead) / len(groups)
+    if any(sample.reward is None for sample in samples):
+        metrics["frac_unscored"] = sum(sample.reward is None for sample in samples) / len(samples)
     shares = Counter(verdict for group in groups if (verdict := _verdict(group, success)) is not None)
     for verdict in ("all_right", "all_wrong", "mixed"):
         metrics[f"groups/{verdict}"] = shares[verdict] / len(groups)
@@ -121,24 +137,6 @@ def group_metrics(groups: Sequence[Group], *, success: Success, ddof: int) -> di
     for cause in ("reward_error", "truncated"):
         metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))
     return metrics
-
-
-def trouble(step: int, groups: Sequence[Group]) -> str | None:
-    """A warning when more of a step's completions than ALARM could not be scored for errors that are not theirs."""
-    samples = [sample for group in groups for sample in group.samples]
-    errors = [
-        component.error
-        for sample in samples
-        for component in sample.components.values()
-        if component.error_class == "infra"
-    ]
-    count = _by_class(samples)["infra"]
-    if count <= ALARM * len(samples):
-        return None
-    return (
-        f"step {step}: {count} of {len(samples)} completions could not be scored for trouble of the machine or of a "
-        f"server, and were left out: {errors[0]}"
-    )
 
 
 def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> float | None:

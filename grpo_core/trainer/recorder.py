@@ -38,10 +38,10 @@ class RunRecorder:
         self.write(Event(type="warning", message=message))
         self.progress.line(message)
 
-    def event(self, event: Event) -> None:
-        """Record it and show it."""
+    def event(self, event: Event, more: str = "") -> None:
+        """Record it and show it, with `more` lines that are only shown."""
         self.write(event)
-        self.progress.line(event.message)
+        self.progress.line(f"{event.message}\n{more}".rstrip())
 
     def stalled(self, message: str, data: dict[str, Any]) -> None:
         """A warning of the watchdog, durable at once: nothing else may come for long."""

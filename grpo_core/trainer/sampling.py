@@ -1,7 +1,7 @@
 """Samples the groups of one step: problems in the run's order, completions, scores; with dynamic sampling, further
 batches until enough groups carry a signal. Never trains.
 
-Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) leaves out groups whose rewards are all equal. What is left over
+Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) leaves out groups without a signal. What is left over
 when a step is full is trained on first in the next step: one update old, with the sampler's log-probabilities as its
 old ones. With engine.one_step_off all groups are: they are sampled while the policy learns from the step before, and
 kept here until their step comes (docs/one-step-off.md).
@@ -26,13 +26,11 @@ from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.runtime import watchdog
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.fault_injection import fault
-from grpo_core.stats.paired import nearly_equal
 from grpo_core.trainer.checkpoints.position import deserialize_position, serialize_position
 from grpo_core.trainer.checkpoints.state import DrawState
 from grpo_core.trainer.sampled import Position, SampledGroup, StepBatch
+from grpo_core.trainer.signal import OVERLONG, signal_of
 
-OVERLONG = "overlong"
-"""Component name of the soft overlong punishment."""
 _SCORES = TypeAdapter(list[list[Scored]])
 """Scores of some groups as plain data, for the other ranks, and back."""
 _ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
@@ -194,31 +192,15 @@ class GroupSampler:
         reward = None if score.reward is None else score.reward + overlong.penalty * value
         return Scored(reward, {**score.components, OVERLONG: component})
 
-    def _before_length(self, score: Scored) -> float:
-        """The reward without the overlong punishment."""
-        assert score.reward is not None
-        if OVERLONG not in score.components:
-            return score.reward
-        return score.reward - self.config.algorithm.overlong.penalty * (score.components[OVERLONG].value or 0.0)
-
     def _why_discarded(self, group: SampledGroup) -> Discard | None:
-        """Why the group carries no signal; None when it does. Its rewards are compared without the overlong punishment:
-        DAPO's condition counts right answers, and a long one among them is no reason to train on the group."""
-        scored = [score for score in group.scores if score.reward is not None]
-        if len(scored) < 2:
-            return "unscored"
-        if self.config.algorithm.multi_objective_aggregation == "normalize_then_sum":
-            names = scored[0].components.keys() - {OVERLONG}
-            columns = [[score.components[name].value or 0.0 for score in scored] for name in names]
-        else:
-            columns = [[self._before_length(score) for score in scored]]
-        if self.config.algorithm.supervision == "process":
-            steps = [step.value for score in scored for part in score.components.values() for step in part.steps or ()]
-            columns += [steps] if steps else []
-        if not all(nearly_equal(column) for column in columns):
+        """Why the group carries no signal; None when it does."""
+        signal = signal_of(group.scores, self.config)
+        if self.config.algorithm.learns_from(signal):
             return None
-        success = self.config.success_of(scored[0].components)
-        passed = [score.components[success].passed for score in scored]
+        if signal == "unscored":
+            return "unscored"
+        scored = [score.components for score in group.scores if score.reward is not None]
+        passed = [components[self.config.reward.success_of(components)].passed for components in scored]
         if all(verdict is True for verdict in passed):
             return "all_right"
         return "all_wrong" if all(verdict is False for verdict in passed) else "all_equal"

@@ -41,6 +41,7 @@ from grpo_core.trainer.checkpoints.resume import (
 )
 from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
+from grpo_core.trainer.diagnosis import Diagnosis
 from grpo_core.trainer.evaluation import evaluate_all
 from grpo_core.trainer.groups import step_groups
 from grpo_core.trainer.inputs import (
@@ -54,7 +55,7 @@ from grpo_core.trainer.inputs import (
 )
 from grpo_core.trainer.learn import Learned, count_step, learn
 from grpo_core.trainer.manifest import build_manifest, meter
-from grpo_core.trainer.metrics import ENERGY, Counts, trouble
+from grpo_core.trainer.metrics import ENERGY, Counts
 from grpo_core.trainer.prefetch import RolloutPrefetcher
 from grpo_core.trainer.recorder import RunRecorder, traces
 from grpo_core.trainer.sampled import StepBatch
@@ -111,7 +112,7 @@ class Trainer:
             where = "the log" if self.run_dir is not None else "what it printed"
             self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
             raise
-        return self._end("finished", "ok", self._counts.summary())
+        return self._end("finished", "ok", self._diagnosis.last_words())
 
     def _watchdog(self) -> Watchdog:
         """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""
@@ -277,6 +278,8 @@ class Trainer:
             base=self.base,
             progress=self.progress,
         )
+        ends = inputs.policy.tokenizer.convert_ids_to_tokens(sorted(inputs.policy.eos_ids))
+        self._diagnosis = Diagnosis(config, ", ".join(ends), self._counts, keep=self._checkpoints.keep_until)
 
     def _resume_state(self, manifest: Manifest) -> RunState | None:
         """Restore everything from the checkpoint and record that; None when the run starts from nothing. A refusal
@@ -302,9 +305,7 @@ class Trainer:
             self._recorder.meter = None  # what was done before was not measured, so a sum would not be the run's
         if self._recorder.meter is None:
             self._counts.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
-        self._counts.informative = state.informative
-        self._counts.steps = state.step
-        self._counts.seconds_before = state.seconds
+        self._counts.resume(state.step, state.seconds, informative=state.informative, held=state.held)
         self._checkpoints.restore(state)
         self._counted = True
 
@@ -317,16 +318,17 @@ class Trainer:
         metrics |= self._telemetry.take(seconds, sampled=batch.completion_tokens, learned=learned.tokens)
         self._recorder.write(StepMetrics(step=step, metrics=metrics, seconds=seconds))
         self._estimated.step(seconds["total"], metrics["memory/peak_bytes"])
-        for warning in (batch.shortage(step, self.config.sampling.prompts_per_step), trouble(step, groups.fresh)):
-            if warning is not None:
-                self._recorder.warn(warning)
+        if (shortage := batch.shortage(step, self.config.sampling.prompts_per_step)) is not None:
+            self._recorder.warn(shortage)
+        for event, examples in self._diagnosis.step(step, groups.fresh, metrics):
+            self._recorder.event(event, more=examples)
         if self.run_dir is not None:
             for trace in traces(step, groups.trained, groups.discarded, groups.left, self.config):
                 self._recorder.write(trace)
         self._recorder.commit()
         self._counts.steps = step
         reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "nothing scored"
-        dead = f"no signal in {format_percent(metrics['frac_reward_zero_std'])} of groups"
+        dead = f"signal in {format_percent(metrics['frac_informative'])} of groups"
         self.progress.advance(step, f"{reward} · {dead} · {format_duration(seconds['total'])}/step")
         return metrics.get("reward")
 

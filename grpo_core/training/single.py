@@ -224,13 +224,14 @@ class SingleTraining:
                     value_norms.append(self._critic.step(self._config.optim.max_grad_norm))
 
         several, stale = algorithm.updates_per_batch > 1, any(rows[index].stale for index in used) and not weighs
+        tokens = sum(len(rows[index].completion) for index in active - dropped)
         metrics = update_metrics(
             metric_sums,
             self._config,
             ranks,
             updates=len(norms),
             used_tokens=sum(len(rows[index].completion) for index in used if index not in dropped),
-            clips=loss.clips and (loss.ratio == "sampler" or several or stale),
+            clips=loss.clips and tokens > 0 and (loss.ratio == "sampler" or several or stale),
             kl=algorithm.kl.coef > 0 and algorithm.kl.place == "loss",
         )
         metrics |= {"grad_norm": sum(norms) / len(norms), "learning_rate": rate}
@@ -241,7 +242,6 @@ class SingleTraining:
             with self._trained.whole():
                 if self._reference.after_step(step):
                     metrics["reference_refreshed"] = 1.0
-        tokens = sum(len(rows[index].completion) for index in active - dropped)
         return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"))
 
     def adapt_kl(self, nats_per_completion: float, completions: int) -> None:

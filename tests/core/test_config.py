@@ -65,7 +65,7 @@ def test_several_faults_are_all_named_and_list_what_is_allowed() -> None:
 
 def test_heaviest_component_decides_success() -> None:
     components = [{"name": "form", "kind": "r1_format", "weight": 0.2}, {"name": "right", "kind": "numeric"}]
-    assert RunConfig.from_dict(smallest(reward={"components": components})).success_component == "right"
+    assert RunConfig.from_dict(smallest(reward={"components": components})).reward.success_component == "right"
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -285,7 +285,7 @@ def test_a_clone_is_the_same_run_again(operator: Client, maker: Maker) -> None:
         data={"template": "\nQ: {prompt}\nA:", "limit": 15},
         algorithm={"std_ddof": 1, "kl": {"coef": 1e-5}},
         engine={"threads": 2},
-        eval={"holdout": 3, "after": False, "success_component": "format"},
+        eval={"holdout": 3, "after": False},
         seed=4294967295,
     )
     Run.objects.filter(pk=run.pk).update(priority=10, node_label="a100")

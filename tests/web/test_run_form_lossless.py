@@ -117,7 +117,6 @@ share = st.floats(min_value=0, max_value=1)
     margin=st.floats(0, 0.2),
     seed=st.integers(0, 2**32 - 1),
     estimator=st.sampled_from(["k1", "k2", "k3", "k3_plus"]),
-    component=st.none() | st.just("right"),
 )
 def test_any_config_survives(**drawn: Any) -> None:
     d = SimpleNamespace(**drawn)
@@ -128,7 +127,7 @@ def test_any_config_survives(**drawn: Any) -> None:
             "sampling": {"group_size": d.group, "temperature": d.temperature},
             "algorithm": {"clip_low": d.low, "kl": {"coef": d.beta, "estimator": d.estimator}},
             "optim": {"lr": d.lr},
-            "eval": {"path": "e", "before": d.before, "margin": d.margin, "success_component": d.component},
+            "eval": {"path": "e", "before": d.before, "margin": d.margin},
             "seed": d.seed,
         }
     )

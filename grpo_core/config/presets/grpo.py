@@ -206,6 +206,7 @@ GRPO_FAMILY = (
                 "advantage": "group",
                 "scale": "group_std",
                 "multi_objective_aggregation": "normalize_then_sum",
+                "signal_gate": "reward",
             },
         },
         notes=(

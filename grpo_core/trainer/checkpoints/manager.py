@@ -72,6 +72,7 @@ class CheckpointManager:
     def __post_init__(self) -> None:
         self._recent: tuple[float, ...] = ()
         self._best: Best | None = None
+        self._good: int | None = None
         self._mark: _Mark | None = None
         self._cost: float | None = None
         """Seconds that writing the last one took; None while none of this process holds a whole step."""
@@ -90,6 +91,7 @@ class CheckpointManager:
             set_random_state(state.random[self.ranks.rank], self.device)
         self._recent = state.recent
         self._best = existing_best(state, self.run_dir.checkpoints) if self.run_dir is not None else state.best
+        self._good = state.good
         self.newest = state.step
         self._remember(state.step)
 
@@ -107,6 +109,19 @@ class CheckpointManager:
         mark = self._mark
         if mark is not None and self.newest != mark.step and self.training.changed_in <= mark.step:
             self._cut()
+
+    def keep_until(self, step: int) -> str | None:
+        """Keep the newest checkpoint of at most this step: a later update ruined the policy. Its folder's name; None
+        where there is none. What was the best after it no longer is."""
+        if self.run_dir is None:
+            return None
+        good = [own for own in step_folders(self.run_dir.checkpoints) if own <= step]
+        if not good:
+            return None
+        self._good = max(good)
+        if self._best is not None and self._best.step > step:
+            self._best = None
+        return step_folder(self._good)
 
     @property
     def behind(self) -> bool:
@@ -163,6 +178,8 @@ class CheckpointManager:
             draw=self.group_sampler.serialize(mark.position),
             totals=dict(self.counts.sums),
             informative=self.counts.informative,
+            held=dict(self.counts.held),
+            good=self._good,
             seconds=self.counts.seconds(),
             recent=self._recent,
             best=self._best,
@@ -190,7 +207,7 @@ class CheckpointManager:
     # ------------------------------------------------------------------ which stay
 
     def _prune(self, run_dir: RunDir) -> None:
-        """Remove all but the newest, the best and those pinned."""
+        """Remove all but the newest, the best, the one before a ruinous update, and those pinned."""
         with pruning(run_dir.checkpoints) as may:
             if may:  # else the worker is just writing which must stay, and the next time does
                 self._remove(run_dir)
@@ -205,8 +222,7 @@ class CheckpointManager:
             return
         folders = step_folders(run_dir.checkpoints)
         stay = {*list(folders)[-self.config.checkpoints.keep :], *pinned}
-        if self._best is not None:
-            stay.add(self._best.step)
+        stay |= {step for step in (self._best.step if self._best is not None else None, self._good) if step is not None}
         for step, folder in folders.items():
             if step not in stay:
                 remove_folder(folder)

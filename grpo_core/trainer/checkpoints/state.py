@@ -111,6 +111,10 @@ class RunState(Body):
     """Sums for the outcome."""
     informative: int
     """Groups so far with an advantage other than 0."""
+    held: dict[str, int] = Field(default_factory=dict)
+    """Code of a cause of the diagnosis → newest step in which it held."""
+    good: int | None = None
+    """Step of the checkpoint that is kept because a later update ruined the policy."""
     seconds: float
     """Wall time that went into these steps."""
     recent: tuple[float, ...]

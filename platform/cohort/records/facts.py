@@ -185,7 +185,7 @@ def collect(run: Run, *, state: State) -> Facts:
         lineage=lineage(run, newest_attempt.manifest if newest_attempt else None),
         committed=committed(run),
         flags=watched(run, compared),
-        reviewed=review_figures(run, success=config.success_of),
+        reviewed=review_figures(run, success=config.reward.success_of),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),
         estimate=launch_estimate(run),

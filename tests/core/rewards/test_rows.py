@@ -35,8 +35,6 @@ def test_a_row_is_scored_by_the_components_that_are_for_it():
 def test_success_of_a_row_is_that_of_the_component_for_it():
     rubric = rubric_of(*BY_SOURCE)
     assert [rubric.success_of(each) for each in (SUM, CAPITAL)] == ["number", "word"]
-    assert [rubric.success_of(each, "word") for each in (SUM, CAPITAL)] == ["number", "word"]
-    assert rubric.success_of(CAPITAL, "form") == "form"
 
 
 def test_a_row_for_which_no_component_is_there_is_refused_with_the_values_that_are():

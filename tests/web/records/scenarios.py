@@ -144,7 +144,6 @@ def _judged(weights: tuple[float, ...], world: World) -> Run:
     run.config["reward"]["components"] = [
         {**component, "weight": weight} for component, weight in zip(kinds, weights, strict=False)
     ]
-    run.config["eval"]["success_component"] = None
     run.save(update_fields=["config"])
     return run
 

@@ -170,17 +170,17 @@ def _contamination(facts: Facts) -> Answer:
 
 
 def _protocol(facts: Facts) -> Answer:
-    config = facts.config
+    config, success = facts.config, facts.config.reward.success_component
     if not (config.eval.before or config.eval.after) or not (facts.comparisons or config.eval.has_something):
         return not_applicable("nothing was evaluated")
     samples = config.eval.samples_per_problem
     text = (
         f"temperature {number(config.eval.temperature)}, {samples} completion{'' if samples == 1 else 's'} a problem, "
-        f"at most {count(config.eval_max_completion_tokens)} tokens, right when {config.success_component} passes; "
+        f"at most {count(config.eval_max_completion_tokens)} tokens, right when {success} passes; "
         f"regressed means that a fall is shown and one of {number(100 * config.eval.margin)} points is not excluded, "
         "each one-sided at 95 %"
     )
-    value = {**config.eval.model_dump(mode="json"), "success_component": config.success_component}
+    value = {**config.eval.model_dump(mode="json"), "success": success}
     note = "The margin was fixed before the run."
     if suites := config.eval.suites:
         note = (

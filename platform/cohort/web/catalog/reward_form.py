@@ -14,7 +14,7 @@ from django.http import QueryDict
 
 from cohort.catalog.services import SpecInvalid
 from cohort.web.fields import FieldSpec, ServiceForm, field_spec
-from grpo_core.config.reward import RewardComponent, RewardLimits
+from grpo_core.config.reward import RewardComponent, RewardConfig, RewardLimits
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.python.python_check import SourceFault, check_source
 
@@ -98,6 +98,7 @@ class VerifierForm(ServiceForm):
         label="If a component fails",
         help_text="What a sample gets that could not be scored. Trouble of a sandbox or a server is never paid 0.",
     )
+    success = field_spec(RewardConfig, "success").form_field()
     deadline_seconds = field_spec(RewardLimits, "deadline_seconds").form_field()
     retries = field_spec(RewardLimits, "retries").form_field()
     workers = field_spec(RewardLimits, "workers").form_field(label="Side by side")
@@ -268,6 +269,7 @@ class RewardForm:
         return {
             "components": [row.as_component() for row in self.rows],
             "on_error": head["on_error"],
+            **({"success": head["success"]} if head["success"] else {}),
             **({"limits": limits} if limits else {}),
         }
 
@@ -284,5 +286,5 @@ class RewardForm:
                     self.rows[int(number)].add_problem(problem, path)
                 case ["limits", *path]:
                     self.head.add_problem(problem, path)
-                case _:
-                    self.head.add_problem(problem, [])
+                case path:
+                    self.head.add_problem(problem, path)

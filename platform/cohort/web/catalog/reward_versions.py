@@ -100,7 +100,8 @@ def difference(before: VerifierVersion, after: VerifierVersion) -> Difference:
 
 def _head(spec: Mapping[str, Any]) -> dict[str, Any]:
     limits = spec.get("limits") or {}
-    return {"on_error": spec.get("on_error"), **{f"limits.{name}": value for name, value in limits.items()}}
+    head = {name: spec.get(name) for name in ("on_error", "success")}
+    return {**head, **{f"limits.{name}": value for name, value in limits.items()}}
 
 
 def _components(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Iterator[ComponentDifference]:

@@ -98,9 +98,10 @@ GROUPS = (
     ),
     Group(
         "control",
-        "Dynamic sampling, overlong, correction",
-        "algorithm.dynamic_sampling. algorithm.overlong. algorithm.correction.",
-        "dynamic sampling {algorithm.dynamic_sampling.enabled} · overlong {algorithm.overlong.buffer_tokens} · "
+        "Signal, dynamic sampling, overlong, correction",
+        "algorithm.signal_gate algorithm.dynamic_sampling. algorithm.overlong. algorithm.correction.",
+        "{algorithm.signal_gate} must vary · dynamic sampling {algorithm.dynamic_sampling.enabled} · "
+        "overlong {algorithm.overlong.buffer_tokens} · "
         "correction {algorithm.correction.mode}",
     ),
     Group(

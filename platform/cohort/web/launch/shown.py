@@ -272,11 +272,7 @@ def _about_probe(form: RunForm) -> str:
 
 def _options(form: RunForm, spec: FieldSpec) -> Options:
     text = form.texts[spec.path]
-    if spec.path == "eval.success_component":
-        version = form.verifier_version
-        names = [component["name"] for component in version.spec["components"]] if version else []
-        known = {"": "the heaviest one", **{name: name for name in names}}
-    elif spec.kind == "choice":
+    if spec.kind == "choice":
         known = {str(choice): str(choice).replace("_", " ") for choice in spec.choices}
     else:
         return {}

@@ -28,7 +28,7 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     page = selectors.step_groups(
         header.run,
-        success=header.config.success_of,
+        success=header.config.reward.success_of,
         step=natural(request.GET.get("step")),
         show=request.GET.get("show", "all"),
         start=natural(request.GET.get("from")) or 0,
@@ -69,13 +69,13 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "worked": worked,
         "whole_step": whole,
         "shaped": any(sample.shaped_reward is not None for sample in samples),
-        "success": config.success_of(samples[0].components) if samples else "",
+        "success": config.reward.success_of(samples[0].components) if samples else "",
         "verdicts": Verdict.choices,
         "cards": [
             {
                 "sample": sample,
                 "number": sample.index + 1,
-                "right": right(sample, config.success_of),
+                "right": right(sample, config.reward.success_of),
                 "reward": None if sample.reward is None else number(sample.reward),
                 "shaped": None if sample.shaped_reward is None else number(sample.shaped_reward),
                 "masked": selectors.MASK_WORDS.get(sample.mask_cause, sample.mask_cause),

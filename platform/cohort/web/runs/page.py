@@ -237,7 +237,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         awaits=awaits(header),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         tiles=tiles(header),
-        newest=step_groups(header.run, success=header.config.success_of, limit=NEWEST_GROUPS),
+        newest=step_groups(header.run, success=header.config.reward.success_of, limit=NEWEST_GROUPS),
         evaluated=evaluated,
         evals_stand=same,
         suites=[] if same else suites_cached(header.run, header.config),

@@ -1,0 +1,49 @@
+"""What varies in a group, and so whether there is anything to learn from it. Dynamic sampling, advantages, records,
+metrics and the words at the end all read it here. Loads no torch.
+
+A group in which only shaping varies (length, format, the overlong punishment) has a spread, and is divided by it: its
+advantages are as large as those of a group in which some succeed. "phantom" names it, and `algorithm.signal_gate`
+decides whether it is learned from. DAPO's condition for dynamic sampling (arXiv 2503.14476, equation 11) is the gate
+`success`: it counts right answers.
+"""
+
+from collections.abc import Sequence
+
+from grpo_core.advantages.base import Signal
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.records.types import ComponentScore
+from grpo_core.rewards import Scored
+from grpo_core.stats.paired import nearly_equal
+
+OVERLONG = "overlong"
+"""Component name of the soft overlong punishment."""
+
+
+def signal_of(scores: Sequence[Scored], config: RunConfig) -> Signal:
+    """Of one group, before KL penalties."""
+    rewards = [score.reward for score in scores if score.reward is not None]
+    if len(rewards) < 2:
+        return "unscored"
+    algorithm = config.algorithm
+    components = [score.components for score in scores if score.reward is not None]
+    columns = [rewards]
+    if algorithm.multi_objective_aggregation == "normalize_then_sum":
+        columns = [_values(components, name) for name in components[0]]
+    steps = [_steps(components, name, algorithm) for name in components[0]]
+    if all(nearly_equal(column) for column in columns) and nearly_equal([step for own in steps for step in own]):
+        return "all_equal"
+    success = config.reward.success_of(components[0])
+    own = _values(components, success), _steps(components, success, algorithm)
+    return "phantom" if all(nearly_equal(column) for column in own) else "mixed"
+
+
+def _values(components: Sequence[dict[str, ComponentScore]], name: str) -> list[float]:
+    return [own[name].value or 0.0 for own in components]
+
+
+def _steps(components: Sequence[dict[str, ComponentScore]], name: str, algorithm: AlgorithmConfig) -> list[float]:
+    """The rewards of single steps, which process supervision compares."""
+    if algorithm.supervision != "process":
+        return []
+    return [step.value for own in components for step in own[name].steps or ()]
