@@ -256,6 +256,7 @@ class Diagnosis:
         newest = Point.of(step, groups, self.counts.newest, metrics)
         if (ruin := ruined(newest, self._points, self.config)) is not None:
             found.append(Finding("ruined", ruin.text, ruin.advice(self.keep(ruin.step - 1))))
+            self._points.clear()  # what comes is compared with what is left
         self._points.append(newest)
         for finding in found:
             last, self.counts.held[finding.code] = self.counts.held.get(finding.code), step

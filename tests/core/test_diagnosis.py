@@ -3,12 +3,15 @@ terminal and in its last words."""
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
 from grpo_core.files.checkpoint import verify_checkpoint
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.kinds import exact
+from grpo_core.rollout.local import LocalRollout
+from grpo_core.text import format_percent
 
 from .runs import (
     LETTERS,
@@ -177,14 +180,15 @@ def test_completions_that_cannot_be_scored(homes, tmp_path, scored):
     assert (before["problems"], before["errors"]) == (10, 4)
 
 
-def test_sampler_and_trainer_differ(homes, tmp_path):
-    """The sampler draws from fewer tokens than the trainer gives a probability to."""
-    parts = {
-        "model": {"path": "ends"},
-        "reward": {"components": [LENGTH]},
-        "sampling": {**SIZES, "top_k": 40},
-        "algorithm": {"correction": {"mode": "none"}},
-    }
+def test_sampler_and_trainer_differ(homes, tmp_path, monkeypatch):
+    """The sampler draws at another temperature than it is asked for."""
+    generate = LocalRollout.generate
+
+    def warmer(self, prompts, *, decoding, **more):
+        return generate(self, prompts, decoding=replace(decoding, temperature=0.1), **more)
+
+    monkeypatch.setattr(LocalRollout, "generate", warmer)
+    parts = {"model": {"path": "ends"}, "reward": {"components": [LENGTH]}}
     train(homes, tmp_path / "run", **parts)
     (metrics, *_) = metrics_of(tmp_path / "run")
     assert (1, "sampler_differs") in said(tmp_path / "run")
@@ -195,26 +199,27 @@ def test_sampler_and_trainer_differ(homes, tmp_path):
 # ---------------------------------------------------------------------- a ruinous update
 
 
-def test_an_update_that_ruins_the_policy_is_named_and_the_checkpoint_before_it_is_kept(homes, tmp_path):
-    """Eight steps teach the letter k, with one token a completion; then the learning rate is a thousandfold."""
+def test_an_update_that_ruins_the_policy_is_named_and_the_checkpoint_before_it_is_kept(homes, tmp_path, scored):
+    """Various letters are right, as the untaught model writes them; after a step of rate 30 it repeats one."""
+
+    def various(sample):
+        right = len(set(sample.completion)) > 4
+        return ComponentScore(value=float(right), passed=right)
+
+    scored(various)
     out = tmp_path / "run"
-    bandit = {
-        "sampling": {"group_size": 32, "prompts_per_step": 4, "max_completion_tokens": 1},
-        "checkpoints": {"every": 1},
-    }
-    assert train_here(homes, out, optim={"steps": 10, "lr": 0.03}, **bandit) == 0
-    assert 0.5 < metrics_of(out)[-1]["reward"] < 0.95
-    assert "ruined" not in dict(map(reversed, said(out)))
-    parts = {**bandit, "model": {"path": str(out / "checkpoints/final")}, "algorithm": {"kl": {"coef": 0.04}}}
-    ruin = tmp_path / "ruin"
-    words = train(homes, ruin, **{**parts, "optim": {"steps": 6, "lr": 30.0, "max_grad_norm": 1000.0}})
-    (event,) = [row for row in rows(ruin / "events.jsonl") if row.get("data", {}).get("cause") == "ruined"]
-    step = event["data"]["step"] - 1
-    assert event["data"]["text"].startswith(f"The update of step {step} ruined the policy: ")
-    assert "completions were right before it and 0 % after it" in event["data"]["text"]
+    parts = {"sampling": {**SIZES, "group_size": 16}, "checkpoints": {"every": 1}, "algorithm": {"kl": {"coef": 0.04}}}
+    words = train(homes, out, **parts, optim={"steps": 6, "lr": 30.0, "max_grad_norm": 1000.0})
+    (event,) = [row for row in rows(out / "events.jsonl") if row.get("data", {}).get("cause") == "ruined"]
+    assert (event["data"]["step"], event["data"]["text"].partition(":")[0]) == (
+        2,
+        "The update of step 1 ruined the policy",
+    )
+    before = metrics_of(out)[0]["reward"]
+    assert f"{format_percent(before)} of completions were right before it and 0 % after it" in event["data"]["text"]
+    assert "entropy went from" in event["data"]["text"]
     assert "its learning rate was 30" in event["data"]["text"]
-    kept = f"step-{step - 1:06}"
-    assert event["data"]["advice"].startswith(f"{kept} is the last checkpoint from before it and is kept")
-    assert kept in names_of_steps(ruin)
-    assert verify_checkpoint(ruin / "checkpoints" / kept).step == step - 1
-    assert f"The policy was ruined, as was reported at step {step + 1}." in words
+    assert event["data"]["advice"].startswith("step-000000 is the last checkpoint from before it and is kept")
+    assert names_of_steps(out) == ["step-000000", "step-000005", "step-000006"]
+    assert verify_checkpoint(out / "checkpoints/step-000000").step == 0
+    assert "The policy was ruined, as was reported at step 2." in words

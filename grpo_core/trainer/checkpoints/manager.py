@@ -112,7 +112,7 @@ class CheckpointManager:
 
     def keep_until(self, step: int) -> str | None:
         """Keep the newest checkpoint of at most this step: a later update ruined the policy. Its folder's name; None
-        where there is none. What was the best after it no longer is."""
+        where there is none. It takes the place of a later one that was the best."""
         if self.run_dir is None:
             return None
         good = [own for own in step_folders(self.run_dir.checkpoints) if own <= step]
@@ -120,7 +120,7 @@ class CheckpointManager:
             return None
         self._good = max(good)
         if self._best is not None and self._best.step > step:
-            self._best = None
+            self._best = Best(step=self._good, reward=self._best.reward)
         return step_folder(self._good)
 
     @property
