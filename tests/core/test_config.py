@@ -17,6 +17,7 @@ from grpo_core.cli import config_docs
 from grpo_core.cli.main import main
 from grpo_core.config.preset_differences import Difference, diff, differences_line, from_defaults
 from grpo_core.config.presets import FAMILIES, PRESETS, apply
+from grpo_core.config.reward import LARGEST_REWARD
 from grpo_core.config.run import RunConfig, SamplingConfig
 from grpo_core.errors import ConfigError
 from tests.tables import cases
@@ -134,7 +135,13 @@ _names = _text | st.sampled_from(["1e5", "null", "yes", "1:30", "2026-01-01", "~
 
 
 @settings(max_examples=50)
-@given(_names, _text, st.dictionaries(_text, _nested, max_size=3), _numbers.filter(bool), st.floats(1e-12, 10))
+@given(
+    _names,
+    _text,
+    st.dictionaries(_text, _nested, max_size=3),
+    st.floats(-LARGEST_REWARD, LARGEST_REWARD).filter(bool),
+    st.floats(1e-12, 10),
+)
 def test_yaml_and_json_give_back_the_same_config(name, path, params, weight, lr):
     parts = {
         "name": name,

@@ -162,7 +162,7 @@ def test_completions_that_cannot_be_scored(homes, tmp_path, scored):
     numbers = itertools.count()
 
     def rule(sample):
-        if next(numbers) % 5 < 2:
+        if sample.completion and next(numbers) % 5 < 2:  # the reference is read before the run, with no completion
             raise ZeroDivisionError("no such number")
         return ComponentScore(value=float(len(sample.completion) % 2), passed=bool(len(sample.completion) % 2))
 

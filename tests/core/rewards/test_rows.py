@@ -65,7 +65,7 @@ def test_a_filter_is_part_of_the_digest_and_survives_yaml():
     config = RunConfig.from_dict({**rest, "reward": filtered.config.model_dump()})
     again = RunConfig.from_text(config.to_yaml())
     assert again.reward == filtered.config
-    assert again.success_of(["c0"]) == "c0"
+    assert again.reward.success_of(["c0"]) == "c0"
 
 
 # ---------------------------------------------------------------------- several references
