@@ -9,12 +9,13 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 
 from grpo_core.config import builtin_suites
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import Count, CountOrZero, DataFormat, LongText, Part, Temperature
+from grpo_core.specs.fields import LEAST_TEMPERATURE, Count, CountOrZero, DataFormat, LongText, Part
 
 HELDOUT = "heldout"
 """The name under which held-out problems are listed next to the suites."""
@@ -131,7 +132,7 @@ class EvalConfig(Part):
     """Evaluate before training, so that the record can say what changed."""
     after: bool = Field(default=True, title="Evaluate after training")
     """Evaluate after training, on the same problems with the same seeds."""
-    temperature: Annotated[Temperature | Literal[0], Field(title="Evaluation temperature")] = 0
+    temperature: Annotated[float, Field(ge=0, le=100, title="Evaluation temperature")] = 0.0
     """0 takes the likeliest token each time."""
     samples_per_problem: Count = 1
     """Completions per problem; their mean counts."""
@@ -142,6 +143,17 @@ class EvalConfig(Part):
     95 %. Fixed before the run starts."""
     suites: tuple[SuiteConfig, ...] = ()
     """What else is measured, before and after, by the same loop: docs/evaluation.md."""
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_or_sampled(cls, temperature: float) -> float:
+        if 0 < temperature < LEAST_TEMPERATURE:
+            raise Conflict(
+                "temperature_too_low",
+                f"must be 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}: below, logits divided "
+                "by it leave the range of their numbers",
+            )
+        return temperature
 
     @model_validator(mode="after")
     def _names_unique(self) -> Self:

@@ -70,8 +70,11 @@ class LoadedModel:
         return int(value) if value else None
 
     def encoder(self, prompts: PromptConfig) -> PromptEncoder:
-        """Makes prompts as `prompts` says; what its chat template ends a turn with ends completions from then on."""
+        """Makes prompts as `prompts` says. What its chat template ends a turn with ends completions from then on, and a
+        chat template that it brings is saved with the model."""
         encoder = PromptEncoder(self.tokenizer, prompts)
+        if prompts.chat_template is not None:
+            self.tokenizer.chat_template = prompts.chat_template
         self.eos_ids |= encoder.turn_ends()
         return encoder
 

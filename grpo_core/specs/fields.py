@@ -24,7 +24,8 @@ CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Temperature = Annotated[float, Field(ge=0.01, le=100)]  # below, logits over it leave the range of fp32
+LEAST_TEMPERATURE: Final = 0.01
+Temperature = Annotated[float, Field(ge=LEAST_TEMPERATURE, le=100)]  # below, logits over it leave the range of fp32
 LONG: Final = "long"
 CODE: Final = "code"
 """Mark a text as one of several lines, or as a program, for forms."""

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from grpo_core.config.prompt import PromptConfig
 from grpo_core.data.arithmetic import demo_split, worked_completion
 from grpo_core.data.fingerprint import file_sha256, problems_digest
+from grpo_core.data.prompts import PromptEncoder
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import publish_folder, put_back
 from grpo_core.files.weights import PROVENANCE
@@ -112,9 +114,10 @@ def _teach(
     model: Any, tokenizer: Any, problems: list[Any], recipe: Recipe, progress: Callable[[int, float], None]
 ) -> float:
     """Next-token training on the completions alone; returns the last step's loss in nats per token."""
+    encoder = PromptEncoder(tokenizer, PromptConfig())
     encoded = [
         (
-            tokenizer(problem.prompt)["input_ids"],
+            encoder.encode(problem).tokens,
             [*tokenizer(worked_completion(problem))["input_ids"], tokenizer.eos_token_id],
         )
         for problem in problems

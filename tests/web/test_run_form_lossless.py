@@ -27,7 +27,8 @@ def leaves(value: dict[str, Any], prefix: str = "") -> set[str]:
     paths = set()
     for name, inner in value.items():
         path = prefix + name
-        paths |= leaves(inner, path + ".") if isinstance(inner, dict) and path not in FROM_CATALOG else {path}
+        part = isinstance(inner, dict) and inner and path not in FROM_CATALOG
+        paths |= leaves(inner, path + ".") if part else {path}
     return paths
 
 
@@ -63,7 +64,7 @@ def test_limits_are_read_off_the_config() -> None:
     known = {path: spec.limits for path, spec in fields().items()}
     assert known["sampling.group_size"] == "2 to 1024"
     assert known["algorithm.kl.coef"] == "0 or more"
-    assert known["sampling.temperature"] == "above 0"
+    assert known["sampling.temperature"] == "0.01 to 100"
     assert known["sampling.top_p"] == "above 0 to 1"
     assert known["optim.beta1"] == "0 to below 1"
     assert known["data.limit"] == "1 or more", "inside Optional too"
@@ -100,15 +101,17 @@ def test_idle_settings_of_the_defaults(golden: Callable[[str, Any], None]) -> No
 
 positive = st.floats(min_value=1e-12, max_value=1e12)
 share = st.floats(min_value=0, max_value=1)
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=100)
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    template=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).map(
-        lambda text: text.replace("\r", "") + "{prompt}\n"
-    ),
+    template=text.map(lambda text: text + "{prompt}\n"),
     group=st.integers(2, 1024),
-    temperature=positive,
+    temperature=st.floats(0.01, 100),
+    prefill=text,
+    stop=st.lists(text.filter(bool), max_size=3),
+    kwargs=st.dictionaries(st.sampled_from(["enable_thinking", "date_string"]), st.booleans() | text, max_size=2),
     beta=st.floats(min_value=0, max_value=1e9),
     low=share,
     lr=positive,
@@ -123,8 +126,14 @@ def test_any_config_survives(**drawn: Any) -> None:
     config = RunConfig.from_dict(
         {
             **ROWS,
-            "data": {"path": "d", "template": d.template, "limit": d.limit},
-            "sampling": {"group_size": d.group, "temperature": d.temperature},
+            "data": {
+                "path": "d",
+                "template": d.template,
+                "limit": d.limit,
+                "prefill": d.prefill,
+                "chat_template_kwargs": d.kwargs,
+            },
+            "sampling": {"group_size": d.group, "temperature": d.temperature, "stop": d.stop},
             "algorithm": {"clip_low": d.low, "kl": {"coef": d.beta, "estimator": d.estimator}},
             "optim": {"lr": d.lr},
             "eval": {"path": "e", "before": d.before, "margin": d.margin},

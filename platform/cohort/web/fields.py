@@ -76,7 +76,7 @@ class FieldSpec:
         text = text.replace("\r\n", "\n")
         plain = text.strip().replace("\N{MINUS SIGN}", "-")
         if not plain and (self.optional or self.kind not in ("text", "long", "code", "choice")):
-            return None
+            return self.default if self.default in ([], {}) and self.kind == "yaml" else None
         match self.kind:
             case "integer" | "number":
                 try:
@@ -160,7 +160,7 @@ class ModelField(forms.Field):
             read = self.spec.from_text(text)
         except yaml.YAMLError as error:
             raise ValidationError(f"This is not YAML: {error}") from None
-        if read in (None, "", []):
+        if read in (None, "", [], {}):
             if self.required:
                 raise ValidationError(self.error_messages["required"], code="required")
             return None
@@ -242,9 +242,9 @@ def _kind(inner: Any, optional: bool, metadata: list[Any]) -> tuple[Kind, tuple[
     if inner is str:
         return ("code" if CODE in metadata else "long" if LONG in metadata else "text"), ()
     if get_origin(inner) in (tuple, list):
-        item, _, _ = _unwrapped(get_args(inner)[0], [])
+        item, _, of_item = _unwrapped(get_args(inner)[0], [])
         if item is str:
-            return "lines", ()
+            return ("yaml" if LONG in of_item else "lines"), ()
         if get_origin(item) is Literal:
             return "checks", get_args(item)
     return ("integer" if inner is int else "number" if inner is float else "yaml"), ()
