@@ -309,8 +309,8 @@ class Outcome(Body):
         return self
 
 
-_TOTALS = {"samples", "tokens", "groups", "groups_mixed", "groups_all_equal", "groups_unscored"} | {
-    *("masked", "truncated", "reward_errors")
+_TOTALS = {"samples", "tokens", "groups", "groups_mixed", "groups_phantom", "groups_all_equal"} | {
+    *("groups_unscored", "masked", "truncated", "reward_errors")
 }
 """What the record reads of a run's totals."""
 

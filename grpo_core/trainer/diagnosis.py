@@ -124,8 +124,8 @@ def _all_wrong(e: Evidence) -> str:
 
 
 def _all_equal(e: Evidence) -> str:
-    alike = e.share("groups_all_right", "groups") + e.share("groups_all_wrong", "groups")
-    if e.share("groups_all_equal", "groups") < MAX_ALL_EQUAL or alike >= MAX_ALL_EQUAL:
+    explained = e.share("groups_all_right", "groups") + e.share("groups_all_wrong", "groups")
+    if e.share("groups_all_equal", "groups") < MAX_ALL_EQUAL or explained >= MAX_ALL_EQUAL:
         return ""
     return (
         f"Every reward is equal within {e.part('groups_all_equal', 'groups')} groups: none is further "
@@ -221,8 +221,8 @@ CAUSES = (
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Every cause that holds, in order."""
-    said = ((cause, cause.says(evidence)) for cause in CAUSES)
-    return [Finding(cause.code, text, cause.advice(evidence.config)) for cause, text in said if text]
+    causes = ((cause, cause.says(evidence)) for cause in CAUSES)
+    return [Finding(cause.code, text, cause.advice(evidence.config)) for cause, text in causes if text]
 
 
 @dataclass(eq=False)
@@ -252,13 +252,13 @@ class Diagnosis:
             window.update(own)
         errors = (c.error for group in groups for sample in group.samples for c in sample.components.values())
         error = next((error for error in errors if error is not None), "")
-        found = findings(Evidence(window, self.config, self.ends, metrics, error))
+        held = findings(Evidence(window, self.config, self.ends, metrics, error))
         newest = Point.of(step, groups, self.counts.newest, metrics)
         if (ruin := ruined(newest, self._points, self.config)) is not None:
-            found.append(Finding("ruined", ruin.text, ruin.advice(self.keep(ruin.step - 1))))
+            held.append(Finding("ruined", ruin.text, ruin.advice(self.keep(ruin.step - 1))))
             self._points.clear()  # what comes is compared with what is left
         self._points.append(newest)
-        for finding in found:
+        for finding in held:
             last, self.counts.held[finding.code] = self.counts.held.get(finding.code), step
             if last is None or step - last > WINDOW:
                 data = {"cause": finding.code, "step": step, "text": finding.text, "advice": finding.advice}

@@ -48,7 +48,7 @@ def learn(
     before = BeforeAdvantages()
     if kept and (algorithm.estimator.critic or (algorithm.kl.coef > 0 and algorithm.kl.place == "reward")):
         measured = training.measure(train_rows(kept, None, config, step))
-        before = before_advantages(measured, kept, algorithm, coef=coef)
+        before = before_advantages(measured, kept, algorithm, coef=coef, step=step)
     advantages = None
     if kept:
         advantages = advantages_of(kept, config, policy, penalties=before.penalties, values=before.values)
@@ -70,16 +70,25 @@ def learn(
 
 
 def before_advantages(
-    measured: CachedLogprobs, batch: Sequence[SampledGroup], algorithm: AlgorithmConfig, *, coef: float
+    measured: CachedLogprobs, batch: Sequence[SampledGroup], algorithm: AlgorithmConfig, *, coef: float, step: int
 ) -> BeforeAdvantages:
-    """KL penalties to subtract from rewards, and the critic's values, from measurements by row; `coef` is β now."""
+    """KL penalties to subtract from rewards, and the critic's values, from measurements by row; `coef` is β now.
+
+    The estimators are means over samples of the policy in the numerator. A completion of an earlier policy is no sample
+    of the current one, so its penalty is that of the policy that sampled it, by the sampler's own log-probabilities."""
     penalties = values = None
     metrics: dict[str, float] = {}
     number = count()  # of a row in the step, group by group
     rows = [[next(number) for _ in group.completions] for group in batch]
     if algorithm.kl.coef > 0 and algorithm.kl.place == "reward":
+        stale = {
+            row: torch.tensor(completion.logprobs, dtype=torch.float64)
+            for group, own in zip(batch, rows, strict=True)
+            for row, completion in zip(own, group.completions, strict=True)
+            if group.sampled_at != step
+        }
         kl = {
-            row: kl_estimate(old.double(), measured.reference[row].double(), algorithm.kl.estimator)
+            row: kl_estimate(stale.get(row, old.double()), measured.reference[row].double(), algorithm.kl.estimator)
             for row, old in measured.old.items()
         }
         penalties = [[coef * kl[row] for row in group] for group in rows]

@@ -121,8 +121,6 @@ def group_metrics(groups: Sequence[Group], *, success: Success, algorithm: Algor
     for kind in ("all_right", "all_wrong"):
         metrics[f"frac_reward_zero_std/{kind}"] = dead.count(kind) / len(groups)
     metrics["frac_reward_zero_std/other"] = sum(verdict in ("mixed", None) for verdict in dead) / len(groups)
-    if any(sample.reward is None for sample in samples):
-        metrics["frac_unscored"] = sum(sample.reward is None for sample in samples) / len(samples)
     shares = Counter(verdict for group in groups if (verdict := _verdict(group, success)) is not None)
     for verdict in ("all_right", "all_wrong", "mixed"):
         metrics[f"groups/{verdict}"] = shares[verdict] / len(groups)
@@ -133,6 +131,7 @@ def group_metrics(groups: Sequence[Group], *, success: Success, algorithm: Algor
     metrics["completions/max_length"] = float(max(lengths))
     metrics["completions/clipped_ratio"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
     metrics["reward_errors"] = float(sum(_failed(sample) for sample in samples))
+    metrics["frac_unscored"] = metrics["reward_errors"] / len(samples)
     metrics |= {f"reward_errors/{kind}": float(count) for kind, count in _by_class(samples).items()}
     for cause in ("reward_error", "truncated"):
         metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))

@@ -282,7 +282,7 @@ def test_a_config_can_be_held_against_another_preset_or_none() -> None:
     assert differences_line(of("dapo")) == "does not differ from DAPO in anything that it sets"
     line = differences_line(of("demo"), "dr_grpo")
     assert line.startswith(
-        "differs from Dr. GRPO in: sampling.max_completion_tokens 64 instead of 3000, algorithm.scale"
+        "differs from Dr. GRPO in: sampling.prompts_per_step 32 instead of 128, sampling.max_completion_tokens 64 "
     )
     assert line.endswith("algorithm.aggregation_constant none instead of 3000, optim.lr 0.0002 instead of 1e-6")
     assert from_defaults(PRESETS["dr_grpo"]) == [

@@ -30,7 +30,7 @@ LENGTH = {"name": "short", "kind": "length", "weight": 0.1, "params": {"unit": "
 RIGHT = {"name": "right", "kind": "exact", "params": {"extract": "whole"}}
 
 
-def said(out):
+def begun(out):
     """(step, cause) of every diagnosis, in order."""
     events = [row for row in rows(out / "events.jsonl") if row.get("type") == "diagnosis"]
     return [(event["data"]["step"], event["data"]["cause"]) for event in events]
@@ -60,7 +60,7 @@ def test_all_cut_off_and_no_end_token(homes, tmp_path, capsys):
     """The untaught model has 258 tokens of about equal probability, one of which ends: in 64 it is never sampled."""
     out = tmp_path / "run"
     words = train(homes, out, sampling={**SIZES, "max_completion_tokens": 2}, seed=3)
-    first = [cause for step, cause in said(out) if step == 1]
+    first = [cause for step, cause in begun(out) if step == 1]
     assert first == ["cut_off", "end_never_sampled", "all_wrong"]
     assert texts(out)["cut_off"] == "16 of 16 completions were cut off at 2 tokens."
     printed = capsys.readouterr().out
@@ -73,8 +73,8 @@ def test_all_right_and_all_wrong_are_two_sentences(homes, tmp_path):
     anything = {"components": [{"name": "right", "kind": "regex", "params": {"pattern": "(?s).*", "extract": "whole"}}]}
     easy = train(homes, tmp_path / "easy", reward=anything)
     hard = train(homes, tmp_path / "hard", data={"path": "unreachable.jsonl"}, reward={"components": [RIGHT]})
-    assert (1, "all_right") in said(tmp_path / "easy")
-    assert (1, "all_wrong") in said(tmp_path / "hard")
+    assert (1, "all_right") in begun(tmp_path / "easy")
+    assert (1, "all_wrong") in begun(tmp_path / "hard")
     assert "All completions are right in 8 of 8 groups. There is nothing left to learn" in easy
     assert "harder" in easy
     assert "easier" not in easy
@@ -86,7 +86,7 @@ def test_all_right_and_all_wrong_are_two_sentences(homes, tmp_path):
 def test_no_answer_is_said_with_what_the_verifier_saw(homes, tmp_path, capsys):
     reward = {"components": [{**RIGHT, "params": {"extract": "answer_tag"}}]}
     train(homes, tmp_path / "run", reward=reward)
-    assert (1, "no_answer") in said(tmp_path / "run")
+    assert (1, "no_answer") in begun(tmp_path / "run")
     assert texts(tmp_path / "run")["no_answer"] == "The verifier right saw no answer in 16 of 16 completions."
     seen = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  it saw: …")]
     completions = [sample["completion"] for sample in samples_of(tmp_path / "run")]
@@ -106,7 +106,7 @@ def test_groups_in_which_shaping_alone_varies(homes, tmp_path, gate):
     out = tmp_path / "run"
     parts = {"reward": {"components": [RIGHT, LENGTH]}, "algorithm": {"signal_gate": gate}, **HOPELESS}
     words = train(homes, out, **parts)
-    assert (1, "shaping_alone") in said(out)
+    assert (1, "shaping_alone") in begun(out)
     for group in groups_of(out):
         assert group["signal"] == "phantom"
         assert group["reward_std"] > 0.001
@@ -152,7 +152,7 @@ def test_noise_is_no_signal(homes, tmp_path, scored):
     noise = random.Random(0)
     scored(lambda sample: ComponentScore(value=0.37 + noise.random() * 1e-5))
     words = train(homes, tmp_path / "run", reward={"components": [RIGHT]})
-    assert (1, "all_equal") in said(tmp_path / "run")
+    assert (1, "all_equal") in begun(tmp_path / "run")
     assert {sample["advantage"] for sample in samples_of(tmp_path / "run")} == {0.0}
     assert "Every reward is equal within 8 of 8 groups: none is further from another than 0.0001 of its size." in words
 
@@ -191,7 +191,7 @@ def test_sampler_and_trainer_differ(homes, tmp_path, monkeypatch):
     parts = {"model": {"path": "ends"}, "reward": {"components": [LENGTH]}}
     train(homes, tmp_path / "run", **parts)
     (metrics, *_) = metrics_of(tmp_path / "run")
-    assert (1, "sampler_differs") in said(tmp_path / "run")
+    assert (1, "sampler_differs") in begun(tmp_path / "run")
     far = metrics["sampling/logp_difference/mean"]
     assert f"differ by {far:.3g} nats a token" in texts(tmp_path / "run")["sampler_differs"]
 

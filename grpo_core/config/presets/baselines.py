@@ -80,15 +80,15 @@ BASELINE_FAMILY = (
         paper="REINFORCE++ baseline",
         citation=_REINFORCE_PP_CITATION,
         settings={
-            "sampling": {"group_size": 8},
+            "sampling": {"group_size": 8, "prompts_per_step": 128},
             "algorithm": {
                 "advantage": "reinforce_pp_baseline",
                 **_BATCH_CLIP,
-                "kl": {"coef": 0.001, "estimator": "k2", "place": "loss"},
+                "kl": {"coef": 1e-5, "estimator": "k2", "place": "loss"},
             },
             "optim": {"lr": 5e-7},
         },
-        notes="The numbers are those of its authors' script for OpenRLHF.",
+        notes="The numbers are those of its authors' script for OpenRLHF as of January 2026; before, β was 0.001.",
     ),
     _paper(
         name="maxrl",

@@ -82,14 +82,14 @@ GRPO_FAMILY = (
         citation="Yu et al. 2025, DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
         settings={
             "sampling": _DAPO_SAMPLING,
-            "algorithm": _DAPO_ALGORITHM,
-            "optim": {"lr": 1e-6, "warmup_steps": 20, "schedule": "constant"},
+            "algorithm": {**_DAPO_ALGORITHM, "clip_delta": 10.0},
+            "optim": {"lr": 1e-6, "warmup_steps": 20, "schedule": "constant", "weight_decay": 0.1},
         },
         notes=(
             "The paper pays +1 or −1. Its table also has overlong filtering (overlong.mask_truncated), which the code "
-            "that its authors published leaves off; that at most 10 batches are drawn for a step is from that code. "
-            "The paper's condition for dynamic sampling counts right answers, so groups are judged by their rewards "
-            "without the soft overlong punishment."
+            "that its authors published leaves off; that at most 10 batches are drawn for a step, the weight decay and "
+            "the bound of 10 on the ratio (dual clip) are from that code. The paper's condition for dynamic sampling "
+            "counts right answers, which is signal_gate: success."
         ),
     ),
     _paper(
@@ -98,17 +98,26 @@ GRPO_FAMILY = (
         paper="Dr. GRPO",
         citation="Liu et al. 2025, Understanding R1-Zero-Like Training: A Critical Perspective",
         settings={
-            "sampling": {"group_size": 8, "temperature": 1.0, "max_completion_tokens": 3000},
+            "sampling": {
+                "group_size": 8,
+                "prompts_per_step": 128,
+                "temperature": 1.0,
+                "max_completion_tokens": 3000,
+            },
             "algorithm": {
                 "advantage": "group",
                 "scale": "none",
                 "aggregation": "constant",
                 "aggregation_constant": 3000,
                 "kl": {"coef": 0.0},
+                "mini_batches": 8,
             },
             "optim": {"lr": 1e-6, "schedule": "constant"},
         },
-        notes="The constant is the longest completion allowed; change both together.",
+        notes=(
+            "The constant is the longest completion allowed; change both together. 128 problems a step in 8 updates "
+            "are from the code that its authors published."
+        ),
     ),
     _paper(
         name="bnpo",
@@ -142,17 +151,27 @@ GRPO_FAMILY = (
         paper="Lite-PPO",
         citation="Liu et al. 2025, Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
         settings={
-            "sampling": {"group_size": 8, "temperature": 0.99, "top_p": 0.99, "top_k": 100},
+            "sampling": {
+                "group_size": 8,
+                "prompts_per_step": 128,
+                "temperature": 0.99,
+                "top_p": 0.99,
+                "top_k": 100,
+            },
             "algorithm": {
                 "advantage": "group",
                 "scale": "batch_std",
                 "aggregation": "token_mean",
                 "kl": {"coef": 0.0},
                 "inner_iterations": 1,
+                "mini_batches": 8,
                 "correction": {"mode": "none"},
             },
         },
-        notes="top-p and top-k rule out the correction between sampler and trainer, which is Cohort's default.",
+        notes=(
+            "128 problems a step in 8 updates. top-p and top-k rule out the correction between sampler and trainer, "
+            "which is Cohort's default."
+        ),
     ),
     _paper(
         name="top_entropy",

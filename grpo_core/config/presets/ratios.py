@@ -48,17 +48,19 @@ RATIO_FAMILY = (
         paper="GMPO",
         citation="Zhao et al. 2025, Geometric-Mean Policy Optimization",
         settings={
+            "sampling": {"group_size": 8, "prompts_per_step": 128},
             "algorithm": {
                 "loss": "gmpo",
                 "aggregation": "sequence_mean",
                 "clip_low": 0.4,
                 "clip_high": 0.4,
                 "kl": {"coef": 0.0},
+                "mini_batches": 8,
             },
         },
         notes=(
-            "The clip range is in log space: ratios between e^−0.4 and e^0.4. The paper's sizes were not verified. The "
-            "ratio moves only with several updates per batch."
+            "The clip range is in log space: ratios between e^−0.4 and e^0.4. 128 problems × 8 a step in 8 updates are "
+            "those of its authors' code, which is Dr. GRPO's."
         ),
     ),
     _paper(
@@ -149,13 +151,15 @@ RATIO_FAMILY = (
         title="Stops at a distance between probabilities, not at a ratio",
         paper="DPPO",
         citation="Qi et al. 2026, Rethinking the Trust Region in LLM Reinforcement Learning",
-        settings={"algorithm": {"loss": "dppo", "dppo": {"divergence": "tv", "threshold": 0.15}}},
+        settings={
+            "sampling": {"group_size": 16, "prompts_per_step": 256},
+            "algorithm": {"loss": "dppo", "dppo": {"divergence": "tv", "threshold": 0.15}, "mini_batches": 8},
+        },
         notes=(
             "The paper's thresholds for divergence tv: 0.15 for dense models (0.2 for mixtures of experts, as a "
             "secondary source says); for kl: 0.05. Its ratio and divergence are to the policy that sampled, so the "
-            "sampler's own log-probabilities are the old ones here and no correction weight is applied besides. Its "
-            "sizes were not verified. The ratio moves only with several updates per batch, apart from what sampler and "
-            "trainer differ by."
+            "sampler's own log-probabilities are the old ones here and no correction weight is applied besides. 256 "
+            "problems × 16 a step in 8 updates."
         ),
     ),
 )

@@ -3,12 +3,13 @@
 from typing import Any
 
 from cohort.evidence.canonical import dig
-from cohort.records.answers import count, measured, not_measured, of, scaled, short
+from cohort.records.answers import count, measured, not_measured, number, of, scaled, short
 from cohort.records.facts import Facts, TracesInCard
 from cohort.records.fields import Rejected
 from cohort.records.schema_types import Answer
 from cohort.records.sections import method_text
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
+from grpo_core.stats.paired import EQUAL_TOLERANCE
 
 
 def rejected(facts: Facts, *, traces: TracesInCard) -> Rejected:
@@ -61,9 +62,14 @@ _REASONS = {
 
 def _groups(facts: Facts) -> Answer:
     totals, algorithm = facts.totals, facts.config.algorithm
-    names = ["groups", "groups_mixed", "groups_all_equal", "groups_unscored"]
-    silent = totals["groups_all_equal"] + totals["groups_unscored"]
-    notes = []
+    names = ["groups", "groups_mixed", "groups_phantom", "groups_all_equal", "groups_unscored"]
+    silent = totals["groups"] - algorithm.carried(totals)
+    phantom = totals["groups_phantom"]
+    notes = [f"Rewards count as equal within {number(EQUAL_TOLERANCE)}, of their size where that is above 1."]
+    if phantom:
+        gated = "were not learned from" if algorithm.gates_by_success else "were learned from all the same"
+        success = facts.config.reward.success_component
+        notes.append(f"In {of(phantom, totals['groups'])} groups rewards differed and {success} did not; they {gated}.")
     discarded = totals.get("groups_discarded", 0.0)
     if algorithm.dynamic_sampling.enabled:
         names += [name for name in ("groups_discarded", *(f"discarded_{why}" for why in _REASONS)) if name in totals]
@@ -71,8 +77,14 @@ def _groups(facts: Facts) -> Answer:
         notes.append(f"Dynamic sampling discarded {count(discarded)} groups ({', '.join(whys)}) and drew others.")
     if sentence := method_text.silent_groups(algorithm, remaining=silent > discarded or silent == 0):
         notes.append(sentence)
-    text = f"{of(silent, totals['groups'])} groups: all rewards equal, or fewer than two scored"
-    return measured({name: totals[name] for name in names}, text, note=" ".join(notes))
+    gated = ", none of what means right varied" if phantom and algorithm.gates_by_success else ""
+    text = f"{of(silent, totals['groups'])} groups: all rewards equal{gated}, or fewer than two scored"
+    value = {name: totals[name] for name in names} | {
+        "phantom_share": phantom / totals["groups"] if totals["groups"] else 0.0,
+        "signal_gate": algorithm.signal_gate,
+        "equal_tolerance": EQUAL_TOLERANCE,
+    }
+    return measured(value, text, note=" ".join(notes))
 
 
 def _truncated(facts: Facts) -> Answer:

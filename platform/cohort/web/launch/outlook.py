@@ -72,7 +72,10 @@ class Outlook:
         self.overlap_token = token(self.overlaps)
         """What ticking the box confirms as seen; empty where nothing was found."""
         pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
-        self.checks = (*_choices_made(form), _valid(form), *_probed(form), _node_seen(form), *pairs)
+        self.checks = (
+            *(*_choices_made(form), _valid(form), *_probed(form), _node_seen(form)),
+            *(*_without_effect(form), *pairs),
+        )
 
 
 def overlaps_of(form: RunForm) -> tuple[DataOverlap, ...]:
@@ -135,6 +138,22 @@ def _valid(form: RunForm) -> Check:
     if count == 0:
         return Check(True, True, "every setting is valid")
     return Check(False, True, f"{count} {'setting is' if count == 1 else 'settings are'} not valid")
+
+
+def _without_effect(form: RunForm) -> tuple[Check, ...]:
+    """A loss that differs from GRPO's in what it does to a ratio, where the ratio is always 1."""
+    if form.config is None:
+        return ()
+    algorithm = form.config.algorithm
+    if algorithm.loss == "clip" or algorithm.loss_spec.ratio != "old":
+        return ()
+    if algorithm.updates_per_batch > 1 or algorithm.dynamic_sampling.enabled or form.config.engine.one_step_off:
+        return ()
+    text = (
+        f"loss {algorithm.loss} has no effect: with one update for a sampled batch its ratio is 1 and its gradient "
+        "GRPO's; raise mini-batches or μ"
+    )
+    return (Check(False, False, text),)
 
 
 def _node_seen(form: RunForm) -> Check:

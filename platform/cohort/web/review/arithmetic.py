@@ -52,10 +52,15 @@ def stored_only(variant: Variant) -> str:
 
 
 def derive(
-    rewards: Sequence[float | None], variant: Variant, algorithm: AlgorithmConfig, *, step: Sequence[float | None] = ()
+    rewards: Sequence[float | None],
+    variant: Variant,
+    algorithm: AlgorithmConfig,
+    *,
+    step: Sequence[float | None] = (),
+    phantom: bool = False,
 ) -> Derivation | None:
     """Advantages of one group under a variant that has terms; None when there are too few rewards to compare. `step`:
-    the rewards of the whole step, for a variant that `uses_step`."""
+    the rewards of the whole step, for a variant that `uses_step`. `phantom`: only shaping varies in the group."""
     scored = [reward for reward in rewards if reward is not None]
     compared = [reward for reward in step if reward is not None] if uses_step(variant) else scored
     alone = variant.estimator.zero_when_equal == "never"
@@ -70,6 +75,8 @@ def derive(
         zero_reason = "All rewards of the step are equal, so every advantage is 0"
     elif variant.estimator.zero_when_equal == "group" and nearly_equal(scored):
         zero_reason = "All rewards are equal, so every advantage is 0"
+    elif phantom and algorithm.gates_by_success:
+        zero_reason = "What means right does not vary in the group, so every advantage is 0"
     elif not terms.usable:
         zero_reason = "The mean is not above 0, so every advantage is 0"
     if zero_reason:

@@ -23,7 +23,7 @@ DISCARD_WORDS = {
     "all_equal": "discarded: all equal",
     "unscored": "discarded: not scored",
 }
-SIGNAL_WORDS = {"all_equal": "no signal", "unscored": "not scored"}
+SIGNAL_WORDS = {"phantom": "shaping alone", "all_equal": "no signal", "unscored": "not scored"}
 MASK_WORDS = {
     "reward_error": "masked: no reward",
     "truncated": "masked: truncated",

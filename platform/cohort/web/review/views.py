@@ -128,7 +128,7 @@ def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Var
     rewards."""
     step, whole = selectors.whole_step(group, config) if uses_step(chosen) else ([], True)
     rewards = [sample.compared_reward for sample in samples]
-    return derive(rewards, chosen, config.algorithm, step=step), whole
+    return derive(rewards, chosen, config.algorithm, step=step, phantom=group.signal == "phantom"), whole
 
 
 def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:

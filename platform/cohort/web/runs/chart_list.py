@@ -75,6 +75,14 @@ CHARTS = (
         _THREE,
         ceiling=1.0,
     ),
+    Chart(
+        "phantom",
+        "Phantom groups",
+        "rewards differ by shaping alone",
+        "share of groups",
+        {"frac_phantom": "phantom"},
+        ceiling=1.0,
+    ),
     Chart("kl", "KL to reference", "mean per token", "nats", {"kl": "KL"}, floor=None),
     Chart("kl_coef", "KL weight β", "moved towards its target", "β", {"kl_coef": "β"}),
     Chart("entropy", "Entropy", "mean per token", "nats", {"entropy": "entropy"}),
@@ -118,8 +126,8 @@ CHARTS = (
         "Left out of the update",
         "completions",
         "completions",
-        {"masked/truncated": "truncated", "masked/importance": "mismatch"},
-        colours=_TWO,
+        {"masked/reward_error": "not scored", "masked/truncated": "truncated", "masked/importance": "mismatch"},
+        colours=("--wrong", *_TWO),
     ),
     Chart(
         "mismatch",
@@ -194,12 +202,12 @@ def clips(config: RunConfig) -> bool:
 
 
 _APPLIES: Mapping[str, Callable[[RunConfig], bool]] = {
+    "phantom": lambda c: len(c.reward.components) > 1 or c.algorithm.overlong.buffer_tokens is not None,
     "kl": lambda c: c.algorithm.kl.coef > 0,
     "kl_coef": lambda c: c.algorithm.kl.controller == "adaptive",
     "clip": clips,
     "dynamic": lambda c: c.algorithm.dynamic_sampling.enabled,
     "overlong": lambda c: c.algorithm.overlong.buffer_tokens is not None,
-    "masked": lambda c: c.algorithm.overlong.mask_truncated or c.algorithm.correction.mode == "sequence_mask",
     "utilisation": lambda c: c.engine.device != "cpu",
     "value_loss": lambda c: c.algorithm.estimator.critic,
     "explained": lambda c: c.algorithm.estimator.critic,

@@ -175,6 +175,11 @@ class Header:
         return self.on_worker and self.attempt is not None and self.attempt.node.draining == Draining.MOVE
 
     @property
+    def unscored(self) -> float:
+        """Share of the newest step's completions that could not be scored."""
+        return float(self.run.latest_metrics.get("frac_unscored", 0.0))
+
+    @property
     def stalled(self) -> bool:
         return self.on_worker and self.run.stalled_at is not None
 

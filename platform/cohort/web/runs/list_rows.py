@@ -41,6 +41,11 @@ class RunRow:
     """Preset and normalization variant."""
 
     @property
+    def unscored(self) -> float:
+        """Share of the newest step's completions that could not be scored."""
+        return float(self.run.latest_metrics.get("frac_unscored", 0.0))
+
+    @property
     def live(self) -> bool:
         return self.run.state in LIVE
 

@@ -24,7 +24,7 @@ from cohort.evaluations.selectors import (
 )
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
-from cohort.runs.models import Checkpoint, RunEvent
+from cohort.runs.models import Checkpoint, Run, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
@@ -74,6 +74,19 @@ def awaits(header: Header) -> RunEvent | None:
         return None
     newest = RunEvent.objects.filter(run=header.run, attempt=header.attempt, kind=WAITING).order_by("-id").first()
     return None if newest is None or newest.data.get("over") else newest
+
+
+DIAGNOSIS = "diagnosis"
+"""Of the trainer's event (grpo_core.trainer.diagnosis)."""
+
+
+def diagnoses(run: Run) -> list[RunEvent]:
+    """The newest of each cause, in order of steps, without those of steps that a later attempt did again."""
+    events = RunEvent.objects.filter(run=run, kind=DIAGNOSIS).select_related("attempt").order_by("id")
+    events = events.defer("attempt__manifest", "attempt__outcome")
+    ends = ((event, event.attempt and event.attempt.valid_through) for event in events)
+    newest = {event.data["cause"]: event for event, end in ends if end is None or event.data["step"] <= end}
+    return sorted(newest.values(), key=lambda event: int(event.data["step"]))
 
 
 TABS = ("overview", "groups", "evaluations", "attempts", "logs", "config", "events")
@@ -235,6 +248,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
     return header.context(
         "overview",
         awaits=awaits(header),
+        diagnoses=diagnoses(header.run),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         tiles=tiles(header),
         newest=step_groups(header.run, success=header.config.reward.success_of, limit=NEWEST_GROUPS),

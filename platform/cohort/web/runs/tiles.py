@@ -50,19 +50,15 @@ def tiles(header: Header) -> tuple[Tile, ...]:
     beta = algorithm.kl.coef
     speed = header.config.completions_per_step / run.seconds_per_step if run.seconds_per_step else None
 
-    def tile(
-        label: str, *names: str, kind: str = "number", better: str = "", absent: str = "–", flip: bool = False
-    ) -> Tile:
+    def tile(label: str, *names: str, kind: str = "number", better: str = "", absent: str = "–") -> Tile:
         """Of several metrics their sum."""
         now, start = (_sum(metrics, names) for metrics in (run.latest_metrics, run.first_metrics))
-        if flip:
-            now, start = (None if value is None else 1 - value for value in (now, start))
         change = now - start if now is not None and start is not None and run.step > 1 else None
         return Tile(label, now, kind, change, better, absent)
 
     return (
         tile("Reward", "reward", better="up"),
-        tile("Groups with signal", "frac_reward_zero_std", kind="share", flip=True),
+        tile("Groups with signal", "frac_informative", kind="share"),
         tile(
             "KL to old policy" if beta and algorithm.kl.target == "old" else "KL to reference",
             "kl",
