@@ -123,6 +123,17 @@ def test_kl_in_the_reward_is_taken_off_before_advantages(home, tmp_path):
     assert moved == pytest.approx(0.5 * 16 * metrics[2]["kl_per_completion"], rel=1e-6)
 
 
+def test_kl_in_the_reward_is_that_of_the_policy_that_sampled(home, tmp_path):
+    """One step ahead, the groups of step 2 come from the untouched policy, whose divergence is 0 though the update of
+    step 1 has moved on; later ones diverge, and k1 is their mean: above 0."""
+    kl = {"coef": 0.01, "estimator": "k1", "place": "reward"}
+    parts = {"algorithm": {**LENGTHS, "kl": kl, "scale": "none"}, "engine": {"threads": 1, "one_step_off": True}}
+    metrics = run(home, tmp_path / "run", **parts, optim={"steps": 6, "lr": 1e-2})
+    assert metrics[0]["kl_per_completion"] == 0
+    assert metrics[1]["kl_per_completion"] == pytest.approx(0, abs=1e-4)
+    assert all(m["kl_per_completion"] > 0.01 for m in metrics[2:])
+
+
 @pytest.mark.parametrize(
     ("reference", "zero_at"), [({}, {1}), ({"refresh": "replace", "every": 2}, {1, 3, 5})], ids=["never", "replace"]
 )

@@ -6,19 +6,23 @@ Estimates come from runs that happened; without one there is none.
 from dataclasses import dataclass
 from statistics import median
 
+from django.db.models import Exists, OuterRef
+
 from cohort.contamination.models import DataOverlap
 from cohort.contamination.selectors import of_choice, token
+from cohort.evaluations.forecast import ForecastShown, forecast_of
 from cohort.lab.estimates import digest_of
 from cohort.lab.gate import MIN_REASON_CHARS
 from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
 from cohort.nodes.services import SILENT_AFTER
-from cohort.runs.models import Run
+from cohort.runs.models import EvalResult, Run
 from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import estimate_shown
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
 from grpo_core.advantages.settings import ESTIMATORS
+from grpo_core.config.evaluation import HELDOUT
 
 PAST_RUNS = 8
 _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
@@ -67,6 +71,8 @@ class Outlook:
         digest = digest_of(form.config) if form.config else ""
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
+        self.forecast = _forecast(form)
+        """Share of groups with a signal by G, from the newest run of the same model and dataset; None without any."""
         self.overlaps = overlaps_of(form)
         """What was found of the chosen evaluation's items in the chosen dataset, as far as it was searched."""
         self.overlap_token = token(self.overlaps)
@@ -82,6 +88,13 @@ def overlaps_of(form: RunForm) -> tuple[DataOverlap, ...]:
     if form.dataset is None:
         return ()
     return tuple(of_choice(form.dataset, form.eval_dataset, [suite.version for suite in form.suites]))
+
+
+def _forecast(form: RunForm) -> ForecastShown | None:
+    past = Run.objects.filter(project=form.project, base_model=form.base_model, dataset=form.dataset)
+    before = EvalResult.objects.filter(run=OuterRef("pk"), suite=HELDOUT, phase="before")
+    evaluated = past.filter(Exists(before)).order_by("-id").first()
+    return forecast_of(evaluated) if evaluated is not None else None
 
 
 def _probed(form: RunForm) -> tuple[Check, ...]:

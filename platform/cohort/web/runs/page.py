@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
+from cohort.evaluations.forecast import forecast_of
 from cohort.evaluations.selectors import (
     CHANGES,
     by_category,
@@ -108,6 +109,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         "launch": launch,
         "launch_words": named(titles),
         "estimated": estimate_compared(run),
+        "forecast": forecast_of(run),
     }
     return render(request, "runs/overview.html", context)
 

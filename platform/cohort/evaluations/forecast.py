@@ -1,0 +1,58 @@
+"""How many groups of a run will carry a signal, from what its model answered before training, beside what came."""
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from django.db.models import Count
+
+from cohort.evaluations.selectors import newest_results, result_items
+from cohort.runs.models import Run
+from cohort.runs.transitions import current_steps
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.stats.forecast import GROUP_SIZES, Forecast, informative
+
+FIRST = 10
+"""Steps that are compared with the forecast: later ones are of another policy."""
+
+
+@dataclass(frozen=True)
+class ForecastShown:
+    run: Run
+    """Whose evaluation before training it is from."""
+    problems: int
+    samples: int
+    """Completions of each."""
+    greedy: bool
+    """Evaluated at temperature 0, which training does not sample at."""
+    sizes: list[Forecast]
+    group: int
+    """The run's own G."""
+    came: float | None
+    """Mean share of informative groups over the first steps; None before the first."""
+    steps: int
+    """Of these."""
+
+
+def forecast_of(run: Run) -> ForecastShown | None:
+    """None where the held-out problems were not evaluated before training."""
+    result = newest_results(run).filter(suite=HELDOUT, phase="before").first()
+    if result is None:
+        return None
+    scores = result_items(result).order_by().values_list("score").annotate(Count("pk"))
+    counts = dict(scores.values_list("score", "pk__count"))
+    config, samples = run.parsed_config, int(result.protocol["samples_per_problem"])
+    if not counts:
+        return None
+    group = config.sampling.group_size
+    steps = current_steps(run)[:FIRST].values_list("metrics", flat=True)
+    came = [metrics["frac_informative"] for metrics in steps if "frac_informative" in metrics]
+    return ForecastShown(
+        run=run,
+        problems=sum(counts.values()),
+        samples=samples,
+        greedy=result.protocol["temperature"] == 0,
+        sizes=[informative(counts, samples, size) for size in sorted({*GROUP_SIZES, group})],
+        group=group,
+        came=fmean(came) if came else None,
+        steps=len(came),
+    )
