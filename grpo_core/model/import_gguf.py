@@ -24,6 +24,7 @@ from grpo_core.files.disk import need_room, raise_when_full
 from grpo_core.files.weights import PROVENANCE
 from grpo_core.text import format_bytes
 
+_FAMILIES: Any = AutoModelForCausalLM  # its methods have no usable types
 _MAGIC = b"GGUF"
 _UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RuntimeError)
 """What gguf and transformers raise for a file that is cut or that they do not know."""
@@ -95,7 +96,7 @@ def _read(file: Path) -> tuple[Any, Any]:
     """Model and tokenizer. Nothing is fetched, and no code that comes with a model runs."""
     given: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     try:
-        quantised, report = AutoModelForCausalLM.from_pretrained(
+        quantised, report = _FAMILIES.from_pretrained(
             file.parent, dtype=torch.float32, output_loading_info=True, **given
         )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **given)
@@ -106,12 +107,12 @@ def _read(file: Path) -> tuple[Any, Any]:
     config = quantised.config
     for name in ("quantization_config", "_model_name_or_path"):
         config.__dict__.pop(name, None)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = _FAMILIES.from_config(config, dtype=torch.float32)
     model.load_state_dict(quantised.state_dict(), assign=True)
     model.tie_weights()
     for name in ("is_local", "local_files_only"):  # of this reading, not of the tokenizer
         tokenizer.init_kwargs.pop(name, None)
-    model.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
     )
     return model, tokenizer

@@ -218,6 +218,7 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
         )
     use_ours(model)
     model.to(device)
+    _check_finite(model, folder)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
     eos_ids = frozenset[int]().union(*end_ids(model, tokenizer).values())
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(eos_ids, default=0)
@@ -237,6 +238,21 @@ def end_ids(model: Any, tokenizer: Any) -> dict[str, set[int]]:
     return {
         place: set() if ids is None else {ids} if isinstance(ids, int) else set(ids) for place, ids in named.items()
     }
+
+
+def _check_finite(model: Any, folder: Path) -> None:
+    """A model with NaN or infinity in its weights computes nothing else."""
+    bad = {
+        name: count
+        for name, weight in model.named_parameters()
+        if weight.is_floating_point() and (count := int((~torch.isfinite(weight)).sum()))
+    }
+    if bad:
+        first = next(iter(bad))
+        raise ModelError(
+            f"the weights in {folder} hold NaN or infinity: {sum(bad.values()):,} numbers of {len(bad)} tensors, first "
+            f"{first}. Take a copy from before the training that ruined them, or fetch the folder again"
+        )
 
 
 @torch.no_grad()

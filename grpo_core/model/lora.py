@@ -26,7 +26,7 @@ from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_mode
 
 NAME = "default"
 """What peft calls adapters that are given no name."""
-_ATTENTION = ("attn", "attention")
+ATTENTION_NAMES = ("attn", "attention")
 """Part of the names that families give the module around its attention projections: self_attn, attn, attention …"""
 
 
@@ -46,7 +46,7 @@ def add_adapters(loaded: LoadedModel, lora: LoraConfig, *, seed: int) -> None:
     from peft import inject_adapter_in_model
 
     model = loaded.model
-    chosen = _chosen(model, lora)
+    chosen = chosen_layers(model, lora)
     with torch.random.fork_rng(devices=[]):  # peft draws first values, which are replaced below
         inject_adapter_in_model(_peft_config(loaded, lora, _shortest(model, chosen)), model, NAME)
     layers = adapter_layers(model)
@@ -144,14 +144,14 @@ def _peft_config(loaded: LoadedModel, lora: LoraConfig, targets: list[str]) -> A
     )
 
 
-def _chosen(model: Any, lora: LoraConfig) -> list[str]:
+def chosen_layers(model: Any, lora: LoraConfig) -> list[str]:
     """Names of the layers that get adapters."""
     output = model.get_output_embeddings()
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not output]
     if lora.targets == "all_linear":
         chosen = linear
     else:
-        chosen = [name for name in linear if any(word in name for word in _ATTENTION)]
+        chosen = [name for name in linear if any(word in name for word in ATTENTION_NAMES)]
     if chosen:
         return chosen
     weighted = {

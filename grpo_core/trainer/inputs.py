@@ -22,6 +22,7 @@ from grpo_core.errors import CheckpointError, ConfigError, DataError, GrpoError,
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
 from grpo_core.files.checkpoint import MANIFEST, read_manifest, verify_checkpoint
+from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.lora import load_policy
@@ -190,8 +191,8 @@ def _fits_context(config: RunConfig, policy: LoadedModel, train: Encoded, heldou
             )
 
 
-def loaded(inputs: Inputs) -> list[Event]:
-    """What was loaded, in words, and which problems were dropped."""
+def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
+    """What was loaded, in words, what the doctor warns of, and which problems were dropped."""
     parameters = inputs.policy.parameters()
     text = f"{inputs.policy.source.given}: {parameters:,} parameters; {len(inputs.train.prompts):,} problems"
     if inputs.heldout is not None:
@@ -203,6 +204,7 @@ def loaded(inputs: Inputs) -> list[Event]:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))
     events += [Event(type="prompts", message=note) for note in inputs.notes]
+    events += [finding.event() for finding in findings(inputs.policy, config) if finding.severity != "note"]
     for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
         if encoded is not None and encoded.dropped:
             message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"

@@ -172,7 +172,7 @@ class Trainer:
             self._recorder.write(manifest)
         self._set_up(inputs, manifest, opened)
         state = self._resume_state(manifest)
-        for event in loaded(inputs):
+        for event in loaded(inputs, config):
             self._recorder.event(event)
         self._recorder.commit()
         if config.eval.before and state is None:

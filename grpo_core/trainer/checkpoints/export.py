@@ -42,7 +42,7 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
                 f"{source.folder}: {what} are not those that the run started from; name the right folder with --model"
             )
     policy = load_policy(source, config.model, device=torch.device("cpu"), seed=config.seed)
-    policy.encoder(config.data)
+    policy.encoder(config.data)  # the chat template may end a turn by a token of its own
     exact = load_parts(checkpoint)["policy"]
     trained = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
     fit(exact, {name: weight.shape for name, weight in trained.items()})

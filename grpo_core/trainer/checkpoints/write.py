@@ -13,6 +13,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import GenerationConfig
 
 from grpo_core.errors import CheckpointError
 from grpo_core.files.checkpoint import STATE, file_entries, publish_folder, temporary_of, write_manifest
@@ -30,7 +31,13 @@ one is removed, and records need room too."""
 
 
 def save_weights(folder: Path, policy: LoadedModel, *, step: int, run_folder: Path) -> CheckpointManifest:
-    """Write the policy as a folder that transformers and vLLM load. Raises CheckpointError, DiskFullError."""
+    """Write the policy as a folder that transformers and vLLM load, and that ends completions where the run ended them.
+    Sampling defaults of the base's generation_config are left out: the policy was not trained with them. Raises
+    CheckpointError, DiskFullError."""
+
+    policy.model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        bos_token_id=policy.tokenizer.bos_token_id, eos_token_id=sorted(policy.eos_ids), pad_token_id=policy.pad_id
+    )
 
     def fill(temporary: Path) -> None:
         if policy.adapters is None:

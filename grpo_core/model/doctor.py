@@ -1,0 +1,268 @@
+"""Looks at a model folder for what would make a run go wrong, or another program sample otherwise than it was trained.
+
+One table of checks, `_CHECKS`: `grpo doctor` runs all of them, and a run records what they warn of when it starts.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from grpo_core.config.run import LoraConfig, RunConfig
+from grpo_core.data.chat import ChatTemplate, template_of
+from grpo_core.data.problem import Message
+from grpo_core.errors import DataError, ModelError
+from grpo_core.files.weights import read_json_object
+from grpo_core.model.layout_choice import resolve_layout
+from grpo_core.model.load import LoadedModel, ModelSource, end_ids, load_model
+from grpo_core.model.lora import ATTENTION_NAMES, adapter_layers, chosen_layers
+from grpo_core.records.doctor import Diagnosis, Finding
+
+GENERATION = "generation_config.json"
+_OBEYED = (
+    *("do_sample", "temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty", "length_penalty"),
+    *("no_repeat_ngram_size", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_eos_token_id"),
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "penalty_alpha"),
+)
+"""Of a generation_config: what transformers' generate and vLLM apply where a caller gives nothing."""
+_THINK = "<think>"
+
+Check = Callable[[LoadedModel, RunConfig | None], Iterator[Finding]]
+
+
+def diagnose(source: ModelSource, config: RunConfig | None) -> Diagnosis:
+    """All that the checks report. `config`: the run that is meant, for what depends on it."""
+    try:
+        loaded = load_model(source, dtype="float32", device=torch.device("cpu"))
+    except ModelError as error:
+        fix = "the message says how; grpo train refuses the folder with the same words"
+        reason = Finding(code="cannot_load", severity="error", message=str(error), fix=fix)
+        return Diagnosis(model=source.given, architecture=None, parameters=None, findings=(reason,))
+    return Diagnosis(
+        model=source.given,
+        architecture=type(loaded.model).__name__,
+        parameters=loaded.parameters(),
+        findings=tuple(findings(loaded, config)),
+    )
+
+
+def findings(loaded: LoadedModel, config: RunConfig | None) -> list[Finding]:
+    """What the checks report of a loaded model."""
+    return [finding for check in _CHECKS for finding in check(loaded, config)]
+
+
+def _template(loaded: LoadedModel, config: RunConfig | None) -> ChatTemplate | None:
+    """The one that a run would use. Raises DataError where it has a fault."""
+    prompts = config.data if config is not None else None
+    given = prompts.chat_template if prompts is not None else None
+    text = given or template_of(loaded.tokenizer)
+    if text is None or (prompts is not None and prompts.chat == "none"):
+        return None
+    kwargs = prompts.chat_template_kwargs if prompts is not None else {}
+    source = "data.chat_template" if given else "the tokenizer"
+    return ChatTemplate(loaded.tokenizer, text, source=source, kwargs=kwargs, system=False)
+
+
+def _sound_template(loaded: LoadedModel, config: RunConfig | None) -> ChatTemplate | None:
+    """The same; None where it has a fault, which `_chat_template` reports."""
+    try:
+        return _template(loaded, config)
+    except DataError:
+        return None
+
+
+def _chat_template(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    try:
+        chat = _template(loaded, config)
+    except DataError as error:
+        yield Finding(
+            code="template_fault",
+            severity="error",
+            message=str(error),
+            fix="mend the tokenizer's chat_template.jinja, or give data.chat_template",
+        )
+        return
+    if chat is None:
+        if template_of(loaded.tokenizer) is None:
+            wanted = config is not None and (config.data.chat == "template" or config.data.system is not None)
+            yield Finding(
+                code="template_missing",
+                severity="error" if wanted else "note",
+                message="the tokenizer has no chat template",
+                fix="give data.chat_template for an instruct model; a base model sees data.template alone",
+            )
+        return
+    opened = chat.render([Message("user", "a")]).rstrip()
+    if not opened.endswith(_THINK):
+        return
+    waiting = [component.name for component in config.reward.components if _wants_think(component)] if config else []
+    what = f"the chat template of {chat.source} itself opens {_THINK}, so no completion contains it"
+    yield Finding(
+        code="template_opens_think",
+        severity="error" if waiting else "note",
+        message=what
+        + (f", and the reward {', '.join(waiting)} waits for it: each completion fails" if waiting else ""),
+        fix=f"give data.chat_template without its last {_THINK} and data.prefill {_THINK!r}, which rewards that judge "
+        "the form are given",
+    )
+
+
+def _wants_think(component: Any) -> bool:
+    return component.kind == "r1_format" or (component.kind == "tags" and "think" in str(component.params or "think"))
+
+
+def _ends(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    by_place = {place: ids for place, ids in end_ids(loaded.model, loaded.tokenizer).items() if ids}
+    chat = _sound_template(loaded, config)
+    end = chat.turn_end() if chat is not None else None
+    if end is not None and end.token is not None:
+        by_place["chat template"] = {end.token}
+    if end is not None and end.token is None and end.text:
+        yield Finding(
+            code="turn_end_not_a_token",
+            severity="warning",
+            message=f"the chat template ends a turn with {end.text[:80]!r}, which is no token of its own",
+            fix=f"give sampling.stop: [{end.text[:80]!r}]",
+        )
+    every = set[int]().union(*by_place.values())
+    if not every and not (end is not None and end.text):
+        yield Finding(
+            code="no_end",
+            severity="error",
+            message="no token ends a completion: generation_config, config, tokenizer and chat template name none",
+            fix=f"give eos_token_id in {GENERATION}",
+        )
+    words = {id_: loaded.tokenizer.convert_ids_to_tokens(id_) for id_ in sorted(every)}
+    if any(ids != every for ids in by_place.values()):
+        shown = ", ".join(f"{place} {_listed(ids, words)}" for place, ids in by_place.items())
+        yield Finding(
+            code="ends_differ",
+            severity="warning",
+            message=f"the ids that end a completion differ: {shown}. A run ends with any of them",
+            fix=f"set eos_token_id to {sorted(every)} in {GENERATION}, as the trained folder has it; other programs "
+            "obey that file alone",
+        )
+
+
+def _listed(ids: set[int], words: dict[int, str]) -> str:
+    return " and ".join(f"{id_} ({words[id_]})" for id_ in sorted(ids))
+
+
+def _padding(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    pad = loaded.tokenizer.pad_token_id
+    if pad is None:
+        message, code = "the tokenizer has no padding token", "pad_missing"
+    elif pad in loaded.eos_ids:
+        message, code = (
+            f"the padding token is {pad} ({loaded.tokenizer.pad_token}), which ends a completion",
+            "pad_is_end",
+        )
+    else:
+        return
+    yield Finding(
+        code=code,
+        severity="note",
+        message=message,
+        fix="nothing for a run of Cohort, which knows completions by their length; a trainer that masks padding by "
+        "its id never teaches such a model to end",
+    )
+
+
+def _tokenizer(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    tokenizer = loaded.tokenizer
+    plain, added = (tokenizer("a", add_special_tokens=flag)["input_ids"] for flag in (False, True))
+    if added == plain:
+        return
+    start = next(i for i in range(len(added) - len(plain) + 1) if added[i : i + len(plain)] == plain)
+    before, after = added[:start], added[start + len(plain) :]
+    chat = _sound_template(loaded, config)
+    begin, end = (tokenizer.convert_ids_to_tokens(ids) for ids in (before, after))
+    if after:
+        yield Finding(
+            code="tokenizer_appends",
+            severity="warning",
+            message=f"the tokenizer appends {end} to every text: a prompt encoded so is over before the answer begins. "
+            "Prompts of a run are encoded without it",
+            fix="take the end out of the post-processor in tokenizer.json; other programs do not leave it out",
+        )
+    shown = chat.render([Message("user", "a")]) if chat is not None else ""
+    if before and shown.startswith(begin[0]):
+        yield Finding(
+            code="two_beginnings",
+            severity="warning",
+            message=f"both the chat template and the tokenizer begin a prompt with {begin}. Prompts of a run have it "
+            "once",
+            fix="encode rendered conversations with add_special_tokens=False in other programs",
+        )
+
+
+def _generation(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    file = loaded.source.folder / GENERATION
+    given = read_json_object(file) if file.is_file() else {}
+    obeyed = {name: given[name] for name in _OBEYED if given.get(name) is not None}
+    if obeyed:
+        shown = ", ".join(f"{name} {value}" for name, value in obeyed.items())
+        yield Finding(
+            code="generation_defaults",
+            severity="warning",
+            message=f"{GENERATION} sets {shown}, which transformers and vLLM obey. A run samples as its config says",
+            fix="nothing for the run: the trained folder leaves them out and keeps the end ids; give them where it is "
+            "served",
+        )
+
+
+def _lora(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    lora = config.model.lora if config is not None else LoraConfig(rank=1)
+    if not lora.rank:
+        return
+    try:
+        adapted = set(adapter_layers(loaded.model)) or set(chosen_layers(loaded.model, lora))
+    except ModelError as error:
+        fix = "train all weights (model.lora.rank 0)"
+        yield Finding(code="lora_fits_nothing", severity="error" if config else "note", message=str(error), fix=fix)
+        return
+    missed: dict[str, int] = {}
+    for name, module in _matrices(loaded.model, lora):
+        if name not in adapted:
+            kind = f"{name.rpartition('.')[2]} ({type(module).__name__})"
+            missed[kind] = missed.get(kind, 0) + sum(p.numel() for p in module.parameters(recurse=False) if p.ndim > 1)
+    if missed:
+        shown = ", ".join(f"{kind} {count:,} weights" for kind, count in sorted(missed.items()))
+        yield Finding(
+            code="lora_misses_layers",
+            severity="warning" if config else "note",
+            message=f"model.lora.targets {lora.targets} adapts {len(adapted)} layers and leaves out {shown}",
+            fix="train all weights (model.lora.rank 0) where these must learn too",
+        )
+
+
+def _matrices(model: Any, lora: LoraConfig) -> Iterator[tuple[str, nn.Module]]:
+    """Modules with matrices of their own that the targets mean, but for embeddings and output layer."""
+    output = model.get_output_embeddings()
+    for name, module in model.named_modules():
+        name = name.removesuffix(".base_layer")
+        if isinstance(module, nn.Embedding) or module is output or ".lora_" in name:
+            continue
+        if lora.targets == "attention" and not any(word in name for word in ATTENTION_NAMES):
+            continue
+        if any(weight.ndim > 1 for weight in module.parameters(recurse=False)):
+            yield name, module
+
+
+def _layout(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    try:
+        resolve_layout(loaded, config.engine.layout if config is not None else "auto")
+    except ModelError as error:
+        fix = "set engine.layout: auto"
+        yield Finding(code="layout_refused", severity="error", message=str(error), fix=fix)
+    if loaded.unshared is not None:
+        yield Finding(
+            code="layout_falls_back",
+            severity="note",
+            message=f"engine.layout auto is right for this model: {loaded.unshared}",
+            fix="nothing; the update repeats each prompt for each of its completions, which takes longer",
+        )
+
+
+_CHECKS: tuple[Check, ...] = (_ends, _padding, _tokenizer, _chat_template, _generation, _lora, _layout)
