@@ -223,7 +223,7 @@ def _as_json(evaluations: "Sequence[Evaluation]", policy: "LoadedModel") -> str:
     from grpo_core.trainer.manifest import model_inputs
 
     content = {
-        "model": {"path": policy.source.given, "sha256": model_inputs(policy.source.folder)},
+        "model": {"path": policy.source.given, "sha256": model_inputs(policy.source)},
         "results": [as_dict(Measured(evaluation.result, evaluation.items)) for evaluation in evaluations],
     }
     return json.dumps(content, ensure_ascii=False, indent=2)

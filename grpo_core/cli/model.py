@@ -27,6 +27,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     export.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as RUN/checkpoints/step-000040")
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
     export.add_argument("--model", type=Path, metavar="DIR", help="where the base model lies, if not where it was")
+    export.add_argument("--adapter", action="store_true", help="of LoRA: the adapters alone, for peft and vLLM")
     export.set_defaults(handler=_export)
 
 
@@ -55,8 +56,9 @@ def _import_gguf(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from grpo_core.text import format_bytes
     from grpo_core.trainer.checkpoints.export import export
 
-    export(options.checkpoint, options.out, model=options.model)
-    print(f"weights: {options.out}")
+    made = export(options.checkpoint, options.out, model=options.model, merged=not options.adapter)
+    print(f"weights: {options.out} ({format_bytes(sum(entry.size for entry in made.files.values()))})")
     return 0

@@ -48,6 +48,9 @@ class ModelConfig(Part):
     """Number format of the policy's weights. float32 is exact and the default on a CPU."""
     lora: LoraConfig = LoraConfig()
     """Train small adapters instead of all weights."""
+    adapter: Literal["continue", "merge"] = Field(default="continue", title="Adapters of the base")
+    """Where `path` is a folder of LoRA adapters. continue: the same adapters go on being trained, with the rank, alpha
+    and layers that they have. merge: they become part of the weights first."""
 
 
 class DataConfig(PromptConfig):
@@ -136,6 +139,9 @@ class CheckpointConfig(Part):
     """Keep the checkpoint with the highest mean reward over the ten steps before it."""
     final: bool = Field(default=True, title="Keep the trained weights")
     """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
+    merged: bool = Field(default=True, title="Merge adapters into the weights kept")
+    """With LoRA: keep whole weights with the adapters merged in, and the adapters next to them. Off: the adapters
+    alone, a small folder that peft and vLLM load on top of the base model."""
 
 
 # Where a run's work is done, by which engines and in what portions. None of it changes what is learned, except where a

@@ -23,7 +23,9 @@ from grpo_core.data.fingerprint import file_sha256
 from grpo_core.data.prompts import PromptEncoder
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import MANIFEST, STATE
-from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file
+from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file, read_json_object
+from grpo_core.model.adapter import CONFIG as ADAPTER_CONFIG
+from grpo_core.model.adapter import is_adapter, merge, read_adapter
 from grpo_core.model.attention import use_ours
 from grpo_core.model.logprobs import last_logits
 
@@ -40,6 +42,8 @@ class ModelSource:
     folder: Path
     given: str
     revision: str | None = None
+    adapter: Path | None = None
+    """Folder of LoRA adapters that `given` names; `folder` is then their base model."""
 
 
 @dataclass
@@ -105,6 +109,8 @@ def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
     if not given.is_absolute() and (models := os.environ.get("GRPO_MODELS")):
         folders.append(Path(models) / given)
     for folder in folders:
+        if folder.is_dir() and is_adapter(folder):
+            return _with_base(folder.resolve(), config.path, base)
         if folder.is_dir():
             return ModelSource(folder.resolve(), config.path)
     looked = ", ".join(str(folder) for folder in folders)
@@ -113,6 +119,27 @@ def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
         f"no model folder {config.path!r}; looked at {looked}{hint}. "
         "For a model on the Hub, give model.revision (the commit) too."
     )
+
+
+def _with_base(adapter: Path, given: str, base: Path) -> ModelSource:
+    """The adapters' base model, by the name that their config has: next to them, else as any model."""
+    settings = read_json_object(adapter / ADAPTER_CONFIG)
+    name, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    if not isinstance(name, str) or not name:
+        raise ModelError(
+            f"{adapter / ADAPTER_CONFIG} names no base_model_name_or_path; write the base model's folder there"
+        )
+    near = adapter.parent / Path(name).expanduser()
+    base_source = (
+        ModelSource(near.resolve(), name)
+        if near.is_dir()
+        else find_model(ModelConfig(path=name, revision=revision), base=base)
+    )
+    if base_source.adapter is not None or is_adapter(base_source.folder):
+        raise ModelError(
+            f"the base of the adapters in {adapter} is {name}, which holds adapters itself; merge those first"
+        )
+    return ModelSource(base_source.folder, given, base_source.revision, adapter)
 
 
 def _from_hub(repository: str, revision: str) -> ModelSource:
@@ -204,7 +231,8 @@ def load_settings(folder: Path) -> ModelSettings:
 
 
 def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
-    """Load weights and tokenizer from `source`. Raises ModelError for anything missing, odd or unsafe."""
+    """Load weights, with adapters merged into them, and tokenizer from `source`. Raises ModelError for
+    anything missing, odd or unsafe."""
     folder = source.folder
     if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
         raise ModelError(
@@ -216,6 +244,8 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
         raise ModelError(
             f"the weights in {folder} are incomplete; {len(missing)} tensors are missing, first {missing[0]}"
         )
+    if source.adapter is not None:
+        merge(model, read_adapter(source.adapter), source.adapter)
     use_ours(model)
     model.to(device)
     _check_finite(model, folder)

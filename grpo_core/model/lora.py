@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
+from grpo_core.model.adapter import CONFIG, PREFIX, WEIGHTS, Adapter, read_adapter
 from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_model
 
 NAME = "default"
@@ -31,11 +33,42 @@ ATTENTION_NAMES = ("attn", "attention")
 
 
 def load_policy(source: ModelSource, config: ModelConfig, *, device: torch.device, seed: int) -> LoadedModel:
-    """The model to train: `load.load_model`, with adapters when `config.lora.rank` is above 0."""
-    loaded = load_model(source, dtype=config.dtype, device=device)
+    """The model to train: `load.load_model`, with adapters when `config.lora.rank` is above 0. Of a folder of adapters
+    the same go on being trained, or with `config.adapter` merge are part of the weights first."""
+    going_on = source.adapter is not None and config.adapter == "continue"
+    loaded = load_model(replace(source, adapter=None) if going_on else source, dtype=config.dtype, device=device)
+    loaded.source = source
+    if going_on and not config.lora.rank:
+        raise _other_settings(source, read_adapter(source.adapter), config.lora)  # type: ignore[arg-type]
     if config.lora.rank:
         add_adapters(loaded, config.lora, seed=seed)
+    if going_on:
+        _take_over(loaded, config.lora)
     return loaded
+
+
+@torch.no_grad()
+def _take_over(loaded: LoadedModel, lora: LoraConfig) -> None:
+    """Give the adapters inside the model the values of those in the source's folder. Raises ModelError where they are
+    of another rank, scale or set of layers."""
+    assert loaded.source.adapter is not None
+    adapter, layers = read_adapter(loaded.source.adapter), adapter_layers(loaded.model)
+    if (adapter.rank, adapter.alpha) != (lora.rank, lora.alpha) or adapter.layers.keys() != layers.keys():
+        raise _other_settings(loaded.source, adapter, lora)
+    for name, (a, b) in adapter.layers.items():
+        for weight, value in ((layers[name].lora_A[NAME].weight, a), (layers[name].lora_B[NAME].weight, b)):
+            if weight.shape != value.shape:
+                raise ModelError(f"{loaded.source.adapter} is of another base model: {name} has another shape")
+            weight.copy_(value)
+
+
+def _other_settings(source: ModelSource, adapter: Adapter, lora: LoraConfig) -> ModelError:
+    last = sorted({name.rpartition(".")[2] for name in adapter.layers})
+    return ModelError(
+        f"{source.adapter} holds adapters of rank {adapter.rank}, alpha {adapter.alpha:g}, on {', '.join(last)} of "
+        f"{len(adapter.layers)} layers in all; the config has model.lora.rank {lora.rank}, alpha {lora.alpha:g}, "
+        f"targets {lora.targets}. Set the same to go on with them, or model.adapter: merge to train what they give"
+    )
 
 
 def add_adapters(loaded: LoadedModel, lora: LoraConfig, *, seed: int) -> None:
@@ -116,17 +149,17 @@ def save_adapter(loaded: LoadedModel, folder: Path) -> None:
     assert loaded.adapters is not None
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
-        f"base_model.model.{name}.{part}.weight": getattr(layer, part)[NAME].weight.detach().float().cpu().contiguous()
+        f"{PREFIX}{name}.{part}.weight": getattr(layer, part)[NAME].weight.detach().float().cpu().contiguous()
         for name, layer in layers.items()
         for part in ("lora_A", "lora_B")
     }
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     config = _peft_config(loaded, loaded.adapters, _shortest(loaded.model, list(layers))).to_dict() | {
         "inference_mode": True
     }
     plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
     text = json.dumps(plain, indent=2, sort_keys=True) + "\n"
-    (folder / "adapter_config.json").write_text(text, encoding="utf-8")
+    (folder / CONFIG).write_text(text, encoding="utf-8")
 
 
 def _peft_config(loaded: LoadedModel, lora: LoraConfig, targets: list[str]) -> Any:

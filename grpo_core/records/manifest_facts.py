@@ -39,6 +39,8 @@ class ModelFacts(TypedDict):
     settings_sha256: NotRequired[Sha256 | None]
     tokenizer_sha256: NotRequired[Sha256 | None]
     provenance: NotRequired[dict[str, Any] | None]
+    adapter: NotRequired[dict[str, Sha256]]
+    """Of the LoRA adapters that the run began with, on top of the weights."""
 
 
 class TokenStats(TypedDict):

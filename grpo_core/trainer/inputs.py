@@ -200,6 +200,10 @@ def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
     if inputs.suites:
         text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
     events = [Event(type="loaded", message=text)]
+    if (adapter := inputs.policy.source.adapter) is not None:
+        does = "go on being trained" if config.model.adapter == "continue" else "are merged into the weights"
+        message = f"the adapters in {adapter} {does}; their base model is {inputs.policy.source.folder}"
+        events.append(Event(type="model", message=message))
     if inputs.policy.unshared is not None:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))

@@ -19,7 +19,8 @@ from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.prompts import Encoded, Prompted
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.files.weights import PROVENANCE
-from grpo_core.model.load import LoadedModel, files_digest, settings_sha256, tokenizer_sha256, weight_files
+from grpo_core.model.adapter import adapter_files
+from grpo_core.model.load import LoadedModel, ModelSource, files_digest, settings_sha256, tokenizer_sha256, weight_files
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
 from grpo_core.text import UNSTORABLE
@@ -79,9 +80,9 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     }
 
 
-def model_inputs(folder: Path) -> dict[str, str]:
+def model_inputs(source: ModelSource) -> dict[str, str]:
     """The part of `inputs_of` that a model folder gives."""
-    return _model_inputs(_model_hashes(folder))
+    return _model_inputs(_model_hashes(source))
 
 
 def _model_inputs(model: Mapping[str, Any]) -> dict[str, str]:
@@ -89,15 +90,19 @@ def _model_inputs(model: Mapping[str, Any]) -> dict[str, str]:
         "the base model's weights": files_digest(model["weights"]),
         "the model's settings": model["settings_sha256"],
         "the tokenizer's files": model["tokenizer_sha256"],
+        **({"the adapters": files_digest(model["adapter"])} if "adapter" in model else {}),
     }
 
 
-def _model_hashes(folder: Path) -> dict[str, Any]:
-    """Of all files of a model folder that decide a number."""
+def _model_hashes(source: ModelSource) -> dict[str, Any]:
+    """Of all files of a model folder that decide a number, and of the adapters on top of it."""
+    folder = source.folder
+    adapter = adapter_files(source.adapter) if source.adapter is not None else []
     return {
         "weights": {path.name: file_sha256(path) for path in weight_files(folder)},
         "settings_sha256": settings_sha256(folder),
         "tokenizer_sha256": tokenizer_sha256(folder),
+        **({"adapter": {path.name: file_sha256(path) for path in adapter}} if adapter else {}),
     }
 
 
@@ -161,7 +166,7 @@ def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
         "architecture": type(policy.model).__name__,
         "parameters": policy.parameters(),
         "dtype": config.model.dtype,
-        **_model_hashes(folder),
+        **_model_hashes(policy.source),
         "provenance": read_provenance(folder),
     }
 

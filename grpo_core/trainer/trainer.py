@@ -202,7 +202,13 @@ class Trainer:
             with self._training.whole():
                 if self.run_dir is not None:
                     folder = self.run_dir.checkpoints / "final"
-                    saved = save_weights(folder, inputs.policy, step=self._counts.steps, run_folder=self.run_dir.path)
+                    saved = save_weights(
+                        folder,
+                        inputs.policy,
+                        step=self._counts.steps,
+                        run_folder=self.run_dir.path,
+                        merged=config.checkpoints.merged,
+                    )
                     self._recorder.write(saved)
                     self._final = saved.path
         for event in reward_used(self.ranks.gather(inputs.runner.facts())):

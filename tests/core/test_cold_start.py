@@ -13,7 +13,7 @@ from grpo_core.cli.main import main
 from grpo_core.data.arithmetic import demo_split
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import Interrupted, ModelError
-from grpo_core.model.load import tokenizer_sha256
+from grpo_core.model.load import ModelSource, tokenizer_sha256
 from grpo_core.trainer.cold_start import Recipe, cold_start
 from grpo_core.trainer.manifest import code_state, model_inputs, read_provenance
 
@@ -155,10 +155,10 @@ def test_the_digests_of_settings_by_hand_and_of_the_tokenizer(tmp_path):
         f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
         for name in ("config.json", "generation_config.json")
     )
-    before = model_inputs(folder)
+    before = model_inputs(ModelSource(folder, "base"))
     assert before["the model's settings"] == hashlib.sha256(lines.encode()).hexdigest()
     (folder / "generation_config.json").unlink()
-    after = model_inputs(folder)
+    after = model_inputs(ModelSource(folder, "base"))
     assert [what for what in before if after[what] != before[what]] == ["the model's settings"]
     with (folder / "tokenizer.json").open("a") as handle:
         handle.write(" ")

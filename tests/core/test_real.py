@@ -45,7 +45,7 @@ def write_config(home, lora):
         "data": {"path": "train.jsonl", "template": TEMPLATE},
         "reward": {"components": [close]},
         "sampling": {"group_size": 4, "prompts_per_step": 1, "max_completion_tokens": 8},
-        "optim": {"steps": 3, "lr": 1e-4},
+        "optim": {"steps": 3, "lr": 1e-6},
         "eval": {"before": False, "after": False},
         "checkpoints": {"every": 2, "best": False},
         "engine": {"device": "cpu", "threads": 2},

@@ -4,15 +4,17 @@ A state holds trained weights only, so the base model gives the rest: its shape,
 weights. It must be the very model that the run started from.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.run import ModelConfig, RunConfig
 from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import verify_checkpoint
-from grpo_core.model.load import ModelSource, find_model
+from grpo_core.model.load import find_model
 from grpo_core.model.lora import load_policy
+from grpo_core.records.types import CheckpointManifest
 from grpo_core.trainer.checkpoints.state import read_state
 from grpo_core.trainer.checkpoints.write import load_parts, save_weights
 from grpo_core.trainer.manifest import model_inputs
@@ -20,9 +22,9 @@ from grpo_core.training.trainable import fit
 
 
 @torch.no_grad()
-def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
-    """Write `out`. `model`: folder of the base model where it is not where the run read it. Raises
-    CheckpointError, ModelError, DiskFullError."""
+def export(checkpoint: Path, out: Path, *, model: Path | None = None, merged: bool = True) -> CheckpointManifest:
+    """Write `out`: with adapters the whole model, or where not `merged` the adapters alone. `model`: folder of the base
+    model where it is not where the run read it. Raises CheckpointError, ModelError, DiskFullError."""
     if out.exists():
         raise CheckpointError(f"{out} is there already; give --out a folder that is to be made")
     if verify_checkpoint(checkpoint).final:
@@ -30,17 +32,19 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
     state = read_state(checkpoint)
     config = RunConfig.from_whole(state.config, source=f"the config in {checkpoint}")
     if model is not None:
-        source = ModelSource(model.resolve(), config.model.path)
+        source = replace(find_model(ModelConfig(path=str(model.resolve())), base=model), given=config.model.path)
     else:
         try:
             source = find_model(config.model, base=Path(state.base))
         except ModelError as error:
             raise ModelError(f"{error} Or name the base model's folder with --model") from None
-    for what, digest in model_inputs(source.folder).items():
+    for what, digest in model_inputs(source).items():
         if state.inputs[what] != digest:
             raise ModelError(
                 f"{source.folder}: {what} are not those that the run started from; name the right folder with --model"
             )
+    if not merged and not config.model.lora.rank:
+        raise CheckpointError(f"{checkpoint} is of a run that trained all weights; leave --adapter out")
     policy = load_policy(source, config.model, device=torch.device("cpu"), seed=config.seed)
     policy.encoder(config.data)  # the chat template may end a turn by a token of its own
     exact = load_parts(checkpoint)["policy"]
@@ -48,4 +52,4 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None) -> None:
     fit(exact, {name: weight.shape for name, weight in trained.items()})
     for name, weight in trained.items():
         weight.copy_(exact[name])
-    save_weights(out, policy, step=state.step, run_folder=out.parent)
+    return save_weights(out, policy, step=state.step, run_folder=out.parent, merged=merged)

@@ -30,24 +30,30 @@ ROOM = 2.2
 one is removed, and records need room too."""
 
 
-def save_weights(folder: Path, policy: LoadedModel, *, step: int, run_folder: Path) -> CheckpointManifest:
-    """Write the policy as a folder that transformers and vLLM load, and that ends completions where the run ended them.
-    Sampling defaults of the base's generation_config are left out: the policy was not trained with them. Raises
-    CheckpointError, DiskFullError."""
+def save_weights(
+    folder: Path, policy: LoadedModel, *, step: int, run_folder: Path, merged: bool = True
+) -> CheckpointManifest:
+    """Write the policy as a folder that transformers and vLLM load, or its adapters alone where not `merged`.
 
+    A completion ends where the run ended it. Sampling defaults of the base's generation_config are left out: the policy
+    was not trained with them. Raises CheckpointError, DiskFullError."""
+
+    whole = merged or policy.adapters is None
     policy.model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         bos_token_id=policy.tokenizer.bos_token_id, eos_token_id=sorted(policy.eos_ids), pad_token_id=policy.pad_id
     )
 
     def fill(temporary: Path) -> None:
-        if policy.adapters is None:
+        if not whole:
+            save_adapter(policy, temporary)
+        elif policy.adapters is None:
             policy.model.save_pretrained(temporary)
         else:
             policy.model.save_pretrained(temporary, state_dict=merged_state(policy.model))
             save_adapter(policy, temporary / ADAPTER)
         policy.tokenizer.save_pretrained(temporary)
 
-    size = sum(p.numel() * p.element_size() for p in policy.model.parameters())
+    size = sum(p.numel() * p.element_size() for p in policy.model.parameters() if whole or p.requires_grad)
     return _write(folder, fill, size=size, step=step, run_folder=run_folder, final=True, best=False)
 
 
