@@ -1,4 +1,5 @@
-"""Numbers in words, and which texts can be stored: PostgreSQL holds neither NUL nor half a surrogate pair."""
+"""Numbers in words, the boxed part of LaTeX, and which texts can be stored: PostgreSQL holds neither NUL nor half a
+surrogate pair."""
 
 import math
 import re
@@ -47,6 +48,20 @@ def finite_number(digits: str) -> float:
     if math.isinf(number := float(digits)):
         raise ValueError(f"{digits[:40]} is too large a number")
     return number
+
+
+def last_boxed(text: str) -> str | None:
+    """Inside the last `\\boxed{…}` of a text in LaTeX, braces balanced; None without one. Linear in the text."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    start += len("\\boxed{")
+    depth = 1
+    for index in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return text[start:index].strip()
+    return None
 
 
 def refuse_unstorable(value: Any) -> Any:

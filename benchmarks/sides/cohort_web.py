@@ -96,7 +96,7 @@ class CohortWeb:
         project = Project.objects.create(slug="bench", name="bench")
         model = BaseModel.objects.create(project=project, name="none", path="none")
         dataset = PromptDataset.objects.create(
-            project=project, name="none", format="jsonl", sha256="0" * 64, size=1, problems=1
+            project=project, name="none", format="plain", sha256="0" * 64, size=1, problems=1
         )
         verifier = Verifier.objects.create(project=project, name="none")
         version = VerifierVersion.objects.create(verifier=verifier, number=1, spec={}, digest="0" * 64)

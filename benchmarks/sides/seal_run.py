@@ -73,10 +73,10 @@ def make(steps: int, groups: int, size: int) -> None:
     lines = [json.dumps({"id": f"p{n}", "prompt": f"what is {n} + 7?", "answer": str(n + 7)}) for n in range(200)]
     told = {"project": project, "actor": person}
     dataset = dataset_create(
-        **told, name="sums", format="jsonl", chunks=["\n".join([*lines, ""]).encode()], source="made here"
+        **told, name="sums", format="plain", chunks=["\n".join([*lines, ""]).encode()], source="made here"
     )
     other = json.dumps({"prompt": "what is 1 + 1?", "answer": "2"}).encode()
-    heldout = dataset_create(**told, name="held out", format="jsonl", chunks=[other], source="made here")
+    heldout = dataset_create(**told, name="held out", format="plain", chunks=[other], source="made here")
     spec = {"components": [{"name": "answer", "kind": "exact", "weight": 1.0}]}
     run = sealed_run.launch(
         **told,

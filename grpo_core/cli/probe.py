@@ -17,6 +17,7 @@ from grpo_core.runtime.signals import Stop
 
 if TYPE_CHECKING:
     from grpo_core.config.reward import RewardConfig
+    from grpo_core.config.run import DataConfig
     from grpo_core.data.problem import Problem
     from grpo_core.rewards import Rubric
 
@@ -38,7 +39,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help="problems (default: the config's, else built-in ones)"
     )
-    parser.add_argument("--format", choices=("jsonl", "gsm8k"), help="of --data (default jsonl)")
+    parser.add_argument("--format", metavar="LAYOUT", help="layout of --data, as data.format names it (default auto)")
     parser.add_argument("--builtin", action="store_true", help="take the built-in problems, whatever the config says")
     parser.add_argument(
         "--problems",
@@ -100,7 +101,7 @@ def _device(rubric: "Rubric") -> str:
     return str(pick_device("auto"))
 
 
-def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, str, int | None] | None]":
+def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, DataConfig] | None]":
     """The reward, and where the config's problems are; the file may hold a whole config or its reward alone."""
     import yaml
 
@@ -122,11 +123,11 @@ def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, str, int | None] | Non
     if isinstance(content, dict) and "components" in content:
         return validated(RewardConfig, content, f"{path} is not a valid reward", prefix="reward"), None
     config = RunConfig.from_file(path)
-    return config.reward, (path.resolve().parent / config.data.path, config.data.format, config.data.limit)
+    return config.reward, (path.resolve().parent, config.data)
 
 
 def _problems(
-    options: argparse.Namespace, rubric: "Rubric", data: tuple[Path, str, int | None] | None
+    options: argparse.Namespace, rubric: "Rubric", data: "tuple[Path, DataConfig] | None"
 ) -> "tuple[list[Problem], bool]":
     """Problems, and whether they are the built-in ones."""
     from grpo_core.data.loaders import load_problems
@@ -135,8 +136,8 @@ def _problems(
     if options.format is not None and options.data is None:
         raise ConfigError("--format says how --data is read; give --data too")
     if options.data is not None:
-        return load_problems(options.data, options.format or "jsonl"), False
+        return load_problems(options.data, options.format or "auto"), False
     if data is not None and not options.builtin:
-        path, form, limit = data
-        return load_problems(path, form, limit=limit), False
+        base, part = data
+        return load_problems(base / part.path, part.format, columns=part.columns, limit=part.limit), False
     return problems_builtin(rubric), True

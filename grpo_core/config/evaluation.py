@@ -15,7 +15,7 @@ from pydantic import (
 
 from grpo_core.config import builtin_suites
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import LEAST_TEMPERATURE, Count, CountOrZero, DataFormat, LongText, Part
+from grpo_core.specs.fields import LEAST_TEMPERATURE, Count, CountOrZero, DataColumns, DataFormat, LongText, Part
 
 HELDOUT = "heldout"
 """The name under which held-out problems are listed next to the suites."""
@@ -122,8 +122,10 @@ class SuiteConfig(Part):
 class EvalConfig(Part):
     path: str | None = None
     """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
-    format: DataFormat = "jsonl"
-    """Format of that file."""
+    format: DataFormat = "auto"
+    """Layout of its rows, as in `data.format`."""
+    columns: DataColumns = DataColumns()
+    """Which of its fields is what, as in `data.columns`."""
     holdout: CountOrZero = Field(default=0, title="Split off from training")
     """Problems set apart from the training file (by seed, never trained on) when no file is given."""
     limit: Count | None = Field(default=None, title="First held-out problems only")

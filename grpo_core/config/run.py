@@ -23,7 +23,17 @@ from grpo_core.config.reward import RewardComponent as RewardComponent
 from grpo_core.config.reward import RewardConfig as RewardConfig
 from grpo_core.config.yaml_text import dump_yaml, parse_yaml
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import Count, CountOrZero, NotNegative, Part, Positive, Share, StopStrings, Temperature
+from grpo_core.specs.fields import (
+    Count,
+    CountOrZero,
+    DataColumns,
+    NotNegative,
+    Part,
+    Positive,
+    Share,
+    StopStrings,
+    Temperature,
+)
 from grpo_core.specs.fields import DataFormat as DataFormat
 
 
@@ -55,9 +65,13 @@ class ModelConfig(Part):
 
 class DataConfig(PromptConfig):
     path: Annotated[str, Field(min_length=1)]
-    """File with one problem per line. A relative path starts at the config file's folder."""
-    format: DataFormat = "jsonl"
-    """jsonl: objects with `prompt` and `answer`. gsm8k: objects with `question` and an `answer` ending in `#### n`."""
+    """File with problems: JSON lines, a JSON list, CSV (each also in gzip) or Parquet. A relative path starts at the
+    config file's folder."""
+    format: DataFormat = "auto"
+    """Layout of the rows: docs/data.md lists them. auto: as the first row's fields say, refused where they fit none or
+    several."""
+    columns: DataColumns = DataColumns()
+    """Which field is what, where the layout does not say it."""
     limit: Count | None = Field(default=None, title="First problems only")
     """Use only the first so many problems; empty means all."""
     max_prompt_tokens: Count = 512

@@ -90,7 +90,7 @@ def _question(a: int, b: int) -> str:
 
 
 def write_jsonl(path: Path, problems: Iterable[Problem]) -> None:
-    """Write problems so that `load_problems(path, "jsonl")` gives them back."""
+    """Write problems so that `load_problems(path, "plain")` gives them back."""
     with path.open("w", encoding="utf-8", newline="\n") as handle:
         for problem in problems:
             prompt = [asdict(message) for message in problem.messages] or problem.prompt

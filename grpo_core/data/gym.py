@@ -88,7 +88,7 @@ def installed() -> str:
 
 
 def problems(name: str, *, size: int, seed: int, params: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-    """Lines of JSON in the format `jsonl`, one problem each: id, prompt, answer, and `task`.
+    """Lines of JSON in the layout `plain`, one problem each: id, prompt, answer, and `task`.
 
     The same arguments make the same problems with the same version of reasoning-gym (of list_functions, another choice
     each time). `params` are the task's own, such as {"max_terms": 3}. Raises ConfigError for a name, a size or

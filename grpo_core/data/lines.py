@@ -1,11 +1,11 @@
-"""Files of one JSON object a line, read so that every fault names file, line, what was found and what was
-expected. Streamed: no line is held beyond its turn, and none is read further than its limit.
+"""One row of a file, read so that every fault names file, line or row, what was found and what was expected. Lines
+are streamed: none is held beyond its turn, and none is read further than its limit.
 """
 
 import json
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Final, Literal, NoReturn
 
 from grpo_core.errors import DataError
 from grpo_core.text import finite_number, first_repeated
@@ -14,6 +14,8 @@ MAX_LINE_BYTES = 1024 * 1024
 MAX_ID_CHARS = 200
 NAMES_SHOWN = 10
 """Fields of a line that a message names."""
+MISSING: Final = object()
+"""In place of a field that is not there, which null is."""
 
 
 def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
@@ -25,12 +27,14 @@ def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
 class Line:
     """One line of a file, for reading its fields and for saying where a fault is."""
 
-    def __init__(self, source: str, number: int) -> None:
+    def __init__(self, source: str, number: int, *, unit: Literal["line", "row"] = "line") -> None:
+        """`number` counts from 1. A `unit` of row is for files that are not made of lines."""
         self.source = source
         self.number = number
+        self.name = f"{unit} {number}"
 
     def fail(self, what: str) -> NoReturn:
-        raise DataError(f"{self.source}, line {self.number}: {what}")
+        raise DataError(f"{self.source}, {self.name}: {what}")
 
     def parse(
         self, raw: bytes, *, expected: str = '{"prompt": "…", "answer": "…"}', noun: str = "problem"
@@ -59,9 +63,16 @@ class Line:
 
     def text(self, fields: dict[str, Any], name: str, *, numbers: bool = False) -> str:
         """The text field `name`; with `numbers` a JSON number is taken too, as its text."""
-        if name not in fields:
-            self.fail(f"has no field {name!r}; found {names_shown(fields)}")
-        value = fields[name]
+        return self.checked_text(self.value(fields, name), name, numbers=numbers)
+
+    def value(self, fields: dict[str, Any], path: str) -> Any:
+        """What the field is, or what is at a dotted path inside of it."""
+        if (value := inside(fields, path)) is MISSING:
+            self.fail(f"has no field {path!r}; found {names_shown(fields)}")
+        return value
+
+    def checked_text(self, value: Any, name: str, *, numbers: bool = False) -> str:
+        """`value` of the field `name` as text that can be stored."""
         if numbers and isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
@@ -77,20 +88,40 @@ class Line:
             self.fail(f"{name!r} is empty; expected the problem's text")
         return prompt
 
-    def id(self, fields: dict[str, Any]) -> str:
-        """The id given, or `line-<n>`."""
-        if "id" not in fields:
-            return f"line-{self.number}"
-        given = self.text(fields, "id", numbers=True)
+    def id(self, fields: dict[str, Any], name: str = "id") -> str:
+        """The id in the field `name`; `line-<n>` or `row-<n>` where that is "", or `id` and the row has none."""
+        if not name or (name == "id" and name not in fields):
+            return self.name.replace(" ", "-")
+        given = self.text(fields, name, numbers=True)
         if not 1 <= len(given) <= MAX_ID_CHARS:
-            self.fail(f"'id' has {len(given)} characters; expected 1 to {MAX_ID_CHARS}")
+            self.fail(f"{name!r} has {len(given)} characters; expected 1 to {MAX_ID_CHARS}")
         return given
+
+
+def inside(fields: dict[str, Any], path: str) -> Any:
+    """The field of this name, else what is at the dotted path; MISSING where there is neither."""
+    if path in fields:
+        return fields[path]
+    value: Any = fields
+    for step in path.split("."):
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+        else:
+            return MISSING
+    return value
 
 
 def parse_json(text: str) -> Any:
     """The value of a JSON text. Raises ValueError, also for a field given twice and a number that is not finite, and
     RecursionError."""
-    return json.loads(text, object_pairs_hook=object_once, parse_constant=_no_constant, parse_float=finite_number)
+    return row_decoder().decode(text)
+
+
+def row_decoder() -> json.JSONDecoder:
+    """As `parse_json`, for texts that hold more than one value."""
+    return json.JSONDecoder(object_pairs_hook=object_once, parse_constant=_no_constant, parse_float=finite_number)
 
 
 def names_shown(fields: Collection[str]) -> str:

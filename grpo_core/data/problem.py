@@ -1,6 +1,7 @@
 """One problem with its reference answer, and the split of a dataset into training and held-out problems."""
 
 import hashlib
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from typing import Any, Literal
 from grpo_core.errors import DataError
 
 Role = Literal["system", "user", "assistant"]
+LETTERS = string.ascii_uppercase
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Problem:
     prompt: str
     """The question: of a conversation the content of its last user turn."""
     answer: str
+    """The reference answer; empty where the file gives none."""
     meta: dict[str, Any] = field(default_factory=dict)
     """Further fields of the problem in its file; no part of training reads them."""
     messages: tuple[Message, ...] = ()
@@ -39,6 +42,17 @@ class Problem:
     def text(self) -> str:
         """All that the policy is given, as plain text: what two problems are compared by."""
         return "\n\n".join(message.content for message in self.messages) or self.prompt
+
+    @property
+    def fields(self) -> list[str]:
+        """Names of what a reward can read of the problem."""
+        return ["prompt", *(["answer"] if self.answer else []), *self.meta]
+
+
+def with_options(prompt: str, options: Sequence[str]) -> str:
+    """The prompt of a multiple choice."""
+    listed = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=False))
+    return f"{prompt}\n\n{listed}\n\nAnswer with the letter of the right option."
 
 
 def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:

@@ -2,12 +2,12 @@
 
 import base64
 import json
-import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpo_core.data.problem import Problem
+from grpo_core.data.problem import LETTERS as LETTERS
+from grpo_core.data.problem import Problem, with_options
 
 # Named transforms that dress a request up, to see whether a refusal holds: known from the literature, and mild.
 #
@@ -79,9 +79,6 @@ ATTACKS: Mapping[str, Attack] = {
 """By name."""
 
 
-LETTERS = string.ascii_uppercase
-
-
 @dataclass(frozen=True, slots=True)
 class SuiteItem:
     """An item as its file gives it."""
@@ -115,8 +112,7 @@ class SuiteItem:
             )
         parts.append(ATTACKS[self.attack or "none"].apply(self.prompt))
         if self.choices:
-            options = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, self.choices, strict=False))
-            parts.append(f"{options}\n\nAnswer with the letter of the right option.")
+            parts.append(with_options(parts.pop(), self.choices))
         return "\n\n".join(parts)
 
     def answer(self) -> str:

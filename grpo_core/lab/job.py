@@ -15,7 +15,7 @@ from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.yaml_text import parse_yaml
 from grpo_core.errors import ConfigError
-from grpo_core.specs.fields import DataFormat, Part, StopStrings, Temperature
+from grpo_core.specs.fields import DataColumns, DataFormat, Part, StopStrings, Temperature
 
 LabKind = Literal["probe", "try", "sample", "estimate"]
 
@@ -122,7 +122,8 @@ class JobData(Part):
 
     path: Annotated[str, Field(min_length=1)]
     """A relative path starts at the job file's folder."""
-    format: DataFormat = "jsonl"
+    format: DataFormat = "auto"
+    columns: DataColumns = DataColumns()
 
 
 class JobModel(Part):

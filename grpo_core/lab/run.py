@@ -197,7 +197,8 @@ class _Run:
     def _problems(self, *, limit: int | None = None) -> list[Problem]:
         if self.job.data is None:
             raise DataError("this job has no dataset to take problems from")
-        return load_problems(self.base / self.job.data.path, self.job.data.format, limit=limit)
+        data = self.job.data
+        return load_problems(self.base / data.path, data.format, columns=data.columns, limit=limit)
 
     def _runner(self, rubric: Rubric) -> Runner:
         return Runner(rubric, Context(limits=rubric.config.limits, base=self.base, device=self._device()))

@@ -17,11 +17,14 @@ from grpo_core.config.reward import RewardLimits
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
-from grpo_core.text import UNSTORABLE
+from grpo_core.text import UNSTORABLE, last_boxed
 
 Extract = Literal["answer_tag", "hashes", "boxed", "last_number", "whole", "marked", "marked_number"]
 Column = Annotated[str, Field(max_length=100)]
 """Name of a field of the problem; empty: none."""
+
+ANSWER = "answer"
+"""The reference answer, among the fields of a problem."""
 
 _MARKS: tuple[Extract, ...] = ("answer_tag", "hashes", "boxed")
 
@@ -110,6 +113,11 @@ def own_column(params: Any) -> frozenset[str]:
     return frozenset(filter(None, [getattr(params, "column", "")]))
 
 
+def template_columns(template: str) -> frozenset[str]:
+    """For kinds whose template may hold {answer}."""
+    return frozenset({ANSWER} if "{answer}" in template else ())
+
+
 @dataclass(frozen=True)
 class Kind:
     """A reward kind as its own file declares it, in SPEC; forms, records and docs read it from there."""
@@ -127,7 +135,7 @@ class Kind:
     check: Callable[[Any], Iterable[tuple[str, str]]] = lambda params: ()
     """(parameter, what is wrong) beyond what the types say; cheap, runs no given code."""
     columns: Callable[[Any], frozenset[str]] = own_column
-    """Fields that each problem must have in addition to prompt and answer."""
+    """Fields that each problem must have in addition to prompt, and to its answer where that is compared with."""
     answers: Callable[[Any], bool] = lambda params: False
     """Whether a completion is compared with the problem's answer: of several answers any is right."""
     reads_prefill: Callable[[Any], bool] = extracts_after_mark
@@ -137,6 +145,10 @@ class Kind:
     the completion, and declares none."""
     version: int = 1
     """Incremented when the same completion may get another score; part of the digest of a suite's scorer."""
+
+    def required(self, params: Any) -> frozenset[str]:
+        """Fields that each problem must have in addition to its prompt."""
+        return self.columns(params) | (frozenset({ANSWER}) if self.answers(params) else frozenset())
 
     def rule(self) -> Callable[[ScoreRequest, Any], ComponentScore]:
         """The function of a kind with mode inline or subprocess."""
@@ -197,7 +209,7 @@ def extract_answer(completion: str, how: Extract) -> str | None:
             _, marks, rest = completion.rpartition("####")
             return rest.partition("\n")[0].strip() if marks else None
         case "boxed":
-            return _boxed(completion)
+            return last_boxed(completion)
         case "last_number":
             numbers = _NUMBER.findall(completion)
             return numbers[-1] if numbers else None
@@ -267,16 +279,3 @@ def _ascii_digits(text: str) -> str:
     if text.isascii():
         return text
     return "".join(str(unicodedata.decimal(char)) if not char.isascii() and char.isdecimal() else char for char in text)
-
-
-def _boxed(completion: str) -> str | None:
-    start = completion.rfind("\\boxed{")
-    if start < 0:
-        return None
-    start += len("\\boxed{")
-    depth = 1
-    for index in range(start, len(completion)):
-        depth += {"{": 1, "}": -1}.get(completion[index], 0)
-        if depth == 0:
-            return completion[start:index].strip()
-    return None

@@ -50,7 +50,7 @@ class RubricPart:
     def required(self) -> frozenset[str]:
         """Fields that every problem of the dataset must have."""
         only = self.component.only
-        return self.kind.columns(self.params) if only is None else frozenset({only.column})
+        return self.kind.required(self.params) if only is None else frozenset({only.column})
 
 
 class Rubric:
@@ -156,8 +156,8 @@ class Rubric:
 
 
 def _require_columns(part: RubricPart, problem: Problem) -> None:
-    for column in sorted(part.kind.columns(part.params) - problem.meta.keys()):
-        there = ", ".join(["prompt", "answer", *problem.meta])
+    for column in sorted(part.kind.required(part.params) - set(problem.fields)):
+        there = ", ".join(problem.fields)
         raise DataError(
             f"problem {problem.id} has no {column!r}, which the reward component {part.component.name!r} reads; "
             f"it has {there}. Add the field to every line of the dataset, or choose another reward"

@@ -32,7 +32,11 @@ CODE: Final = "code"
 LongText = Annotated[str, LONG]
 _StopString = Annotated[LongText, Field(min_length=1, max_length=200)]
 StopStrings = Annotated[tuple[_StopString, ...], Field(max_length=16, title="Stop strings")]
-DataFormat = Literal["jsonl", "gsm8k"]
+DataFormat = Literal[
+    "auto", "plain", "prompt_only", "gsm8k", "math", "verl", "messages", "sharegpt", "alpaca", "choices",
+    "humaneval", "mbpp", "reasoning_gym",
+]  # fmt: skip
+"""Layouts of a row: `grpo_core.data.layouts` says what each takes."""
 
 
 class Part(BaseModel):
@@ -46,3 +50,23 @@ class Part(BaseModel):
     @classmethod
     def _storable(cls, value: Any) -> Any:
         return refuse_unstorable(value)
+
+
+_Path = Annotated[str, Field(max_length=300)] | None
+
+
+class DataColumns(Part):
+    """Which field of a row is what. A dotted path such as `reward_model.ground_truth` goes into an object or a list."""
+
+    prompt: _Path = Field(default=None, title="Prompt column")
+    """Field with the question, a text or a list of messages. Empty: as the layout names it."""
+    answer: _Path = Field(default=None, title="Answer column")
+    """Field with the reference answer, or a list of several. Empty: as the layout names it; `""` for none."""
+    system: _Path = Field(default=None, title="System column")
+    """Field with the system message. Empty: `system`, where a row has it; `""` for none."""
+    messages: _Path = Field(default=None, title="Messages column")
+    """Field with the conversation, in the layouts messages and sharegpt. Empty: as the layout names it."""
+    choices: _Path = Field(default=None, title="Options column")
+    """Field that lists the options, in the layout choices. Empty: as the layout names it."""
+    id: _Path = Field(default=None, title="Id column")
+    """Field with the problem's unique id. Empty: `id`, where a row has it; `""` numbers the rows."""

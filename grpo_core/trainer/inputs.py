@@ -66,10 +66,10 @@ class Inputs:
         """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
         item the plain prompt is looked for, without attack and template, and its options, as the platform does at
         upload."""
-        train = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.train.prompts]
+        train = [(prompted.problem.id, prompted.problem.text) for prompted in self.train.prompts]
         compared = {suite.config.name: [(item.id, item.prompt) for item in suite.items] for suite in self.suites}
         if self.heldout is not None:
-            heldout = [(prompted.problem.id, prompted.problem.prompt) for prompted in self.heldout.prompts]
+            heldout = [(prompted.problem.id, prompted.problem.text) for prompted in self.heldout.prompts]
             compared = {HELDOUT: heldout, **compared}
         options = {
             suite.config.name: {item.id: item.choices for item in suite.items if item.choices} for suite in self.suites
@@ -155,10 +155,12 @@ def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) ->
 def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
     """Training problems, held-out problems (empty when nothing is evaluated), and the file those are from."""
     data_path = base / config.data.path
-    problems = load_problems(data_path, config.data.format, limit=config.data.limit)
+    problems = load_problems(data_path, config.data.format, columns=config.data.columns, limit=config.data.limit)
     if config.eval.path is not None:
         heldout_path = base / config.eval.path
-        return problems, load_problems(heldout_path, config.eval.format, limit=config.eval.limit), heldout_path
+        part = config.eval
+        heldout = load_problems(heldout_path, part.format, columns=part.columns, limit=part.limit)
+        return problems, heldout, heldout_path
     if config.eval.holdout == 0:
         return problems, [], data_path
     train, heldout = holdout(problems, config.eval.holdout, config.seed)

@@ -46,7 +46,7 @@ def prepare() -> None:
     user = user_create(username="alice", password=PASSWORD)[0]
     project = project_create(slug="ours", name="Our project", owner=user)
     base_model_register(project=project, actor=user, name="tiny", path="tiny")
-    dataset_create(project=project, actor=user, name="digits", format="jsonl", chunks=[PROBLEMS], source="tests")
+    dataset_create(project=project, actor=user, name="digits", format="plain", chunks=[PROBLEMS], source="tests")
     verifier_version_create(project=project, actor=user, name="digit", spec=REWARD)
     reconcile()  # one that finds runs at its first round ever takes itself for one that was away, and spares them
 

@@ -1,6 +1,7 @@
 """Problems: loading, faults by file and line, splitting, digests, the arithmetic task."""
 
 import hashlib
+import io
 import json
 import re
 from pathlib import Path
@@ -16,9 +17,9 @@ from grpo_core.errors import DataError
 from tests.tables import cases
 
 
-def jsonl(*lines: str | bytes, format: str = "jsonl") -> list[Problem]:
-    encoded = (line.encode() if isinstance(line, str) else line for line in lines)
-    return list(scan_problems(encoded, format, source="train.jsonl"))
+def jsonl(*lines: str | bytes, format: str = "plain") -> list[Problem]:
+    encoded = b"\n".join(line.encode() if isinstance(line, str) else line for line in lines)
+    return list(scan_problems(io.BytesIO(encoded), format, source="train.jsonl"))
 
 
 GOOD = '{"prompt": "what is 1 + 1?", "answer": "2"}'
@@ -26,8 +27,8 @@ GOOD = '{"prompt": "what is 1 + 1?", "answer": "2"}'
 
 def test_jsonl_fields_numbers_ids_and_meta() -> None:
     problems = jsonl(
-        "\ufeff" + GOOD + "\r\n",
-        "  \n",
+        "\ufeff" + GOOD + "\r",
+        "  ",
         '{"id": "b", "prompt": "p", "answer": 42, "level": 3, "tags": ["x"]}',
         '{"id": 7, "prompt": "p", "answer": 0.5}',
     )
@@ -60,7 +61,7 @@ def test_duplicate_id_names_both_lines() -> None:
 
 
 def test_problems_before_a_fault_are_streamed() -> None:
-    stream = scan_problems(iter([GOOD.encode(), b"nonsense"]), "jsonl", source="x")
+    stream = scan_problems(io.BytesIO(GOOD.encode() + b"\nnonsense"), "auto", source="x")
     assert next(stream).id == "line-1"
     with pytest.raises(DataError, match="line 2"):
         next(stream)
@@ -70,9 +71,9 @@ def test_problems_before_a_fault_are_streamed() -> None:
 def test_files_that_cannot_be_read_or_hold_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "empty.jsonl").write_bytes(content)
     for name, kind, word in (
-        ("empty.jsonl", "jsonl", r"empty\.jsonl"),
-        ("none.jsonl", "jsonl", "data file"),
-        (".", "jsonl", "data file"),
+        ("empty.jsonl", "plain", r"empty\.jsonl"),
+        ("none.jsonl", "plain", "data file"),
+        (".", "plain", "data file"),
         ("empty.jsonl", "csv", "csv"),
     ):
         with pytest.raises(DataError, match=word):
@@ -82,9 +83,9 @@ def test_files_that_cannot_be_read_or_hold_nothing(tmp_path: Path, content: byte
 def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(GOOD.encode() + b"\n" + GOOD.encode() + b"\n" + b"x" * (MAX_LINE_BYTES + 9))
-    assert [problem.id for problem in load_problems(path, "jsonl", limit=2)] == ["line-1", "line-2"]
+    assert [problem.id for problem in load_problems(path, "plain", limit=2)] == ["line-1", "line-2"]
     with pytest.raises(DataError, match="line 3: is longer"):
-        load_problems(path, "jsonl")
+        load_problems(path, "plain")
 
 
 def test_gsm8k() -> None:
@@ -183,6 +184,6 @@ def test_demo_split_shares_no_addition_even_swapped() -> None:
 
 
 def test_write_jsonl_reads_back(tmp_path: Path) -> None:
-    problems = [*addition_problems(3, 0), Problem("é", "a\nb", "", {"level": 1})]
+    problems = [*addition_problems(3, 0), Problem("é", "a\nb", "c", {"level": 1})]
     write_jsonl(tmp_path / "a.jsonl", problems)
-    assert load_problems(tmp_path / "a.jsonl", "jsonl") == problems
+    assert load_problems(tmp_path / "a.jsonl", "auto") == problems

@@ -75,7 +75,7 @@ def catalog() -> None:
     ours, alice = Project.objects.get(slug="ours"), User.objects.get(username="alice")
     base_model_register(project=ours, actor=alice, name="tiny", path=tiny_model())
     for name, content, source in (("held out", HELDOUT, ""), ("additions", PROBLEMS, "made for the tests")):
-        dataset_create(project=ours, actor=alice, name=name, format="jsonl", chunks=[content], source=source)
+        dataset_create(project=ours, actor=alice, name=name, format="plain", chunks=[content], source=source)
     verifier_version_create(project=ours, actor=alice, name="r1 + exact", spec=R1_EXACT)
 
 

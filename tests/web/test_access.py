@@ -126,7 +126,7 @@ class World:
         given, text = {"project": maker.project, "actor": maker.actor}, HOSTILE.replace("\x07", "")
         problem = {"id": text, "prompt": text, "answer": text, "target": text, "slice": text}
         line = json.dumps(problem).encode()
-        dataset = dataset_create(**given, name="hostile", format="jsonl", chunks=[line], source=text)
+        dataset = dataset_create(**given, name="hostile", format="plain", chunks=[line], source=text)
         PromptDataset.objects.filter(pk=dataset.pk).update(name=text)
         suite = add_suite(*given.values(), "hostile", content=line).suite
         return {"run_id": run.pk, "group_id": group.pk, "datasets": dataset.pk, "suites": suite.pk}

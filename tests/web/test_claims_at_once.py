@@ -32,7 +32,7 @@ def limited(tiny_model_folder: str) -> Maker:
         project,
         user,
         base_model_register(**what, name="tiny", path=tiny_model_folder),
-        dataset_create(**what, name="d", format="jsonl", chunks=[PROBLEMS]),
+        dataset_create(**what, name="d", format="plain", chunks=[PROBLEMS]),
         verifier_version_create(**what, name="r", spec=R1_EXACT),
     )
 

@@ -30,7 +30,7 @@ MODELS = "/p/ours/models/new/"
 
 def upload(client: Client, content: bytes, **more: str) -> Any:
     file = SimpleUploadedFile("problems.jsonl", content)
-    return client.post(NEW, {"name": "set", "format": "jsonl", "file": file, **more})
+    return client.post(NEW, {"name": "set", "format": "plain", "file": file, **more})
 
 
 def signed_in(user: User) -> Client:
@@ -99,7 +99,7 @@ def test_a_suite_s_or_model_s_fault_stands_beside_it(
 
 def test_limits_of_size_and_problems(settings: Any, ours: Project, alice: User) -> None:
     def create() -> PromptDataset:
-        return dataset_create(project=ours, actor=alice, name="large", format="jsonl", chunks=[GOOD])
+        return dataset_create(project=ours, actor=alice, name="large", format="plain", chunks=[GOOD])
 
     settings.COHORT_MAX_DATASET_BYTES = len(GOOD) - 1
     with pytest.raises(ValidationError, match=f"larger than {len(GOOD) - 1} bytes"):
@@ -110,7 +110,7 @@ def test_limits_of_size_and_problems(settings: Any, ours: Project, alice: User) 
     settings.COHORT_MAX_DATASET_PROBLEMS = 2
     assert create().problems == 2
     chunks = [GOOD[at : at + 7] for at in range(0, len(GOOD), 7)]  # where it is cut does not matter
-    cut = dataset_create(project=ours, actor=alice, name="cut", format="jsonl", chunks=chunks)
+    cut = dataset_create(project=ours, actor=alice, name="cut", format="plain", chunks=chunks)
     assert (cut.sha256, cut.problems) == (hashlib.sha256(GOOD).hexdigest(), 2)
 
 
@@ -178,16 +178,16 @@ def test_the_workers_calls_keep_their_own_limits() -> None:
 def test_sources_format_and_name_are_checked(
     operator: Client, ours: Project, oscar: User, dataset: PromptDataset
 ) -> None:
-    for response in (upload(operator, GOOD, lines="{}"), operator.post(NEW, {"name": "set", "format": "jsonl"})):
+    for response in (upload(operator, GOOD, lines="{}"), operator.post(NEW, {"name": "set", "format": "plain"})):
         assert "one of the two" in response.content.decode()
-    for name, format_, match in (("x", "csv", "not a format"), ("additions", "jsonl", "already")):
+    for name, format_, match in (("x", "csv", "not a format"), ("additions", "plain", "already")):
         with pytest.raises(ValidationError, match=match):
             dataset_create(project=ours, actor=oscar, name=name, format=format_, chunks=[GOOD])
 
 
 def test_preview_is_the_first_five_and_cuts_long_text(ours: Project, alice: User) -> None:
     lines = [json.dumps({"prompt": f"{n} " + "x" * 3000, "answer": "1"}).encode() + b"\n" for n in range(7)]
-    dataset = dataset_create(project=ours, actor=alice, name="long", format="jsonl", chunks=lines)
+    dataset = dataset_create(project=ours, actor=alice, name="long", format="plain", chunks=lines)
     assert [len(problem["prompt"]) for problem in dataset.preview] == [2001] * 5
     assert dataset.preview[4]["prompt"].startswith("4 ")
 
@@ -199,7 +199,7 @@ def test_operator_makes_one_by_name(operator: Client, ours: Project, oscar: User
     assert response.url == f"/p/ours/datasets/{dataset.pk}/"
     assert dataset.made is not None
     assert {key: dataset.made[key] for key in ("task", "size", "seed")} == {"task": "chain_sum", "size": 12, "seed": 3}
-    assert dataset.columns == {"task": 12}
+    assert dataset.columns == {"answer": 12, "task": 12}
     line = json.loads(b"".join(artifacts.read_chunks(dataset.artifact)).splitlines()[0])
     # The task asks for a sum; worked out here from the expression that it shows.
     shown = line["prompt"].partition(":")[2].rstrip("= ")

@@ -111,7 +111,7 @@ def test_many_keys_are_refused_by_the_one_that_is_given_twice(maker: Maker) -> N
     ids=["keys", "names", "infinite", "nested"],
 )
 def test_a_line_that_cannot_be_taken_is_refused_briefly(maker: Maker, line: str, part: str) -> None:
-    given: dict[str, Any] = {"project": maker.project, "actor": maker.actor, "name": "odd", "format": "jsonl"}
+    given: dict[str, Any] = {"project": maker.project, "actor": maker.actor, "name": "odd", "format": "plain"}
     with pytest.raises(ValidationError) as refused:
         dataset_create(**given, chunks=[line.encode()])
     fault = refused.value.message_dict["file"][0]

@@ -69,9 +69,9 @@ def test_uploads_fill_a_project_and_no_more(ours: Project, alice: User, operator
         size for rows in (PromptDataset, EvalSuiteVersion) for size in rows.objects.values_list("size", flat=True)
     )
     limit(max_upload_bytes=uploaded_bytes(ours) + len(PROBLEMS))
-    dataset_create(**given, name="fits", format="jsonl", chunks=[PROBLEMS])
+    dataset_create(**given, name="fits", format="plain", chunks=[PROBLEMS])
     with pytest.raises(ValidationError) as refused:
-        dataset_create(**given, name="no more", format="jsonl", chunks=[PROBLEMS])
+        dataset_create(**given, name="no more", format="plain", chunks=[PROBLEMS])
     (words,) = refused.value.message_dict["file"]
     assert f"of at most {uploaded_bytes(ours):,} bytes of datasets and suites, and this has {len(PROBLEMS):,}" in words
     assert not PromptDataset.objects.filter(name="no more").exists()
@@ -83,7 +83,7 @@ def test_uploads_fill_a_project_and_no_more(ours: Project, alice: User, operator
 @pytest.mark.django_db(transaction=True)
 def test_uploads_at_once_are_counted(ours: Project, alice: User) -> None:
     limit(max_upload_bytes=uploaded_bytes(ours) + 2 * len(PROBLEMS))
-    given = {"project": ours, "actor": alice, "format": "jsonl", "chunks": [PROBLEMS]}
+    given = {"project": ours, "actor": alice, "format": "plain", "chunks": [PROBLEMS]}
     assert sum(at_once(*(lambda n=number: dataset_create(**given, name=f"d{n}") for number in range(6)))) == 2
 
 

@@ -76,7 +76,7 @@ def sampling(lab: Site, tmp_path: Path) -> Iterator[Any]:
     """A worker whose endless job has come to sampling."""
     lines = "".join(f'{{"prompt": "{number} + 1 =", "answer": "{number + 1}"}}\n' for number in range(64))
     catalog: dict[str, Any] = {"project": lab.project, "actor": lab.actor, "source": "tests"}
-    dataset = dataset_create(name="many", format="jsonl", chunks=[lines.encode()], **catalog)
+    dataset = dataset_create(name="many", format="plain", chunks=[lines.encode()], **catalog)
     job = ask(lab, "sample", ENDLESS, dataset=dataset, base_model=lab.base_model)
     with celery_worker(lab, tmp_path, "--queues", LAB_QUEUE) as process:
         wait_for(samples(job), "it samples", process)

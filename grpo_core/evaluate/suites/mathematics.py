@@ -4,7 +4,6 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 
-from grpo_core.data.lines import lines_of
 from grpo_core.data.loaders import scan_problems
 from grpo_core.errors import DataError
 from grpo_core.evaluate.item import SuiteItem
@@ -20,7 +19,7 @@ _MGSM_NAME = re.compile(r"(?:.*[_/\\-])?([a-z]{2})\.tsv", re.IGNORECASE)
 def gsm8k(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
     """One item a problem; the worked solution is kept in `solution`."""
     for name, content in files:
-        for problem in scan_problems(lines_of(io.BytesIO(content)), "gsm8k", source=name):
+        for problem in scan_problems(io.BytesIO(content), "gsm8k", source=name):
             number = problem.id.removeprefix("line-")
             yield SuiteItem(id=f"gsm8k-{number}", prompt=problem.prompt, target=problem.answer, meta=problem.meta)
 

@@ -173,7 +173,7 @@ def problems_builtin(rubric: Rubric) -> list[Problem]:
     else:
         problems = [*_plain("number", _NUMBERS), *_plain("words", _WORDS)]
     columns = rubric.columns
-    if missing := sorted(columns.keys() - problems[0].meta.keys()):
+    if missing := sorted(columns.keys() - problems[0].fields):
         raise DataError(
             f"the reward component {columns[missing[0]]!r} reads the field {missing[0]!r}, which the built-in "
             "problems do not have; probe it on a dataset that has it"

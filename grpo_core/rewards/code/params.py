@@ -110,5 +110,5 @@ SPEC = Kind(
     module="grpo_core.rewards.code.kind",
     check=faults,
     check_problem=check_problem,
-    columns=lambda params: frozenset({params.tests, params.prelude} - {"", "prompt", "answer"}),
+    columns=lambda params: frozenset({params.tests, params.prelude} - {"", "prompt"}),
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest
+from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, template_columns
 from grpo_core.rewards.judge.endpoint import KEY_NAME, url_fault
 from grpo_core.specs.fields import Count, LongText, Positive, Share
 
@@ -150,4 +150,5 @@ SPEC = Kind(
     "judge",
     module="grpo_core.rewards.judge.scorer",
     check=check,
+    columns=lambda params: template_columns(params.question),
 )

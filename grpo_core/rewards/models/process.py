@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore, StepScore
-from grpo_core.rewards.base import Context, Kind, ScoreRequest
+from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
 from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
@@ -114,4 +114,5 @@ SPEC = Kind(
     "model",
     steps=True,
     check=check,
+    columns=lambda params: template_columns(params.template),
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards.base import Context, Kind, ScoreRequest
+from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
 from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
@@ -80,4 +80,5 @@ SPEC = Kind(
     "the number that a trained classifier gives the text (transformers, safetensors)",
     "model",
     check=check,
+    columns=lambda params: template_columns(params.template),
 )

@@ -47,16 +47,21 @@ class PromptDataset(models.Model):
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
     name = models.CharField(max_length=120)
-    format = models.CharField(max_length=10)
+    format = models.CharField(max_length=20)
+    """Layout of its rows, as `data.format` names it; never auto."""
+    mapping = models.JSONField(default=dict)
+    """Which field is what, as `data.columns` has it; what the layout says itself is left out."""
+    container = models.CharField(max_length=10, default="jsonl")
+    """jsonl, json, csv or parquet."""
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     problems = models.IntegerField()
     prompt_chars = models.JSONField(default=dict)
     """{min, mean, max}"""
     preview = models.JSONField(default=list)
-    """The first problems, as [{id, prompt, answer}]."""
+    """The first problems, as [{id, prompt, answer}], where they have them with messages and other_answers."""
     columns = models.JSONField(default=dict)
-    """{field other than prompt and answer: problems that have it}"""
+    """{field other than prompt: problems that have it}"""
     made = models.JSONField(null=True)
     """{task, size, seed, params, version} where a reasoning-gym task made the problems; null for an upload."""
     source = models.TextField(blank=True)

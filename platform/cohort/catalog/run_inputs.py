@@ -1,11 +1,15 @@
 """The files that a run reads, and its suites: from a chosen version to its part of the config."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cohort.base import artifacts
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from grpo_core.config import builtin_suites
+from grpo_core.data.loaders import scan_problems
+from grpo_core.data.problem import Problem
+from grpo_core.specs.fields import DataColumns
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")
 """Settings of a suite that a run decides; all others are the version's."""
@@ -21,6 +25,19 @@ class ChosenSuite:
     limit: Any = None
     max_completion_tokens: Any = None
     template: Any = None
+
+
+def dataset_problems(dataset: PromptDataset) -> Iterator[Problem]:
+    """The problems of its stored file. Raises DataError, and FileNotFoundError where the file is gone."""
+    with artifacts.open_read(dataset.artifact) as handle:
+        yield from scan_problems(
+            handle, dataset.format, columns=DataColumns.model_validate(dataset.mapping), source=dataset.name
+        )
+
+
+def data_part(dataset: PromptDataset) -> dict[str, Any]:
+    """What a config's `data` or `eval` says of the dataset's file."""
+    return {"path": input_path(dataset), "format": dataset.format, "columns": dataset.mapping}
 
 
 def input_path(dataset: PromptDataset) -> str:

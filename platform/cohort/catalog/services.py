@@ -3,15 +3,12 @@
 Every function raises ValidationError keyed by the field of its own name, so that a form can put the message there.
 """
 
-import hashlib
 import logging
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, get_args
+from collections.abc import Iterable
+from typing import Any, get_args
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
 from django.db.models import Sum
@@ -22,6 +19,7 @@ from cohort.accounts.quotas import lock_project, require_within
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.environment import environment
+from cohort.catalog.dataset_files import spool, survey
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import (
     BaseModel,
@@ -33,26 +31,15 @@ from cohort.catalog.models import (
 )
 from grpo_core.config.messages import field_problems
 from grpo_core.config.run import DataFormat, RewardConfig
-from grpo_core.data.lines import lines_of
-from grpo_core.data.loaders import scan_problems
+from grpo_core.data.loaders import AS_NAMED
 from grpo_core.errors import ConfigError, DataError, FieldProblem, ModelError
 from grpo_core.rewards import Rubric
+from grpo_core.specs.fields import DataColumns
 
 log = logging.getLogger(__name__)
 
-PREVIEW_PROBLEMS = 5
-PREVIEW_CHARS = 2000
-MAX_COLUMNS = 200
-"""Fields of problems other than prompt and answer; with more of them, data is probably used as names."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"PK\x03\x04": "zip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"PAR1": "Parquet",
-}
 
 
 def base_model_register(*, project: Project, actor: User | None, name: str, path: str, revision: str = "") -> BaseModel:
@@ -94,25 +81,26 @@ def dataset_create(
     project: Project,
     actor: User | None,
     name: str,
-    format: str,
+    format: str = "auto",
+    columns: DataColumns = AS_NAMED,
     chunks: Iterable[bytes],
     source: str = "",
     file_name: str = "file",
     made: dict[str, Any] | None = None,
 ) -> PromptDataset:
-    """Store a file of problems under its SHA-256, once every line of it is known to be good.
+    """Store a file of problems under its SHA-256, once every row of it is known to be good.
 
     `chunks` may be cut anywhere. `file_name` is used in messages only. `made` is how a task made it.
     """
     if format not in get_args(DataFormat):
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(get_args(DataFormat))}."})
-    dataset = PromptDataset(project=project, created_by=actor, name=name, format=format, source=source, made=made)
+    dataset = PromptDataset(project=project, created_by=actor, name=name, source=source, made=made)
+    dataset.format, dataset.mapping = format, columns.model_dump(exclude_none=True)
     _name_free(dataset, "dataset")
     with tempfile.TemporaryFile() as spooled:
-        dataset.sha256, dataset.size = _spool(chunks, spooled)
-        spooled.seek(0)
+        dataset.sha256, dataset.size = spool(chunks, spooled)
         try:
-            _survey(dataset, lines_of(spooled), file_name)
+            survey(dataset, spooled, file_name)
         except DataError as error:
             raise ValidationError({"file": str(error)}) from None
         _clean(dataset, "name", "source")
@@ -232,50 +220,3 @@ def _save_new(row: BaseModel | PromptDataset, noun: str, actor: User | None, aft
 
 def _taken(row: BaseModel | PromptDataset, noun: str) -> ValidationError:
     return ValidationError({"name": f"The project has a {noun} named {row.name} already. Choose another name."})
-
-
-def _spool(chunks: Iterable[bytes], handle: IO[bytes]) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    limit = settings.COHORT_MAX_DATASET_BYTES
-    for chunk in chunks:
-        if size == 0:
-            for magic, kind in _COMPRESSED.items():
-                if chunk.startswith(magic):
-                    raise ValidationError({"file": f"This is a {kind} file. Upload plain lines of JSON."})
-        size += len(chunk)
-        if size > limit:
-            raise ValidationError({"file": f"The file is larger than {limit:,} bytes. Split it, or sample from it."})
-        digest.update(chunk)
-        handle.write(chunk)
-    return digest.hexdigest(), size
-
-
-def _survey(dataset: PromptDataset, lines: Iterator[bytes], file_name: str) -> None:
-    """Read every problem once: count, prompt lengths, fields, the first few. Raises DataError at the first bad line."""
-    count = characters = longest = 0
-    columns: Counter[str] = Counter()
-    shortest: int | None = None
-    preview: list[dict[str, str]] = []
-    most = settings.COHORT_MAX_DATASET_PROBLEMS
-    for problem in scan_problems(lines, dataset.format, source=file_name):
-        if count == most:
-            raise DataError(f"{file_name} holds more than {most:,} problems. Split it, or sample from it.")
-        length = len(problem.prompt)
-        count, characters = count + 1, characters + length
-        longest = max(longest, length)
-        columns.update(problem.meta.keys())
-        if len(columns) > MAX_COLUMNS:
-            raise DataError(
-                f"{file_name} has more than {MAX_COLUMNS} different fields. Put what varies into one field."
-            )
-        shortest = length if shortest is None else min(shortest, length)
-        if len(preview) < PREVIEW_PROBLEMS:
-            preview.append({"id": problem.id, "prompt": _cut(problem.prompt), "answer": _cut(problem.answer)})
-    dataset.problems = count
-    dataset.columns = dict(sorted(columns.items()))
-    dataset.prompt_chars = {"min": shortest, "mean": characters / count, "max": longest}
-    dataset.preview = preview
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "…"

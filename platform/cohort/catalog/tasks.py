@@ -53,7 +53,7 @@ def dataset_from_task(*, project: Project, actor: User | None, task: str, size: 
                 project=project,
                 actor=actor,
                 name=_free_name(project, f"{task}, {size:,} problems, seed {seed}"),
-                format="jsonl",
+                format="plain",
                 chunks=iter(lambda: handle.read(1 << 20), b""),
                 source=f"Made by the task {task} of reasoning-gym {version}, seed {seed}.",
                 file_name="The task's file",

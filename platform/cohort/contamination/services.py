@@ -14,6 +14,7 @@ from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.storable import Refused
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset, dataset_added, suite_version_added
+from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination import selectors
 from cohort.contamination.models import DataOverlap, LaunchOverlap
 from cohort.runs.dispatch import SEAL_QUEUE, publish, publish_on_commit
@@ -21,7 +22,6 @@ from cohort.runs.models import Run
 from cohort.runs.transitions import run_logged
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.lines import lines_of
-from grpo_core.data.loaders import scan_problems
 from grpo_core.errors import ConfigError, DataError, FieldProblem
 from grpo_core.evaluate.suites.reader import scan_items
 
@@ -57,13 +57,13 @@ def _prompts(dataset: PromptDataset) -> Iterator[tuple[str, str]]:
 
 def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """(id, prompt, options) of every problem or item of the file."""
+    if isinstance(of, PromptDataset):
+        for problem in dataset_problems(of):
+            yield problem.id, problem.text, ()
+        return
     with artifacts.open_read(of.artifact) as handle:
-        if isinstance(of, PromptDataset):
-            for problem in scan_problems(lines_of(handle), of.format, source=of.name):
-                yield problem.id, problem.prompt, ()
-        else:
-            for item in scan_items(lines_of(handle), scorer=None, source=str(of)):
-                yield item.id, item.prompt, item.choices
+        for item in scan_items(lines_of(handle), scorer=None, source=str(of)):
+            yield item.id, item.prompt, item.choices
 
 
 def _examples(

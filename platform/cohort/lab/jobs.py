@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import Refused, storable_json
-from cohort.catalog.run_inputs import input_path
+from cohort.catalog.run_inputs import data_part
 from cohort.lab.estimates import why_unschedulable
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe
 from cohort.nodes import leases
@@ -107,7 +107,7 @@ def job_config(job: LabJob) -> dict[str, Any]:
     if job.kind == JobKind.ESTIMATE:
         return {**config, "config": job.config}
     if job.dataset is not None:
-        config["data"] = {"path": input_path(job.dataset), "format": job.dataset.format}
+        config["data"] = data_part(job.dataset)
     if job.base_model is not None:
         config["model"] = {"path": job.base_model.path, "revision": job.base_model.revision or None}
     return config

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.catalog.run_inputs import ChosenSuite, input_path, suite_part
+from cohort.catalog.run_inputs import ChosenSuite, data_part, suite_part
 from cohort.contamination import services as overlaps
 from cohort.lab import estimates, gate
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
@@ -26,8 +26,10 @@ _CHOSEN = {
     "model.revision": "the base model",
     "data.path": "the dataset",
     "data.format": "the dataset",
+    "data.columns": "the dataset",
     "eval.path": "the held-out dataset",
     "eval.format": "the held-out dataset",
+    "eval.columns": "the held-out dataset",
     "reward": "the reward",
     "eval.suites": "the suites",
 }
@@ -60,11 +62,11 @@ def run_config(
     chosen: dict[str, Any] = {
         "name": name,
         "model": {"path": base_model.path, "revision": base_model.revision or None},
-        "data": {"path": input_path(dataset), "format": dataset.format},
+        "data": data_part(dataset),
         "reward": verifier_version.spec,
     }
     if eval_dataset is not None:
-        chosen["eval"] = {"path": input_path(eval_dataset), "format": eval_dataset.format}
+        chosen["eval"] = data_part(eval_dataset)
     if suites:
         chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(suite) for suite in suites]}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
@@ -228,7 +230,7 @@ def _columns_missing(rubric: Rubric, dataset: PromptDataset, *, field: str) -> I
     for column, component in sorted(rubric.columns.items()):
         having = dataset.columns.get(column, 0)
         if having < dataset.problems:
-            there = ", ".join(["prompt", "answer", *dataset.columns])
+            there = ", ".join(["prompt", *dataset.columns])
             lack = "has no field" if having == 0 else f"lacks, in {dataset.problems - having:,} problems, the field"
             yield FieldProblem(
                 field,

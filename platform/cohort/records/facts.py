@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from django.db.models.functions import Now
 
-from cohort.base import artifacts
 from cohort.catalog.models import PromptDataset
+from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.selectors import at_launch
 from cohort.evaluations.selectors import newest_results, result_items, suites
 from cohort.evidence.merkle import HASH_BYTES, root
@@ -30,8 +30,6 @@ from cohort.review.services import current_groups, review_figures
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.run import RunConfig
-from grpo_core.data.lines import lines_of
-from grpo_core.data.loaders import scan_problems
 from grpo_core.records.monitors import Flag
 
 
@@ -234,6 +232,5 @@ def _overlap(run: Run, config: RunConfig) -> Overlap | None:
 
 
 def _prompts(dataset: PromptDataset, limit: int | None) -> Iterator[str]:
-    with artifacts.open_read(dataset.artifact) as handle:
-        for problem in islice(scan_problems(lines_of(handle), dataset.format, source=dataset.name), limit):
-            yield " ".join(problem.prompt.casefold().split())
+    for problem in islice(dataset_problems(dataset), limit):
+        yield " ".join(problem.text.casefold().split())

@@ -110,12 +110,16 @@ def test_a_parameter_is_refused_by_its_path(kind, params, path, match):
 
 def test_the_columns_that_a_kind_reads():
     def columns(kind, **params):
-        return list(rubric_of({"kind": kind, "params": params}).columns)
+        return sorted(rubric_of({"kind": kind, "params": params}).columns)
 
-    assert columns("choice", column="choices") == ["choices"]
-    assert columns("choice") == columns("length") == []
+    assert columns("choice", column="choices") == ["answer", "choices"]
+    assert columns("choice") == ["answer"]
+    assert columns("length") == []
     assert columns("json_schema", column="shape") == ["shape"]
-    assert columns("length", shape="cosine", right_by="choice", right_params={"column": "choices"}) == ["choices"]
+    assert columns("length", shape="cosine", right_by="choice", right_params={"column": "choices"}) == [
+        "answer",
+        "choices",
+    ]
     assert columns("similarity", column="refs") == ["refs"]
 
 

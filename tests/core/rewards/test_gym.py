@@ -1,5 +1,6 @@
 """The tasks of reasoning-gym: problems made, their own answers and wrong ones scored in the sandbox."""
 
+import io
 import json
 
 import pytest
@@ -29,7 +30,8 @@ def runner():
 
 
 def made(name, size=2, **more):
-    return list(scan_problems(gym.problems(name, size=size, seed=5, **more), "jsonl", source=name))
+    made = b"".join(gym.problems(name, size=size, seed=5, **more))
+    return list(scan_problems(io.BytesIO(made), "auto", source=name))
 
 
 def scored(runner, problems, *answers):

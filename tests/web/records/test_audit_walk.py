@@ -102,7 +102,7 @@ def people_and_catalog(did: Story, maker: Maker, bob: User, tiny: str) -> None:
         did(change, user=zoe, actor=maker.actor)
     did(accounts.membership_remove, project=ours, actor=None, user=bob)
     did(catalog.base_model_register, **by, name="again", path=tiny)
-    did(catalog.dataset_create, **by, name="d", format="jsonl", chunks=[PROBLEMS])
+    did(catalog.dataset_create, **by, name="d", format="plain", chunks=[PROBLEMS])
     did(catalog.verifier_version_create, **by, name="v", spec=R1_EXACT)
     did(catalog.verifier_version_create, **by, name="r1 + exact", spec=R1_EXACT)
     did(limits.project_limits_set, **by, max_running=2, gpu_hours=None)

@@ -42,7 +42,7 @@ NEVER = mock.patch("cohort.contamination.services.compared", side_effect=Asserti
 def upload(ours: Project, alice: User) -> Callable[..., PromptDataset]:
     def make(*prompts: str, name: str = "d") -> PromptDataset:
         content = b"".join(json.dumps({"prompt": prompt, "answer": "x"}).encode() + b"\n" for prompt in prompts)
-        return dataset_create(project=ours, actor=alice, name=name, format="jsonl", chunks=[content])
+        return dataset_create(project=ours, actor=alice, name=name, format="plain", chunks=[content])
 
     return make
 

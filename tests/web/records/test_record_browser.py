@@ -38,7 +38,7 @@ def test_a_launch_with_overlap_needs_a_tick(open_page: Callable[..., Page], make
     """An item of a suite stands in the dataset; axe on its page, and on the form as it is refused."""
     add_suite(maker.project, maker.actor)
     rows = [b'{"prompt": "What is the capital of italy?", "answer": "x"}\n'] * 9
-    leaky = dataset_create(project=maker.project, actor=maker.actor, name="leaky", format="jsonl", chunks=rows)
+    leaky = dataset_create(project=maker.project, actor=maker.actor, name="leaky", format="plain", chunks=rows)
     for row in DataOverlap.objects.all():
         check(row.pk)
     page = open_page(f"datasets/{leaky.pk}/")

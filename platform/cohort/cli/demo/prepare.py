@@ -184,7 +184,7 @@ def _dataset(project: Project, user: User, name: str, file: Path, task: DemoTask
     files = PromptDataset.objects.filter(project=project)
     known = files.filter(sha256=hashlib.sha256(content).hexdigest()).first()
     return known or dataset_create(
-        project=project, actor=user, name=_free(name, files), format="jsonl", chunks=[content], source=task.source
+        project=project, actor=user, name=_free(name, files), format="plain", chunks=[content], source=task.source
     )
 
 

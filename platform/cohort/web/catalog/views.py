@@ -9,27 +9,34 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_POST, require_safe
+from pydantic import ValidationError as PydanticError
 
 from cohort.accounts.models import Project, Role
 from cohort.base.environment import environment
 from cohort.catalog import services, tasks
+from cohort.catalog.dataset_files import check_file
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.contamination.selectors import of_dataset
-from cohort.web.access import form_page, project_for
+from cohort.web.access import form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
 from cohort.web.context import listed
-from cohort.web.fields import ServiceForm
+from cohort.web.fields import FieldSpec, ServiceForm, leaves
 from grpo_core.data import gym
+from grpo_core.data.containers import TITLES
+from grpo_core.data.layouts import LAYOUTS
+from grpo_core.specs.fields import DataColumns
 
-_FORMATS = [
-    ("jsonl", "jsonl: objects with prompt and answer"),
-    ("gsm8k", "gsm8k: question, and answer ending in #### n"),
-]
+_FORMATS = [("auto", "as the first row says"), *((name, layout.title) for name, layout in LAYOUTS.items())]
+_LAYOUTS = [layout.title for layout in LAYOUTS.values()]
 
 
 FOLDERS_SHOWN = 200
+COLUMN = "column-"
+"""Of the names of the inputs that say which column is what."""
+NONE = "-"
+"""Chosen for a column: the file has none."""
 
 
 class BaseModelForm(ServiceForm):
@@ -50,11 +57,12 @@ class BaseModelForm(ServiceForm):
 
 class DatasetForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What the run form lists it as.")
-    format = forms.ChoiceField(choices=_FORMATS, help_text="How each line is read.")
+    format = forms.ChoiceField(choices=_FORMATS, label="Layout", help_text="How each row is read.")
     file = forms.FileField(
         required=False,
         allow_empty_file=True,
-        help_text="One JSON object a line, UTF-8, a line at most 1 MiB. Every line is checked before anything is kept.",
+        help_text="JSON lines, a JSON list, CSV (also in gzip) or Parquet, as the set is published. Every row is read "
+        "before anything is kept.",
     )
     lines = forms.CharField(
         required=False,
@@ -77,16 +85,23 @@ class DatasetForm(ServiceForm):
         given = (cleaned.get("file") is not None) + bool((cleaned.get("lines") or "").strip())
         if given != 1 and "file" not in self.errors:
             self.add_error("file", "Choose a file or paste lines, one of the two.")
+        chosen = {role: self.data.get(COLUMN + role, "") for role in DataColumns.model_fields}
+        try:
+            cleaned["columns"] = DataColumns(**{k: "" if path == NONE else path for k, path in chosen.items() if path})
+        except PydanticError:
+            self.add_error(None, "A column's name is longer than 300 characters, or holds one that cannot be stored.")
         return cleaned
+
+    def upload(self) -> dict[str, Any]:
+        """Of `catalog.dataset_files.check_file`; also after the file was refused."""
+        given, file = self.cleaned_data, self.files.get("file")
+        chunks = [given["lines"].encode()] if file is None else file.chunks()
+        file_name = "The pasted text" if file is None else str(file.name)
+        return {"format": given["format"], "columns": given["columns"], "chunks": chunks, "file_name": file_name}
 
     def arguments(self) -> dict[str, Any]:
         """Of `catalog.services.dataset_create`, without project and actor."""
-        given = self.cleaned_data
-        file = given["file"]
-        chunks = [given["lines"].encode()] if file is None else file.chunks()
-        file_name = "The pasted text" if file is None else str(file.name)
-        kept = {name: given[name] for name in ("name", "format", "source")}
-        return {**kept, "chunks": chunks, "file_name": file_name}
+        return {**self.upload(), **{name: self.cleaned_data[name] for name in ("name", "source")}}
 
 
 class TaskForm(ServiceForm):
@@ -107,7 +122,8 @@ def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
         if dataset := form.call(tasks.dataset_from_task, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{dataset.name}: made and stored.")
             return redirect("dataset_detail", project.slug, dataset.pk)
-    return render(request, "catalog/dataset_new.html", {"form": DatasetForm(), "task_form": form}, status=422)
+    context = {"form": DatasetForm(), "task_form": form, "layouts": _LAYOUTS}
+    return render(request, "catalog/dataset_new.html", context, status=422)
 
 
 # ---------------------------------------------------------------- base models
@@ -160,13 +176,31 @@ def dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @csrf_protect
 def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
+    """With `action` check, what the file is and how it is read; else it is stored. The page's own script sends both
+    from the page as it is, so that the chosen file stays chosen."""
     form = DatasetForm(request.POST or None, request.FILES or None)
+    checking = request.POST.get("action") == "check"
+    if checking:
+        del form.fields["name"]
+    checked = None
     if request.method == "POST" and form.is_valid():
-        dataset = form.call(services.dataset_create, project=project, actor=person(request), **form.arguments())
-        if dataset:
-            messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every line read.")
-            return redirect("dataset_detail", project.slug, dataset.pk)
-    return render(request, "catalog/dataset_new.html", {"form": form, "task_form": TaskForm()}, status=form.status)
+        if checking:
+            checked = form.call(check_file, **form.upload())
+        elif dataset := form.call(services.dataset_create, project=project, actor=person(request), **form.arguments()):
+            messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every row read.")
+            return redirect_to(request, "dataset_detail", project.slug, dataset.pk)
+        elif not form.errors.get("name"):
+            checked = form.call(check_file, **form.upload())
+    unchosen = checking and checked is None and set(form.errors) == {"file"} and not request.FILES
+    context = {"form": form, "checked": checked, "roles": _roles(request), "unchosen": unchosen, "layouts": _LAYOUTS}
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "catalog/_dataset_reading.html", context, status=form.status)
+    return render(request, "catalog/dataset_new.html", {**context, "task_form": TaskForm()}, status=form.status)
+
+
+def _roles(request: HttpRequest) -> list[tuple[FieldSpec, str]]:
+    """Each column that a person may choose, with what was chosen."""
+    return [(spec, request.POST.get(COLUMN + spec.path, "")) for spec in leaves(DataColumns)]
 
 
 @require_safe
@@ -174,4 +208,7 @@ def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     dataset = get_object_or_404(PromptDataset.objects.select_related("created_by"), project=project, pk=pk)
     used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project)
-    return render(request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset)})
+    read = {"layout": LAYOUTS[dataset.format], "container": TITLES[dataset.container]}
+    return render(
+        request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset), **read}
+    )

@@ -301,7 +301,7 @@ def _sentence(subject: str, message: str) -> str:
 
 _STAND_INS: dict[str, Any] = {
     "base_model": BaseModel(path="-"),
-    "dataset": PromptDataset(sha256="-", format="jsonl", problems=10**9),
+    "dataset": PromptDataset(sha256="-", format="plain", problems=10**9),
     "eval_dataset": None,
     "verifier_version": VerifierVersion(spec={"components": [{"name": "chosen", "kind": "exact"}]}),
     "suites": [],

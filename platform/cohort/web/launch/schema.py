@@ -17,8 +17,8 @@ from grpo_core.config.run import RunConfig
 
 FROM_CATALOG = frozenset(
     {
-        *("name", "preset", "model.path", "model.revision", "data.path", "data.format", "reward"),
-        *("eval.path", "eval.format", "eval.suites"),
+        *("name", "preset", "model.path", "model.revision", "data.path", "data.format", "data.columns"),
+        *("reward", "eval.path", "eval.format", "eval.columns", "eval.suites"),
     }
 )
 """Parts of a config that the form's own choices decide: base model, datasets, reward source, suites."""
@@ -64,8 +64,10 @@ _FROM_ROWS = (
     ("model.", "base_model"),
     ("data.path", "dataset"),
     ("data.format", "dataset"),
+    ("data.columns", "dataset"),
     ("eval.path", "eval_dataset"),
     ("eval.format", "eval_dataset"),
+    ("eval.columns", "eval_dataset"),
     ("reward", "verifier_version"),
 )
 
