@@ -146,7 +146,7 @@ def test_a_tokenizer_that_appends_an_end_trains_on_prompts_without_it(home):
     policy = load(home / "base")
     core, number = policy.tokenizer.backend_tokenizer, policy.tokenizer.eos_token_id
     plain = policy.encoder(config().data.model_copy(update={"chat": "none"}))
-    problem = load_problems(home / "train.jsonl", "jsonl")[0]
+    problem = load_problems(home / "train.jsonl", "plain")[0]
     before = plain.encode(problem).tokens
     core.post_processor = processors.TemplateProcessing(single=f"$A {END}", special_tokens=[(END, number)])
     assert policy.tokenizer("x")["input_ids"][-1] == number
