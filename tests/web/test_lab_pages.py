@@ -21,6 +21,7 @@ from cohort.launch.creation import run_create, run_submit
 from cohort.runs.models import Run
 from cohort.web.lab.charts import histogram_drawn, interval_drawn
 from cohort.web.templatetags.cohort import call_time
+from grpo_core.config.prompt import PromptConfig
 from grpo_core.errors import ConfigError
 from tests.factories.lab import claimed, failed, finished, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, dataset_copies
@@ -111,7 +112,7 @@ def test_samples_rows_and_a_probe_are_asked_for(
     operator.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
     operator.post(f"{LAB}/ask/", {**ids, "what": "probe", "probe-dataset": "", "probe-problems": 9, "probe-seed": 1})
     made = {job.kind: job for job in LabJob.objects.all()}
-    assert made["sample"].options == options
+    assert made["sample"].options == {**PromptConfig().model_dump(), "stop": [], **options}
     assert (made["sample"].base_model, made["sample"].dataset) == (base_model, dataset)
     assert (made["try"].options["rows"], made["try"].dataset) == (5, dataset)
     assert (made["probe"].options, made["probe"].dataset) == ({"problems": 9, "seed": 1}, None)
