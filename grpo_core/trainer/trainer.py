@@ -202,13 +202,8 @@ class Trainer:
             with self._training.whole():
                 if self.run_dir is not None:
                     folder = self.run_dir.checkpoints / "final"
-                    saved = save_weights(
-                        folder,
-                        inputs.policy,
-                        step=self._counts.steps,
-                        run_folder=self.run_dir.path,
-                        merged=config.checkpoints.merged,
-                    )
+                    step, kept = self._counts.steps, config.checkpoints.merged
+                    saved = save_weights(folder, inputs.policy, step=step, run_folder=self.run_dir.path, merged=kept)
                     self._recorder.write(saved)
                     self._final = saved.path
         for event in reward_used(self.ranks.gather(inputs.runner.facts())):

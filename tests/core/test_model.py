@@ -244,3 +244,54 @@ def test_a_checkpoint_with_a_pickle_in_it_is_refused_though_its_manifest_lists_i
         verify_checkpoint(folder)
     assert main(["export", str(folder), "--out", str(tmp_path / "made")]) == 7
     assert not (tmp_path / "made").exists()
+
+
+def reshaped(folder, out, *, dtype=torch.float32, shard="20KB", **settings_):
+    """The folder's model as people publish it: in several files, in bf16, with a tied head."""
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=dtype, **settings_)
+    model.tie_weights()
+    model.save_pretrained(out, max_shard_size=shard)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, out)
+    return out
+
+
+def test_sharded_weights_are_the_same_model(folder, tmp_path):
+    sharded = reshaped(folder, tmp_path / "sharded")
+    assert len(weight_files(sharded)) > 3
+    plain, policy = load(folder), load(sharded)
+    assert torch.equal(*(completion_logprobs(p.model, [[1, 2]], [[3, 4, 5]]) for p in (plain, policy)))
+    weight_files(sharded)[1].unlink()
+    with pytest.raises(ModelError, match="names files that are not there"):
+        load(sharded)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_bf16_weights_and_tied_heads_survive_load_and_save(folder, tmp_path, dtype, tied):
+    given = reshaped(folder, tmp_path / "given", dtype=getattr(torch, dtype), shard="1GB", tie_word_embeddings=tied)
+    policy = load(given, dtype=dtype)
+    save_weights(tmp_path / "final", policy, step=1, run_folder=tmp_path)
+    before, after = (load_file(path / "model.safetensors") for path in (given, tmp_path / "final"))
+    assert ("lm_head.weight" in after) is not tied
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        assert weight.dtype == after[name].dtype == getattr(torch, dtype)
+        assert torch.equal(weight, after[name])
+    again = load(tmp_path / "final", dtype=dtype)
+    assert torch.equal(*(completion_logprobs(p.model, [[1, 2]], [[3, 4, 5]]) for p in (policy, again)))
+
+
+def test_numbers_that_are_none_are_named(copy):
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"][:3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"NaN or infinity: 3 numbers of 1 tensors, first model\.norm\.weight"):
+        load(copy)
+
+
+def test_a_pickle_beside_safetensors_is_refused(copy):
+    """transformers takes the safetensors; another loader, of another version, might not."""
+    (copy / "pytorch_model.bin").write_bytes(b"anything")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin may be a pickle.*no part of the model, take away"):
+        load(copy)
