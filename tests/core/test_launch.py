@@ -41,7 +41,7 @@ def written(home, out, *, engine, **parts):
         "model": {"path": "ends"},
         "sampling": {"group_size": 4, "prompts_per_step": 4, "max_completion_tokens": 24},
         # The reward falls with the length of long completions, so that there is something to learn.
-        "algorithm": {"overlong": {"buffer_tokens": 12}},
+        "algorithm": {"overlong": {"buffer_tokens": 12}, "signal_gate": "reward"},
         "optim": {"steps": 3, "lr": 1e-4},
         **parts,
     }

@@ -22,7 +22,10 @@ def run(home, out, **parts):
 
 
 SAMPLING = {"group_size": 4, "prompts_per_step": 4, "max_completion_tokens": 16}
-LENGTHS = {"overlong": {"buffer_tokens": 12}}  # the only reward that a random model earns anything from
+LENGTHS = {
+    "overlong": {"buffer_tokens": 12},
+    "signal_gate": "reward",
+}  # the only reward that a random model earns anything from
 
 # ---------------------------------------------------------------------- dynamic sampling
 
@@ -70,10 +73,10 @@ def test_refill_stops_at_its_bound_and_says_so(home, tmp_path):
 def test_a_length_alone_is_no_signal_to_refill_by(home, tmp_path):
     """DAPO counts right answers: groups that only the overlong punishment sets apart are left out all the same."""
     dynamic = {"enabled": True, "max_batches": 2}
-    metrics = run(home, tmp_path / "run", algorithm={**LENGTHS, "dynamic_sampling": dynamic})
+    metrics = run(home, tmp_path / "run", algorithm={**LENGTHS, "signal_gate": "success", "dynamic_sampling": dynamic})
     groups = groups_of(tmp_path / "run")
     assert {group["discarded"] for group in groups} == {"all_wrong"}
-    assert any(group["signal"] == "mixed" for group in groups)
+    assert any(group["signal"] == "phantom" for group in groups)
     assert [m["dynamic_sampling/batches"] for m in metrics] == [2, 2]
 
 

@@ -132,7 +132,7 @@ def test_a_series_keeps_its_spikes_and_its_ends(count: int) -> None:
 # ---------------------------------------------------------------- which charts
 
 ENGINE = {"phases", "speed", "memory", "utilisation"}
-ALWAYS = {"reward", "signal", "entropy", "length", "zero_std", "mismatch"} | ENGINE
+ALWAYS = {"reward", "signal", "entropy", "length", "zero_std", "masked", "mismatch"} | ENGINE
 
 
 @pytest.mark.parametrize(("parts", "more"), cases("runs/charts", "parts", "more"))

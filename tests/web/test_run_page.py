@@ -41,8 +41,8 @@ def test_a_run_in_training(viewer: Client, maker: Maker) -> None:
     Run.objects.filter(pk=run.pk).update(phase="training", seconds_per_step=2.0)
     run.refresh_from_db()
     attempt = maker.attempt(run)
-    first = {"reward": 0.55, "frac_reward_zero_std": 0.03, "entropy": 0.38, "completions/mean_length": 41.0}
-    last = {"reward": 0.86, "frac_reward_zero_std": 0.46, "entropy": 0.18, "completions/mean_length": 41.2}
+    first = {"reward": 0.55, "frac_informative": 0.97, "entropy": 0.38, "completions/mean_length": 41.0}
+    last = {"reward": 0.86, "frac_informative": 0.54, "entropy": 0.18, "completions/mean_length": 41.2}
     add_steps(attempt, [first, *[first] * 82, last])
     with freeze(attempt.heartbeat_at + timedelta(seconds=3)):
         page = page_of(viewer, run)

@@ -296,3 +296,30 @@ def test_process_advantages_permute_with_their_group_and_forget_a_constant(rewar
     order = random.Random(seed).sample(range(len(rewards)), len(rewards))
     assert_same(process([rewards[i] for i in order]), [before[i] for i in order])
     assert_same(process([[r + constant for r in own] for own in rewards]), before)
+
+
+def test_rloo_is_exact_to_float64():
+    """4/3 of a difference of thirds: a factor of whole numbers divided as float32 gave 0.4444444656."""
+    result = advantages_of([[1 / 3, 0.0, 0.0, 0.0]], advantage="rloo", scale="none")
+    assert result.advantages_PG[0].tolist() == pytest.approx([1 / 3, -1 / 9, -1 / 9, -1 / 9], rel=1e-15)
+
+
+@pytest.mark.parametrize(("gate", "gated"), [("success", True), ("reward", False)])
+def test_a_group_in_which_shaping_alone_varies(gate, gated):
+    """Wherever rewards are compared in the group; the other group keeps its advantages."""
+    rewards, signals = [[1.0, 0.0], [0.1, 0.0]], ["mixed", "phantom"]
+    for advantage, scale in (("group", "group_std"), ("rloo", "none"), ("reinforce_pp_baseline", "batch_std")):
+        result = advantages_of(
+            rewards,
+            advantage=advantage,
+            scale=scale,
+            signal_gate=gate,
+            inputs={"signals": signals},
+            lengths=[[2, 2]] * 2,
+        )
+        assert result.signals == ("mixed", "phantom")
+        assert result.informative_P.tolist() == [True, not gated]
+    reinforce = advantages_of(
+        rewards, advantage="reinforce", scale="none", signal_gate=gate, inputs={"signals": signals}
+    )
+    assert reinforce.informative_P.tolist() == [True, True]  # compared with nothing, so there is nothing to gate

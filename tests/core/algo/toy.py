@@ -118,6 +118,7 @@ def _tensors(rows: list[list[list[float]]]) -> list[list[torch.Tensor]]:
 _FIELDS: dict[str, Any] = {
     "components_CPG": lambda rows: torch.tensor(rows, dtype=torch.float64),
     "weights_C": lambda rows: torch.tensor(rows, dtype=torch.float64),
+    "signals": tuple,
     "step_rewards": lambda rows: [[[tuple(step) for step in completion] for completion in row] for row in rows],
     "token_penalties": _tensors,
     "values": _tensors,

@@ -63,8 +63,8 @@ _REASONS = {
 def _groups(facts: Facts) -> Answer:
     totals, algorithm = facts.totals, facts.config.algorithm
     names = ["groups", "groups_mixed", "groups_phantom", "groups_all_equal", "groups_unscored"]
-    silent = totals["groups"] - algorithm.carried(totals)
     phantom = totals["groups_phantom"]
+    silent = totals["groups_all_equal"] + totals["groups_unscored"] + (phantom if algorithm.gates_by_success else 0)
     notes = [f"Rewards count as equal within {number(EQUAL_TOLERANCE)}, of their size where that is above 1."]
     if phantom:
         gated = "were not learned from" if algorithm.gates_by_success else "were learned from all the same"
