@@ -40,7 +40,7 @@ def forecast_of(run: Run) -> ForecastShown | None:
         return None
     scores = result_items(result).order_by().values_list("score").annotate(Count("pk"))
     counts = dict(scores.values_list("score", "pk__count"))
-    config, samples = run.parsed_config, int(result.protocol["samples_per_problem"])
+    config, samples = run.parsed_config, run.parsed_config.eval.samples_per_problem
     if not counts:
         return None
     group = config.sampling.group_size
@@ -50,7 +50,7 @@ def forecast_of(run: Run) -> ForecastShown | None:
         run=run,
         problems=sum(counts.values()),
         samples=samples,
-        greedy=result.protocol["temperature"] == 0,
+        greedy=config.eval.temperature == 0,
         sizes=[informative(counts, samples, size) for size in sorted({*GROUP_SIZES, group})],
         group=group,
         came=fmean(came) if came else None,
