@@ -16,6 +16,7 @@ MAX_CHARS = 200
 MAX_BRACKETS = 40
 MAX_POWER = 999
 EXACT_DIGITS = 1200
+ROUNDED_SHARE = 1e-4
 
 _LATEX = re.compile(r"[\\^_{}]|\$.*\$", re.DOTALL)
 DELIMITED = r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]"
@@ -24,10 +25,18 @@ _THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|,|\{,\}|\\,)(?=[0-9]{3}(?![0-9]))")
 _SPACE = re.compile(r"\\[,;:! ]|\\displaystyle(?![A-Za-z])|[~\s]")
 _SIGNS = str.maketrans({"−": "-", "·": "*", "×": "*", "÷": "/"})
 _POWER = re.compile(r"\^ *(?:([0-9]+)|\{ *\(? *([-+]? *[0-9]+) *\)? *\}|\( *([-+]? *[0-9]+) *\))")
+_AFTER = r"(?:\\?%|\^ *(?:\\circ|\{ *\\circ *\})|°|\\(?:text|mathrm) *\{[A-Za-z .]*\}(?:\^\{[23]\})?| )*"
+"""A percent or degree sign and units, after a number."""
+_DIGITS = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_TEN = r"10 *\^\{-?[0-9]+\}"
+_FRACTION = rf"\\[dtc]?frac *(?:\{{ *-?{_DIGITS} *\}}|[0-9]) *(?:\{{ *{_DIGITS} *\}}|[0-9])|{_DIGITS} */ *{_DIGITS}"
+_WRITTEN = re.compile(
+    rf"[-+ ]*(?:(?:[0-9]+ *)?(?:{_FRACTION})|(?:{_DIGITS} *(?:\\times|\\cdot|\*) *)?{_TEN}|{_DIGITS})" + _AFTER
+)
+_DIVISION = re.compile(r"[0-9.}] */ *[0-9.{]|\\[dtc]?frac")
 _READABLE = re.compile(
     r"(?:[0-9.+\-*/(){} ]|\\(?:[dtc]?frac|cdot|times|div|pi|left|right)(?![A-Za-z])|\\sqrt(?: *\[[2-9]\]|(?![A-Za-z]))"
-    r"|\^\{-?[0-9]+\})+"
-    r"(?:\\?%|\^ *(?:\\circ|\{ *\\circ *\})|°|\\(?:text|mathrm) *\{[A-Za-z .]*\}(?:\^\{[23]\})?| )*"
+    r"|\^\{-?[0-9]+\})+" + _AFTER
 )
 PERCENT = re.compile(r" *\\?% *$")
 # Factors without a sign between them, which math-verify adds when both are whole (2(3) is 5 to it), and a power of a
@@ -75,12 +84,30 @@ def parse_latex(readable: str) -> Any:
     return trees[0] if trees else None
 
 
-def equal(value: Value, other: Value) -> bool:
-    """To six decimals when one of them has a decimal in it, which may have been rounded; else exactly."""
-    difference = abs(value.number - other.number)
-    if value.rounded or other.rounded:
-        return bool(difference <= 5e-7)
-    return bool(difference <= _mp().mpf(10) ** -EXACT_DIGITS * max(abs(value.number), 1))
+def is_written(text: str) -> bool:
+    """Whether LaTeX is a number in one of its notations (digits, a fraction, times a power of ten), and not an
+    expression that is left to be worked out."""
+    readable = _readable(text, ignore_percent=False)
+    return readable is not None and _WRITTEN.fullmatch(readable) is not None
+
+
+def is_division(text: str) -> bool:
+    """Whether what is after the last equals sign is a fraction, which is no notation of a whole number."""
+    return _DIVISION.search(text.rpartition("=")[2]) is not None
+
+
+def equal(value: Value, expected: Value) -> bool:
+    """To six decimals and to one part in ten thousand when one of them has a decimal in it, which may have been
+    rounded; else exactly."""
+    if (value.rounded or expected.rounded) and value.number:
+        difference = abs(value.number - expected.number)
+        return bool(difference <= min(5e-7, ROUNDED_SHARE * abs(expected.number)))
+    return same_exactly(value, expected)
+
+
+def same_exactly(value: Value, other: Value) -> bool:
+    size = max(abs(value.number), abs(other.number)) if value.number and other.number else 1
+    return bool(abs(value.number - other.number) <= _mp().mpf(10) ** -EXACT_DIGITS * size)
 
 
 def _readable(text: str, *, ignore_percent: bool) -> str | None:

@@ -1,32 +1,47 @@
 r"""math: answer and reference are the same expression, set, interval, tuple, matrix, equation or inequality.
 
-Read and compared by math-verify (and sympy below it), which can take for ever on hostile text: it runs in a subprocess
-that is killed at its deadline. math-verify's own time limits use SIGALRM and are off. What it takes for equal and is
-not, is caught here, before or after it (`_readable`, `_may_be_compared`).
+Read by math-verify, whose own time limits use SIGALRM and are off: it runs in a subprocess that is killed at its
+deadline. Compared by arithmetic (`equality`, `expressions`), because sympy's rules can take for ever on hostile text.
+An answer that is equal may still be none (`unfinished`).
 """
 
 import re
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
-from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, parse_latex, unwrap
+from grpo_core.rewards.kinds.equality import equations, is_name, same
+from grpo_core.rewards.kinds.expressions import leading_share
+from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, is_division, parse_latex, unwrap
 from grpo_core.rewards.kinds.numeric import parse_number
+from grpo_core.rewards.kinds.unfinished import LEFT, canonical, formulas_in, unfinished
 
 MAX_CHARS = 1000
+MAX_DEPTH = 20
+MAX_COUNTED_CHARS = 60
 MAX_POWER = 10_000
 """Largest exponent of a number, and largest number whose factorial is taken."""
 
 _WRAPPED = re.compile(DELIMITED + r"|\\boxed *\{(.*)\}", re.DOTALL)
-_REFUSED = re.compile(r"\$|\\boxed|\\input|[0-9)}] *_|[0-9]{201}")
+_REFUSED = re.compile(
+    r"\\(?:i*int|oint|sum|prod|lim)(?![A-Za-z])|\$|\\l?(?:land|wedge)(?![A-Za-z])|\\boxed|\\input|[0-9)}] *_|[0-9]{201}"
+)
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:\\,|,\\!|\{,\}|[\u00a0\u2009\u202f]) *(?=[0-9]{3}(?![0-9]))")
 _BESIDE = re.compile(r"(?<![_^])[0-9.] +[0-9.]")
 _FACTOR = re.compile(r"((?<![\^_0-9])[0-9]+(?:\.[0-9]+)?|(?<![\^_])\)) *(?=(?:\\left *)?\()")
+_E_NOTATION = re.compile(r"(?<![A-Za-z\\])([0-9.]+)[eE]([-+]?[0-9]{1,4})(?![0-9A-Za-z])")
+_COUNTED = re.compile(r"\\(?:[dtc]?binom|choose)(?![A-Za-z])|[)}!] *!")
+"""Factorials and binomials of more than a number or a variable: reading them works them out."""
+_LARGE = re.compile(
+    r"[0-9]{3}|\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt)|\^[^A-Za-z]*[0-9]{2}|! *\)|!.*!.*!.*!"
+)
 _NAMES = re.compile(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|exp|pi)(?![A-Za-z])")
 _MIXED = re.compile(r"([0-9]+) ([0-9]+) ?/ ?([0-9]+)")
 _WORDS = re.compile(r"\\(?:text|textbf|mathrm|textit) *\{([^{}\\^_0-9]*)\}|([A-Za-z])")
@@ -34,6 +49,7 @@ _SIGNS = {
     "−": "-", "–": "-", "·": r"\cdot ", "⋅": r"\cdot ", "×": r"\times ", "÷": r"\div ", "≤": r"\le ", "≥": r"\ge ",
     "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "π": r"\pi ", "√": r"\sqrt ",
     "±": r"\pm ", "∅": r"\emptyset ", "°": r"^\circ ", "**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne ",
+    r"\lor": ",", r"\vee": ",", "∨": ",",
 }  # fmt: skip
 _SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
 
@@ -68,7 +84,7 @@ class Read(NamedTuple):
 
 
 def prepare() -> None:
-    assert _verify_trees(parse_latex("x + 1"), parse_latex("1 + x"), 6)
+    assert same(parse_latex("x + 1"), parse_latex("1 + x"), 6)
 
 
 def score(sample: ScoreRequest, params: MathParams) -> ComponentScore:
@@ -84,19 +100,15 @@ def score(sample: ScoreRequest, params: MathParams) -> ComponentScore:
         return ComponentScore(value=0.0, passed=False, detail=missing_answer(params.extract))
     if not answer:
         return ComponentScore(value=0.0, passed=False, detail="no text")
-    passed, fault = _same(answer, sample.problem.answer, expected, params)
+    passed, fault = _same(answer, sample.problem, expected, params)
     return ComponentScore(
         value=float(passed), passed=passed, detail=f"{fault}: {shown(answer)}" if fault else shown(answer)
     )
 
 
-def _same(answer: str, reference: str, expected: Read, params: MathParams) -> tuple[bool, str]:
-    """Whether both are the same; why they were not compared."""
-    number, other = (parse_number(text, percent=params.percent) for text in (answer, reference))
-    if number is not None and other is not None:
-        rounded = "." in answer or "." in reference
-        slack = min(Fraction(1, 2 * 10**params.decimals), abs(other) / 200) if rounded else 0
-        return abs(number - other) <= slack, ""
+def _same(answer: str, problem: Problem, expected: Read, params: MathParams) -> tuple[bool, str]:
+    """Whether both are the same; what is wrong with an answer that is not, or that is no answer."""
+    number, other = (parse_number(text, percent=params.percent) for text in (answer, problem.answer))
     given = _read(answer)
     if len(expected.words) > 1:
         words = given.words if given is not None and given.words else " ".join(answer.split()).strip(" .$")
@@ -105,12 +117,23 @@ def _same(answer: str, reference: str, expected: Read, params: MathParams) -> tu
         return False, "not compared, too costly or not understood"
     if given.words and expected.words:
         return given.words == expected.words, ""
-    try:
-        if not _may_be_compared(given, expected):
-            return False, "not of the same form"
-        return _verify(_scaled(expected, params), _scaled(given, params), params.decimals), ""
-    except TROUBLE:
-        return False, "not compared, not understood"
+    if number is not None and other is not None:
+        rounded = "." in answer or "." in problem.answer
+        share = Fraction(leading_share(params.decimals))
+        slack = min(Fraction(1, 2 * 10**params.decimals), abs(other) * share) if rounded else 0
+        equal = abs(number - other) <= slack
+    else:
+        try:
+            if not _may_be_compared(given, expected):
+                return False, "not of the same form"
+            equal = same(_scaled(expected, params), _scaled(given, params), params.decimals)
+        except TROUBLE:
+            return False, "not compared, not understood"
+    fault = unfinished(given.tree, expected.tree, _formulas(problem.prompt), problem.prompt) if equal else ""
+    whole = other is not None and other.denominator == 1 and not is_division(problem.answer)
+    if equal and whole and is_division(answer):
+        fault = LEFT
+    return equal and not fault, fault
 
 
 def _readable(text: str) -> str | None:
@@ -121,11 +144,19 @@ def _readable(text: str) -> str | None:
     text = unwrap(" ".join(text.split()).removesuffix(".").strip(), _WRAPPED)
     text = _THOUSANDS.sub("", text.replace("\\$", ""))
     text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
+    text = _E_NOTATION.sub(r"\1 \\cdot 10^{\2}", text)
     text = _SIGN.sub(lambda match: _SIGNS[match[0]], text)
     text = _NAMES.sub(r"\\\1", text)
-    if not text or _REFUSED.search(text) or _BESIDE.search(text):
+    if not text or _REFUSED.search(text) or _BESIDE.search(text) or _depth(text) > MAX_DEPTH:
+        return None
+    if _COUNTED.search(text) and (len(text) > MAX_COUNTED_CHARS or _LARGE.search(text)):
         return None
     return _FACTOR.sub(r"\1 \\cdot ", text)
+
+
+def _depth(text: str) -> int:
+    """Of nested brackets; reading them takes time that is exponential in it."""
+    return max(accumulate((char in "([{") - (char in ")]}") for char in text), default=0)
 
 
 @lru_cache(maxsize=1024)
@@ -152,13 +183,13 @@ def _read(text: str) -> Read | None:
 
 
 def _costly(tree: Any) -> bool:
-    """Whether working it out could take very long, or gives no number. What slips through is killed."""
+    """Whether the text is no number that can be worked out, or one too large."""
     from sympy import Basic, Pow, factorial, nan, preorder_traversal, zoo
 
     if not isinstance(tree, Basic):  # a matrix: its entries
         return any(_costly(entry) for entry in tree)
     for node in preorder_traversal(tree):
-        if node in (nan, zoo):
+        if node in (nan, zoo) or (isinstance(node, Pow) and not isinstance(node.base, Basic)):
             return True
         if isinstance(node, factorial) and not (_small(node.args[0]) and _plain(node.args[0])):
             return True
@@ -179,8 +210,8 @@ def _small(node: Any) -> bool:
 
 
 def _may_be_compared(given: Read, expected: Read) -> bool:
-    """Leaves out what math-verify takes for equal and is not: a set and an ordered pair; numbers and the bounds of a
-    range; a false equation with the right result, such as 3 = 5 for 5; an equation that says x of itself."""
+    """Leaves out what is equal part by part and is not: a set and an ordered pair; numbers and the bounds of a range;
+    an equation that says x of itself, or whose links are false, such as 3 = 5 for 5 and x = 4 = 5 for x = 5."""
     from sympy import FiniteSet, Interval, Tuple
 
     for side, other in ((given, expected), (expected, given)):
@@ -188,14 +219,14 @@ def _may_be_compared(given: Read, expected: Read) -> bool:
             return False
         if isinstance(side.tree, (FiniteSet, Tuple)) and _is_range(other.tree):
             return False
-    links = _equations(given.tree)
-    if not links or _equations(expected.tree):
+    links = equations(given.tree)
+    if not links or (len(links) == 1 and equations(expected.tree)):
         return True
-    if links[0].lhs.is_Symbol or links[0].lhs.is_Function:
+    if is_name(links[0].lhs):
         if links[0].rhs.has(links[0].lhs):
             return False
         links = links[1:]
-    return all(_verify_trees(link.lhs, link.rhs, 6) for link in links)
+    return all(same(link.lhs, link.rhs, 6) for link in links)
 
 
 def _is_range(tree: Any) -> bool:
@@ -206,44 +237,22 @@ def _is_range(tree: Any) -> bool:
 
     if isinstance(tree, Eq):
         return isinstance(tree.rhs, Set) and not isinstance(tree.rhs, FiniteSet)
-    return isinstance(tree, Relational) or (isinstance(tree, BooleanFunction) and not _equations(tree))
+    return isinstance(tree, Relational) or (isinstance(tree, BooleanFunction) and not equations(tree))
 
 
-def _equations(tree: Any) -> list[Any]:
-    """The links of an equation or a chain of them, in order; none for anything else."""
-    from sympy import And, Eq
+@lru_cache(maxsize=1024)
+def _formulas(prompt: str) -> frozenset[Any]:
+    """The formulas in a prompt, in sympy's order."""
+    reads = [_read(text) for text in formulas_in(prompt)]
+    return frozenset(canonical(read.tree) for read in reads if read is not None and read.tree is not None)
 
-    links = list(getattr(tree, "_unsorted_args", tree.args)) if isinstance(tree, And) else [tree]
-    return links if all(isinstance(link, Eq) for link in links) else []
 
-
-def _scaled(read: Read, params: MathParams) -> Read:
+def _scaled(read: Read, params: MathParams) -> Any:
     from sympy import Rational
 
     if not read.percent or params.percent == "ignore":
-        return read
-    return read._replace(tree=read.tree * Rational(1, 100))
-
-
-def _verify(expected: Read, given: Read, decimals: int) -> bool:
-    return _verify_trees(expected.tree, given.tree, decimals) and _digits_agree(expected.tree, given.tree)
-
-
-def _verify_trees(expected: Any, given: Any, decimals: int) -> bool:
-    from math_verify import verify
-
-    return bool(verify(expected, given, float_rounding=decimals, allow_set_relation_comp=True, timeout_seconds=None))
-
-
-def _digits_agree(expected: Any, given: Any) -> bool:
-    """Whether two real numbers, if that is what they are, agree to half a percent: rounded to six decimals
-    0.0000001 and 0.0000002 are equal."""
-    if not (getattr(expected, "is_real", False) and getattr(given, "is_real", False)):
-        return True
-    if not (expected.is_number and given.is_number):
-        return True
-    value, other = (float(tree.evalf(15)) for tree in (expected, given))
-    return abs(value - other) <= 5e-3 * abs(value)
+        return read.tree
+    return read.tree * Rational(1, 100)
 
 
 SPEC = Kind(

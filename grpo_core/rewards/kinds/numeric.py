@@ -14,7 +14,16 @@ from pydantic import Field
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Extract, Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
-from grpo_core.rewards.kinds.latex import Value, as_value, equal, is_latex, latex_value
+from grpo_core.rewards.kinds.latex import (
+    Value,
+    as_value,
+    equal,
+    is_division,
+    is_latex,
+    is_written,
+    latex_value,
+    same_exactly,
+)
 
 MAX_PLAIN_CHARS = 100
 
@@ -22,6 +31,7 @@ _SPACES = "\u00a0\u2009\u202f"  # no-break, thin and narrow no-break space, as t
 _DECIMAL = re.compile(
     rf"(?P<whole>[0-9]{{1,3}}(?:[,{_SPACES}][0-9]{{3}})+|[0-9]+)?(?P<rest>\.[0-9]*)?(?P<exponent>[eE][-+]?[0-9]{{1,3}})?"
 )
+_ROOT = re.compile(r"\\(?:sqrt|pi)(?![A-Za-z])")
 _MIXED = re.compile(r"(?:([0-9]+) )?([0-9]+) ?/ ?([0-9]+)")
 
 
@@ -31,7 +41,7 @@ class NumericParams(Params):
     whole for the completion itself, or marked_number for the first of the marks that is there, else the last number."""
     tolerance: Annotated[float, Field(ge=0)] = 0.0
     """Largest difference that still counts as equal; 0 requires exactly the same number. Not used for LaTeX, which
-    is compared to six decimals when a decimal is in it, else exactly."""
+    is compared to six decimals, and to one part in ten thousand, when a decimal is in it, else exactly."""
     percent: Literal["ratio", "ignore"] = "ratio"
     """ratio: `50 %` is the number 0.5. ignore: the sign is dropped, so `50 %` is 50."""
 
@@ -56,7 +66,21 @@ def score(sample: ScoreRequest, params: NumericParams) -> ComponentScore:
         passed = abs(given - expected) <= Fraction(params.tolerance)
     else:
         passed = equal(as_value(answer, given), as_value(sample.problem.answer, expected))
+    if passed and not _is_worked_out(answer, given, sample.problem.answer, expected):
+        return ComponentScore(value=0.0, passed=False, detail=f"left to be worked out: {shown(answer)}")
     return ComponentScore(value=float(passed), passed=passed, detail=shown(answer))
+
+
+def _is_worked_out(answer: str, given: Fraction | Value, reference: str, expected: Fraction | Value) -> bool:
+    """A plain number wants a plain number: √144 is no 12, 6/2 no 3. What a decimal can only round, a root or π, may
+    be left as it is."""
+    if isinstance(expected, Value) and not is_written(reference):
+        return True
+    if isinstance(given, Value) and not is_written(answer):
+        wanted, value = as_value(reference, expected), as_value(answer, given)
+        return wanted.rounded and _ROOT.search(answer) is not None and not same_exactly(value, wanted)
+    whole = as_value(reference, expected).number % 1 == 0 and not is_division(reference)
+    return not (whole and is_division(answer))
 
 
 def _read(text: str, params: NumericParams) -> Fraction | Value | None:
