@@ -22,10 +22,11 @@ LEAST_FUNCTION_WORDS = 5
 """With fewer of them in a text, only its script decides its language."""
 
 _NAMES = {"CJK": "Han"}  # as people call the script
-_NOT_PROSE = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|\$[^$\n]*\$|\\(?:begin|end)\{[^{}\n]*\}|\\[A-Za-z]+|</?[A-Za-z][\w-]*>|https?://\S+",
-    re.DOTALL,
-)
+_QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|\$[^$\n]*\$", re.DOTALL)
+_NOT_PROSE = re.compile(r"\\(?:begin|end)\{[^{}\n]*\}|\\[A-Za-z]+|</?[A-Za-z][\w-]*>|https?://\S+")
+_IN_TEXT = re.compile(r"\\text[a-z]*\{([^{}]*)\}")
+_SENTENCE = re.compile(r"[^\W\d_]+(?:[\s,.;!?'’\"—-]+[^\W\d_]+){4,}|[\u0e00-\u9fff\uac00-\ud7af]{4,}")
+"""Words in a row, as code and formulas seldom have them."""
 _WORD = re.compile(r"[^\W\d_]+(?:[\u0300-\u036f'’][^\W\d_]+)*")
 
 
@@ -72,9 +73,9 @@ def score(sample: ScoreRequest, params: LanguageParams) -> ComponentScore:
 
 
 def look(text: str) -> TextProfile:
-    """Letters and words of the text's prose. Code, formulas, LaTeX commands, tags, addresses and single Latin letters,
-    which are variables, are no prose."""
-    prose = _NOT_PROSE.sub(" ", text)
+    """Letters and words of the text's prose. LaTeX commands, tags, addresses and single Latin letters, which are
+    variables, are no prose; of fences, backticks and formulas what is in \\text{} and five words in a row are."""
+    prose = _NOT_PROSE.sub(" ", _QUOTED.sub(lambda match: _prose_in(match[0]), text))
     scripts: Counter[str] = Counter()
     words: Counter[str] = Counter()
     for match in _WORD.finditer(prose):
@@ -87,6 +88,11 @@ def look(text: str) -> TextProfile:
         if script_of(word[0]) in ("LATIN", "CYRILLIC"):
             words[word.casefold().replace("’", "'")] += 1
     return TextProfile(scripts.total(), scripts, words)
+
+
+def _prose_in(quoted: str) -> str:
+    texts = _IN_TEXT.findall(quoted)
+    return f" {' '.join([*texts, *_SENTENCE.findall(_IN_TEXT.sub(' ', quoted))])} "
 
 
 def script_share(profile: TextProfile, language: str) -> float:
@@ -160,4 +166,4 @@ def _detail(profile: TextProfile, target: str) -> str:
     return f"{target}: of {profile.letters:,} letters {most}{words}"
 
 
-SPEC = Kind("language", LanguageParams, "the share that is in the prompt's language, or in another")
+SPEC = Kind("language", LanguageParams, "the share that is in the prompt's language, or in another", version=2)
