@@ -65,6 +65,8 @@ def _encode_kin(value: Any, kind: type, other: Callable[[Any], Any] | None) -> A
         return ["T", name, [value.days, value.seconds, value.microseconds]]
     if module == "numpy" and hasattr(value, "tolist"):
         return encode(value.tolist(), other)
+    if kind is type and value in _types().values():
+        return ["Y", value.__name__]
     for base in (dict, list, tuple, set, frozenset, str, int, float, bytes):
         if isinstance(value, base) and not isinstance(value, type):
             return encode(_as_base(value, base), other)
@@ -114,9 +116,17 @@ def decode(wire: Any, other: Callable[[str, Any], Any] | None = None) -> Any:
         return range(int(rest[0]), int(rest[1]), int(rest[2]))
     if tag in ("D", "F", "T"):
         return _decode_rare(tag, rest)
+    if tag == "Y" and rest[0] in _types():
+        return _types()[rest[0]]
     if other is None:
         raise ValueError(f"no plain value: {tag[:20]!r}")
     return other(tag, rest)
+
+
+def _types() -> dict[str, type]:
+    """The types of plain data, by name: as an argument each is itself on the other side too."""
+    plain = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, type(None))
+    return {kind.__name__: kind for kind in plain}
 
 
 def _decode_rare(tag: str, rest: list[Any]) -> Any:

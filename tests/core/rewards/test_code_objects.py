@@ -8,7 +8,7 @@ import pytest
 from grpo_core.rewards.base import ScoreRequest
 from tests.tables import cases
 
-from .scoring import code_problem
+from .scoring import code_problem, code_sample
 
 LIES = """
 def lie(self, *a, **k):
@@ -109,3 +109,11 @@ def test_operators_of_what_an_object_holds_are_not_asked(judged):
     score = judged(tests, lying, pay="share", meta={"entry_point": "Bag"})
     assert (score.value, score.error) == (0.0, None), score
     assert judged({"program": f"{begun}assert bag[0] < bag[1]"}, lying, meta={"entry_point": "Bag"}).value == 1.0
+
+
+def test_a_type_of_plain_data_is_itself_on_the_other_side(code_scorer):
+    tests = "assert of_type([1, 'a', 2.5, None], int) == [1]\nassert of_type([None, 1], type(None)) == [None]"
+    by_type = "def of_type(items, kind):\n    return [item for item in items if type(item) is kind]"
+    wrong = by_type.replace("is kind", "is str")
+    scores = code_scorer().score([code_sample(tests, code) for code in (by_type, wrong)], lambda: None)
+    assert [score.value for score in scores] == [1, 0]
