@@ -17,7 +17,8 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 def read(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
     """`files` are one or more of questions and, except for irrelevance, their possible answers, distinguished by their
-    fields. The slice is the category, which the id begins with."""
+    fields. The slice is the category, which the id begins with. Of irrelevance a few questions come with no function at
+    all: no call is right there either."""
     questions: dict[str, tuple[Line, dict[str, Any]]] = {}
     answers: dict[str, list[Any]] = {}
     for name, content in files:
@@ -37,13 +38,14 @@ def read(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
         raise DataError(f"there is an answer for {lost[0]!r} and no question; give the file of questions too")
     for key, (line, fields) in questions.items():
         category = key.rpartition("_")[0] or key
-        if key not in answers and "irrelevance" not in category:
+        no_call = "irrelevance" in category
+        if key not in answers and not no_call:
             line.fail(f"{key} has no answer; give its file of possible_answer too")
         yield SuiteItem(
             id=key,
             prompt=_prompt(line, fields["question"]),
             target=[_call(line, call) for call in answers.get(key, [])],
-            functions=_functions(line, fields.get("function")),
+            functions=() if no_call and fields.get("function") == [] else _functions(line, fields.get("function")),
             slice=category,
         )
 
