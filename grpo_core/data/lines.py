@@ -4,6 +4,7 @@ are streamed: none is held beyond its turn, and none is read further than its li
 
 import json
 from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import islice
 from typing import IO, Any, Final, Literal, NoReturn
 
@@ -119,6 +120,7 @@ def parse_json(text: str) -> Any:
     return row_decoder().decode(text)
 
 
+@cache
 def row_decoder() -> json.JSONDecoder:
     """As `parse_json`, for texts that hold more than one value."""
     return json.JSONDecoder(object_pairs_hook=object_once, parse_constant=_no_constant, parse_float=finite_number)

@@ -32,7 +32,8 @@ def load_problems(
         with path.open("rb") as handle:
             return list(islice(scan_problems(handle, format, columns=columns, source=str(path)), limit))
     except FileNotFoundError:
-        raise DataError(f"no such data file: {path}") from None
+        hint = "" if path.suffix else "; of a set on the Hub, download its file and name that"
+        raise DataError(f"no such data file: {path}{hint}") from None
     except OSError as error:
         raise DataError(f"cannot read data file {path}: {error.strerror}") from None
 

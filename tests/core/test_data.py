@@ -80,6 +80,13 @@ def test_files_that_cannot_be_read_or_hold_nothing(tmp_path: Path, content: byte
             load_problems(tmp_path / name, kind)
 
 
+def test_a_hub_id_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no such data file: .*of a set on the Hub, download its file"):
+        load_problems(tmp_path / "owner/name", "auto")
+    with pytest.raises(DataError, match=r"no such data file: \S*train\.jsonl$"):
+        load_problems(tmp_path / "train.jsonl", "auto")
+
+
 def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(GOOD.encode() + b"\n" + GOOD.encode() + b"\n" + b"x" * (MAX_LINE_BYTES + 9))
