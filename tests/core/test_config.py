@@ -286,7 +286,7 @@ def test_a_config_can_be_held_against_another_preset_or_none() -> None:
     )
     assert line.endswith("algorithm.mini_batches 1 instead of 8, optim.lr 0.0002 instead of 1e-6")
     assert from_defaults(PRESETS["dr_grpo"]) == [
-        Difference("sampling.prompts_per_step", 8, 128),
+        Difference("sampling.prompts_per_step", 32, 128),
         Difference("sampling.max_completion_tokens", 256, 3000),
         Difference("algorithm.scale", "group_std", "none"),
         Difference("algorithm.aggregation", "token_mean", "constant"),
