@@ -55,6 +55,10 @@ def _words(result: dict[str, Any]) -> str:
         return f"verdict {result['verdict']}"
     if "seconds_per_step" in result:
         return f"{format_duration(result['seconds_per_step'])} a step, {format_bytes(result['peak_memory_bytes'])}"
+    if "findings" in result:
+        return f"{len(result['findings'])} findings"
+    if "rows" in result:
+        return f"{len(result['rows'])} of {result['problems']:,} prompts"
     rewards = result["rewards"]
     mean = "none could be scored" if rewards["mean"] is None else f"mean reward {rewards['mean']:.3f}"
     equal = result["no_signal"]

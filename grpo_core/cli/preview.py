@@ -2,6 +2,7 @@
 runs."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from grpo_core.cli.eval import positive
 from grpo_core.text import format_percent
 
 if TYPE_CHECKING:
-    from grpo_core.lab.preview import Preview, PreviewRow
+    from grpo_core.lab.preview import Piece, Preview, PreviewRow
 
 _BAR = 40
 
@@ -59,15 +60,25 @@ def text_of(shown: "Preview") -> str:
     most = max(shown.lengths.counts)
     for edge, count in zip(shown.lengths.edges[1:], shown.lengths.counts, strict=True):
         lines += [f"  up to {edge:7,.0f}  {count:7,}  {'█' * -(-_BAR * count // most)}"] if count else []
+    for part in shown.evaluated:
+        longest = f"the longest {part.longest:,} tokens ({part.longest_id})"
+        lines += [f"{part.name}: {part.prompts:,} prompts, {longest}, {part.over_limit:,} over {shown.limit:,}"]
+    lines += [f"a run will not start: {reason}" for reason in shown.refused]
     return "\n".join(lines)
 
 
+def _marked(pieces: "Iterable[Piece]") -> str:
+    return "".join(f"⟦{piece.text}⟧" if piece.special else piece.text for piece in pieces)
+
+
 def _row(row: "PreviewRow") -> list[str]:
+    starts = row.answer_starts - row.left_out
     ids = [str(token.id) for token in row.tokens]
-    ids.insert(row.answer_starts, "▸")
+    more = [f"… ({row.left_out:,} more tokens)"] if row.left_out else []
+    ids[starts:starts] = [*more, "▸"]
     return [
-        f"problem {row.problem_id}: {len(row.tokens):,} tokens",
-        row.marked,
+        f"problem {row.problem_id}: {len(row.tokens) + row.left_out:,} tokens",
+        f"{_marked(row.prompt)}{' '.join(more)}▸{_marked(row.answer)}",
         f"ids: {' '.join(ids)}",
         f"rewards see: question {row.question!r}, answers {', '.join(map(repr, row.answers))}, prefill {row.prefill!r}",
     ]

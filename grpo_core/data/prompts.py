@@ -175,39 +175,45 @@ def _added_before(tokenizer: Any) -> list[int]:
 
 
 def encode_problems(
-    problems: Sequence[Problem],
-    encoder: PromptEncoder,
-    *,
-    template: str | None = None,
-    limit: int,
-    drop_long: bool,
-    source: str,
+    problems: Sequence[Problem], encoder: PromptEncoder, *, template: str | None = None, source: str
 ) -> Encoded:
-    """Every problem's prompt. Raises DataError for a prompt over `limit` tokens unless those are dropped, for one
-    without tokens or that the chat template refuses, and when nothing is left. `source` is the file's name for
-    messages."""
-    prompts, dropped = [], []
+    """Every problem's prompt, by `data.template` when no template is given. `source` is the file's name for messages.
+    Raises DataError when there are no problems, for a prompt without tokens, and for one that the chat template
+    refuses."""
+    prompts = []
     for problem in problems:
         try:
             prompted = encoder.encode(problem, template)
         except DataError as error:
             raise DataError(f"{source}: problem {problem.id}: {error}") from None
-        tokens = prompted.tokens
-        if not tokens:
+        if not prompted.tokens:
             raise DataError(f"{source}: the prompt of problem {problem.id} is empty")
-        if len(tokens) > limit:
-            if not drop_long:
-                raise DataError(
-                    f"{source}: the prompt of problem {problem.id} has {len(tokens)} tokens, over "
-                    f"data.max_prompt_tokens = {limit}; raise the limit, or set data.long_prompts: drop"
-                )
-            dropped.append(problem.id)
-            continue
         prompts.append(prompted)
     if not prompts:
-        what = f"all {len(dropped)} prompts are over data.max_prompt_tokens = {limit}" if dropped else "no problems"
-        raise DataError(f"{source}: {what}, so nothing is left to use")
-    return Encoded(tuple(prompts), tuple(dropped), encoder.facts(template))
+        raise DataError(f"{source}: no problems, so nothing is left to use")
+    return Encoded(tuple(prompts), (), encoder.facts(template))
+
+
+def within_limit(encoded: Encoded, limit: int, *, drop_long: bool, source: str) -> Encoded:
+    """Without the prompts of more than `limit` tokens. Raises DataError for one of them unless those are dropped, and
+    when nothing is left."""
+    prompts, dropped = [], []
+    for prompted in encoded.prompts:
+        name, tokens = prompted.problem.id, len(prompted.tokens)
+        if tokens <= limit:
+            prompts.append(prompted)
+        elif drop_long:
+            dropped.append(name)
+        else:
+            raise DataError(
+                f"{source}: the prompt of problem {name} has {tokens} tokens, over data.max_prompt_tokens = {limit}; "
+                "raise the limit, or set data.long_prompts: drop"
+            )
+    if not prompts:
+        raise DataError(
+            f"{source}: all {len(dropped)} prompts are over data.max_prompt_tokens = {limit}, so nothing is left to use"
+        )
+    return replace(encoded, prompts=tuple(prompts), dropped=tuple(dropped))
 
 
 def stops(tokenizer: Any, tokens: Sequence[int], stop: Sequence[str]) -> bool:

@@ -105,7 +105,7 @@ def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task
 
 
 def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
-    """`encoded` is what `encode_suite` gave."""
+    """`encoded` is what `encode_items` gave."""
     config = suite.config
     longest = _longest(suite, manner)
     return Task(
@@ -130,18 +130,16 @@ def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
     )
 
 
-def encode_suite(suite: Suite, encoder: PromptEncoder, manner: Manner, *, context: int | None) -> Encoded:
-    """Every item as the policy sees it; none is dropped. Raises DataError for a prompt over `data.max_prompt_tokens`,
-    ConfigError for one that leaves no room for the completion in the model's `context`; both name suite and item."""
+def encode_items(suite: Suite, encoder: PromptEncoder, manner: Manner) -> Encoded:
+    """Every item as the policy sees it; none is dropped. Raises DataError naming suite and item."""
+    problems = [item.problem() for item in suite.items]
+    return encode_problems(problems, encoder, template=_template(suite, manner), source=f"suite {suite.config.name}")
+
+
+def suite_fits(suite: Suite, encoded: Encoded, manner: Manner, *, context: int | None) -> None:
+    """Raises DataError for a prompt over `data.max_prompt_tokens`, ConfigError for one that leaves no room for the
+    completion in the model's `context`; both name suite and item."""
     name, longest = suite.config.name, _longest(suite, manner)
-    encoded = encode_problems(
-        [item.problem() for item in suite.items],
-        encoder,
-        template=_template(suite, manner),
-        limit=2**62,
-        drop_long=False,
-        source=f"suite {name}",
-    )
     for prompted in encoded.prompts:
         tokens = len(prompted.tokens)
         if tokens > manner.max_prompt_tokens:
@@ -155,7 +153,6 @@ def encode_suite(suite: Suite, encoder: PromptEncoder, manner: Manner, *, contex
                 f"({longest}) need {tokens + longest} positions; the model has {context}. Lower the suite's "
                 "max_completion_tokens, or take the item out"
             )
-    return encoded
 
 
 def _protocol(manner: Manner, encoded: Encoded, template: str, longest: int) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from grpo_core.config.yaml_text import parse_yaml
 from grpo_core.errors import ConfigError
 from grpo_core.specs.fields import DataColumns, DataFormat, Part, StopStrings, Temperature
 
-LabKind = Literal["probe", "try", "sample", "estimate"]
+LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor"]
+OF_CONFIG: frozenset[str] = frozenset({"estimate", "preview"})
+"""Kinds that are about a run's whole config."""
 
 MAX_TEXTS = 200
 MAX_ROWS = 2000
@@ -99,16 +101,18 @@ class ProbeOptions(Part):
     """Start of every random choice."""
 
 
-class EstimateOptions(Part):
-    """Measures what a run will cost; all settings are in the run's config."""
+class NoOptions(Part):
+    """Of a job whose settings are all in the run's config, or in the model."""
 
 
-Options = TryOptions | SampleOptions | ProbeOptions | EstimateOptions
-OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions | EstimateOptions]] = {
+Options = TryOptions | SampleOptions | ProbeOptions | NoOptions
+OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions | NoOptions]] = {
     "try": TryOptions,
     "sample": SampleOptions,
     "probe": ProbeOptions,
-    "estimate": EstimateOptions,
+    "estimate": NoOptions,
+    "preview": NoOptions,
+    "doctor": NoOptions,
 }
 
 
@@ -140,16 +144,17 @@ class Job(Part):
     """The file that `grpo lab` reads."""
 
     kind: LabKind
-    reward: RewardConfig
+    reward: RewardConfig | None = None
+    """Needed by all but the doctor."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Of the kind: texts or rows to try, how to sample, how much to probe."""
     data: JobData | None = None
     """Needed to try rows and to sample; a probe without it uses its built-in problems."""
     model: JobModel | None = None
-    """Needed to sample."""
+    """Needed to sample, and by the doctor."""
     config: dict[str, JsonValue] | None = None
-    """Needed to estimate: the run's whole config. Relative paths in it start at the job file's folder, and its
-    engine.device decides where it runs."""
+    """Needed to estimate and to preview: the run's whole config. Relative paths in it start at the job file's folder,
+    and its engine.device decides where it runs."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where the base model and reward models run."""
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -159,8 +164,12 @@ class Job(Part):
     def _has_what_it_needs(self) -> Self:
         if self.kind == "sample" and (self.data is None or self.model is None):
             raise ValueError("to sample, a job needs data and a model")
-        if (self.kind == "estimate") != (self.config is not None):
-            raise ValueError("a job has a run's config where it is to estimate that run, and nowhere else")
+        if self.kind == "doctor" and self.model is None:
+            raise ValueError("the doctor needs a model")
+        if (self.kind == "doctor") != (self.reward is None):
+            raise ValueError("a job has a reward, and the doctor has none")
+        if (self.kind in OF_CONFIG) != (self.config is not None):
+            raise ValueError("a job has a run's config where it estimates or previews that run, and nowhere else")
         return self
 
     @classmethod

@@ -1,18 +1,26 @@
-"""What the policy will see, before a run: the exact tokens of some prompts, lengths of all of them, and what ends a
-completion. Reads the model's tokenizer and settings, none of its weights.
+"""What the policy will see, before a run: the exact tokens of some prompts, lengths of all of them, what ends a
+completion, and what a run would refuse. Reads the model's tokenizer and settings, none of its weights.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.run import RunConfig
 from grpo_core.data.prompts import Encoded, Prompted, PromptEncoder, encode_problems
-from grpo_core.lab.result import Histogram, histogram
+from grpo_core.errors import GrpoError
+from grpo_core.evaluate.suites.load import Suite, load_suites
+from grpo_core.evaluate.task import encode_items, manner_of, suite_fits
+from grpo_core.lab.result import Histogram, histogram, kept_text
 from grpo_core.records.types import Body
 from grpo_core.rewards import Rubric
 
-_ALL = 2**62
+_TOKENS = 4_000
+"""Most tokens of one prompt that are shown; the others are counted."""
 
 
 class PreviewToken(Body):
@@ -22,16 +30,27 @@ class PreviewToken(Body):
     special: bool
 
 
+class Piece(Body):
+    """A special token, or the text between two of them."""
+
+    text: str
+    special: bool
+
+
 class PreviewRow(Body):
     """One problem as the policy sees it, and what rewards get to see besides the completion."""
 
     problem_id: str
-    text: str
-    marked: str
-    """The text with special tokens in ⟦ ⟧ and ▸ where the answer begins."""
+    prompt: tuple[Piece, ...]
+    """Up to where the answer begins."""
+    answer: tuple[Piece, ...]
+    """How the answer begins; empty without a prefill."""
     tokens: tuple[PreviewToken, ...]
+    """Of prompt and answer together."""
     answer_starts: int
     """Index of the first token of the answer: of the prefill, else how many tokens there are."""
+    left_out: int
+    """Tokens of a long prompt that are not shown, those right before the answer."""
     question: str
     answers: tuple[str, ...]
     prefill: str
@@ -45,9 +64,22 @@ class TurnEnd(Body):
     named_by: tuple[str, ...]
 
 
-class Preview(Body):
-    """Of one config's training problems."""
+class PromptLengths(Body):
+    """Of what is evaluated, in tokens."""
 
+    name: str
+    """Of the suite, or `heldout`."""
+    prompts: int
+    longest: int
+    longest_id: str
+    over_limit: int
+    """Prompts with more than data.max_prompt_tokens."""
+
+
+class Preview(Body):
+    """Of one config's training problems and evaluations."""
+
+    config_digest: str
     model: str
     data: str
     chat: dict[str, Any]
@@ -69,25 +101,29 @@ class Preview(Body):
     context: int | None
     """Positions that the model has."""
     lengths: Histogram
+    evaluated: tuple[PromptLengths, ...]
+    refused: tuple[str, ...]
+    """Why a run of this config would not start: prompts that are too long, as the run itself says it."""
 
 
 def preview(config: RunConfig, *, base: Path, rows: int = 3) -> Preview:
     """Of the first `rows` training problems, in the file's order; relative paths are taken from `base`. Raises a
     GrpoError that says what is wrong."""
+    from grpo_core.model.doctor import tokenizer_findings
     from grpo_core.model.load import end_ids, find_model, load_settings, load_tokenizer
-    from grpo_core.trainer.inputs import read_problems
 
     source = find_model(config.model, base=base)
     tokenizer, settings = load_tokenizer(source.folder), load_settings(source.folder)
-    problems, _, _ = read_problems(config, base)
-    Rubric(config.reward).check_problems(problems)
     encoder = PromptEncoder(tokenizer, config.data)
-    encoded = encode_problems(problems, encoder, limit=_ALL, drop_long=False, source=config.data.path)
+    read = _read(config, base, encoder)
     ends = {**end_ids(settings, tokenizer), "chat template": set(encoder.turn_ends())}
+    findings = [finding for finding in tokenizer_findings(tokenizer, config) if finding.severity != "note"]
+    limit = config.data.max_prompt_tokens
     return Preview(
+        config_digest=config.digest(),
         model=source.given,
         data=config.data.path,
-        chat=dict(encoded.chat),
+        chat=dict(read.train.chat),
         ends=tuple(
             TurnEnd(
                 id=number,
@@ -97,47 +133,106 @@ def preview(config: RunConfig, *, base: Path, rows: int = 3) -> Preview:
             for number in sorted(set().union(*ends.values()))
         ),
         stop=config.sampling.stop,
-        notes=tuple(encoder.notes()),
-        rows=tuple(_row(prompted, config, tokenizer) for prompted in encoded.prompts[:rows]),
+        notes=(*encoder.notes(), *(f"{finding.message}; {finding.fix}" for finding in findings)),
+        rows=tuple(_row(prompted, config, tokenizer) for prompted in read.train.prompts[:rows]),
         context=settings.context,
-        **_lengths(encoded, config.data.max_prompt_tokens),
+        evaluated=tuple(_evaluated(name, encoded, limit) for name, encoded in read.evaluated()),
+        refused=tuple(_refused(config, settings.context, read)),
+        **_lengths(read.train, limit),
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Every prompt of a run, however long."""
+
+    train: Encoded
+    heldout: Encoded | None
+    suites: tuple[tuple[Suite, Encoded], ...]
+
+    def evaluated(self) -> list[tuple[str, Encoded]]:
+        heldout = [] if self.heldout is None else [(HELDOUT, self.heldout)]
+        return [*heldout, *((suite.config.name, encoded) for suite, encoded in self.suites)]
+
+
+def _read(config: RunConfig, base: Path, encoder: PromptEncoder) -> _Read:
+    from grpo_core.trainer.inputs import read_problems
+
+    problems, heldout, _ = read_problems(config, base)
+    Rubric(config.reward).check_problems([*problems, *heldout])
+    return _Read(
+        encode_problems(problems, encoder, source=config.data.path),
+        encode_problems(heldout, encoder, source=config.eval.path or config.data.path) if heldout else None,
+        tuple(
+            (suite, encode_items(suite, encoder, manner_of(config)))
+            for suite in load_suites(config.eval.suites, base=base)
+        ),
+    )
+
+
+def _refused(config: RunConfig, context: int | None, read: _Read) -> Iterator[str]:
+    """By the run's own checks."""
+    from grpo_core.trainer.inputs import fit_context, fit_limit
+
+    def problems() -> None:
+        train = fit_limit(config, read.train, config.data.path)
+        shown = config.eval.path or config.data.path
+        heldout = fit_limit(config, read.heldout, shown) if read.heldout is not None else None
+        fit_context(config, context, train, heldout)
+
+    manner = manner_of(config)
+    checks: list[Callable[[], None]] = [problems]
+    checks += [partial(suite_fits, suite, encoded, manner, context=context) for suite, encoded in read.suites]
+    for check in checks:
+        try:
+            check()
+        except GrpoError as error:
+            yield str(error)
+
+
+def _evaluated(name: str, encoded: Encoded, limit: int) -> PromptLengths:
+    longest = max(encoded.prompts, key=lambda prompted: len(prompted.tokens))
+    return PromptLengths(
+        name=name,
+        prompts=len(encoded.prompts),
+        longest=len(longest.tokens),
+        longest_id=longest.problem.id,
+        over_limit=sum(len(prompted.tokens) > limit for prompted in encoded.prompts),
     )
 
 
 def _row(prompted: Prompted, config: RunConfig, tokenizer: Any) -> PreviewRow:
-    problem = prompted.problem
+    problem, start = prompted.problem, prompted.answer_starts
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    before, answer = prompted.tokens[: min(start, _TOKENS)], prompted.tokens[start:]
     return PreviewRow(
         problem_id=problem.id,
-        text=prompted.text,
-        marked=_marked(prompted, special, tokenizer),
+        prompt=_pieces(before, special, tokenizer),
+        answer=_pieces(answer, special, tokenizer),
         tokens=tuple(
             PreviewToken(
                 id=number,
                 text=tokenizer.decode([number], clean_up_tokenization_spaces=False),
                 special=number in special,
             )
-            for number in prompted.tokens
+            for number in (*before, *answer)
         ),
-        answer_starts=prompted.answer_starts,
-        question=problem.prompt,
-        answers=(problem.answer, *problem.other_answers),
+        answer_starts=start,
+        left_out=start - len(before),
+        question=kept_text(problem.prompt),
+        answers=tuple(map(kept_text, (problem.answer, *problem.other_answers))),
         prefill=config.data.prefill,
     )
 
 
-def _marked(prompted: Prompted, special: set[int], tokenizer: Any) -> str:
-    def shown(piece: tuple[int, ...]) -> str:
-        texts = []
-        for is_special, ids in groupby(piece, key=special.__contains__):
-            if is_special:
-                texts += [f"⟦{tokenizer.decode([number])}⟧" for number in ids]
-            else:
-                texts.append(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
-        return "".join(texts)
-
-    start = prompted.answer_starts
-    return f"{shown(prompted.tokens[:start])}▸{shown(prompted.tokens[start:])}"
+def _pieces(tokens: Sequence[int], special: set[int], tokenizer: Any) -> tuple[Piece, ...]:
+    """Each special token is a piece of its own."""
+    pieces: list[Piece] = []
+    for is_special, ids in groupby(tokens, key=special.__contains__):
+        for run in [[number] for number in ids] if is_special else [list(ids)]:
+            text = tokenizer.decode(run, clean_up_tokenization_spaces=False)
+            pieces.append(Piece(text=text, special=is_special))
+    return tuple(pieces)
 
 
 def _lengths(encoded: Encoded, limit: int) -> dict[str, Any]:

@@ -14,10 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from grpo_core.records.bounds import Facts
 from grpo_core.records.types import Body, ComponentScore, ErrorClass, FinishReason
 from grpo_core.stats.paired import nearly_equal
+from grpo_core.text import UNSTORABLE
 
 SCHEMA = "cohort-lab/1"
 MAX_RESULT_BYTES = 8 * 1024 * 1024
 _BINS = 20
+_TEXT_CHARS = 32_000
+"""Of one prompt, answer or completion in a result; what is cut says so."""
 
 
 class LabSample(Body):
@@ -227,6 +230,13 @@ def fitted(result: LabResult, limit: int = MAX_RESULT_BYTES) -> LabResult:
         if size <= limit - 1024:  # the count itself takes some bytes
             break
     return result.model_copy(update={"samples": samples, "texts_left_out": left_out})
+
+
+def kept_text(text: str) -> str:
+    clean = UNSTORABLE.sub("\ufffd", text)
+    if len(clean) <= _TEXT_CHARS:
+        return clean
+    return f"{clean[:_TEXT_CHARS]}… ({len(clean) - _TEXT_CHARS:,} more characters)"
 
 
 def _bare(sample: LabSample) -> LabSample:

@@ -14,22 +14,19 @@ from grpo_core.config.reward import RewardConfig
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.lab.job import EstimateOptions, Job, JobModel, ProbeOptions, SampleOptions, TryOptions
-from grpo_core.lab.result import LabSample, fitted, result_of
+from grpo_core.lab.job import Job, JobModel, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.result import LabSample, fitted, kept_text, result_of
 from grpo_core.probe.cases.cases import chosen, read_questions
 from grpo_core.probe.cases.forms import forms_for
 from grpo_core.probe.run import TRIED, probe_rubric
 from grpo_core.rewards import Rubric, Runner, ScoreRequest
 from grpo_core.rewards.base import Context
 from grpo_core.runtime.progress import Progress
-from grpo_core.text import UNSTORABLE
 
 Check = Callable[[], None]
 OWN = ("completion", "solution")
 """Fields of a row that hold a whole answer."""
 _SCORED_AT_ONCE = 64
-_TEXT_CHARS = 32_000
-"""Of one prompt, answer or completion in the result; what is cut says so."""
 _ROWS_ON_CPU, _ROWS_ON_GPU = 64, 512
 """Completions sampled at the same time."""
 
@@ -50,11 +47,18 @@ class _Run:
     def result(self) -> dict[str, Any]:
         began = time.monotonic()
         options = self.job.chosen()
-        if isinstance(options, EstimateOptions):
-            return self._estimated()
+        match self.job.kind:
+            case "estimate":
+                return self._estimated()
+            case "preview":
+                return self._previewed()
+            case "doctor":
+                return self._diagnosed()
+        assert self.job.reward is not None
         rubric = Rubric(self.job.reward)
         if isinstance(options, ProbeOptions):
             return self._probed(rubric, options)
+        assert isinstance(options, SampleOptions | TryOptions)
         # What a component cannot score is recorded with its sample, also where it would end a run.
         forgiving = Rubric(RewardConfig.model_validate({**self.job.reward.model_dump(), "on_error": "mask"}))
         with self._runner(forgiving) as runner:
@@ -79,6 +83,24 @@ class _Run:
 
         config = RunConfig.from_dict(self.job.config or {})
         return estimate(config, base=self.base, progress=self.progress, check=self.check).model_dump(mode="json")
+
+    def _previewed(self) -> dict[str, Any]:
+        from grpo_core.config.run import RunConfig
+        from grpo_core.lab.preview import preview
+
+        self.progress.begin("reading the prompts", 1)
+        config = RunConfig.from_dict(self.job.config or {})
+        return preview(config, base=self.base).model_dump(mode="json")
+
+    def _diagnosed(self) -> dict[str, Any]:
+        from grpo_core.config.run import ModelConfig
+        from grpo_core.model.doctor import diagnose
+        from grpo_core.model.load import find_model
+
+        assert self.job.model is not None
+        config = ModelConfig(path=self.job.model.path, revision=self.job.model.revision)
+        self.progress.begin("looking at the model", 1)
+        return diagnose(find_model(config, base=self.base), None).model_dump(mode="json")
 
     def _probed(self, rubric: Rubric, options: ProbeOptions) -> dict[str, Any]:
         from grpo_core.probe.cases.problems import problems_builtin
@@ -135,7 +157,7 @@ class _Run:
 
         import torch
 
-        from grpo_core.data.prompts import completion_text, encode_problems
+        from grpo_core.data.prompts import completion_text, encode_problems, within_limit
         from grpo_core.rollout.base import Decoding
         from grpo_core.rollout.local import LocalRollout
 
@@ -150,7 +172,8 @@ class _Run:
                 f"options.max_completion_tokens: {longest} leave no room for a prompt; the model has {policy.context} "
                 "positions"
             )
-        encoded = encode_problems(problems, policy.encoder(options), limit=room, drop_long=True, source="the dataset")
+        every = encode_problems(problems, policy.encoder(options), source="the dataset")
+        encoded = within_limit(every, room, drop_long=True, source="the dataset")
         rows = _ROWS_ON_CPU if policy.model.device.type == "cpu" else _ROWS_ON_GPU
         rollout = LocalRollout(policy, max_rows=rows, check=self.check, log=self.progress.line)
         decoding = Decoding(max_tokens=longest, temperature=options.temperature, top_p=options.top_p, stop=options.stop)
@@ -254,10 +277,10 @@ def _model(job_model: JobModel, base: Path, device: str) -> Any:
 
 def _lab_sample(sample: ScoreRequest, scored: Any, *, group: int, origin: Any, finish: Any = None) -> LabSample:
     return LabSample(
-        problem_id=_kept(sample.problem.id),
-        prompt=_kept(sample.problem.prompt),
-        answer=_kept(sample.problem.answer),
-        completion=_kept(sample.completion),
+        problem_id=kept_text(sample.problem.id),
+        prompt=kept_text(sample.problem.prompt),
+        answer=kept_text(sample.problem.answer),
+        completion=kept_text(sample.completion),
         tokens=sample.tokens,
         finish=finish,
         reward=scored.reward,
@@ -265,10 +288,3 @@ def _lab_sample(sample: ScoreRequest, scored: Any, *, group: int, origin: Any, f
         group=group,
         origin=origin,
     )
-
-
-def _kept(text: str) -> str:
-    clean = UNSTORABLE.sub("\ufffd", text)
-    if len(clean) <= _TEXT_CHARS:
-        return clean
-    return f"{clean[:_TEXT_CHARS]}… ({len(clean) - _TEXT_CHARS:,} more characters)"

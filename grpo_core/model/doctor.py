@@ -52,29 +52,34 @@ def findings(loaded: LoadedModel, config: RunConfig | None) -> list[Finding]:
     return [finding for check in _CHECKS for finding in check(loaded, config)]
 
 
-def _template(loaded: LoadedModel, config: RunConfig | None) -> ChatTemplate | None:
+def tokenizer_findings(tokenizer: Any, config: RunConfig | None) -> list[Finding]:
+    """What the checks that need no weights report."""
+    return [*_tokenizer(tokenizer, config), *_chat_template(tokenizer, config)]
+
+
+def _template(tokenizer: Any, config: RunConfig | None) -> ChatTemplate | None:
     """The one that a run would use. Raises DataError where it has a fault."""
     prompts = config.data if config is not None else None
     given = prompts.chat_template if prompts is not None else None
-    text = given or template_of(loaded.tokenizer)
+    text = given or template_of(tokenizer)
     if text is None or (prompts is not None and prompts.chat == "none"):
         return None
     kwargs = prompts.chat_template_kwargs if prompts is not None else {}
     source = "data.chat_template" if given else "the tokenizer"
-    return ChatTemplate(loaded.tokenizer, text, source=source, kwargs=kwargs, system=False)
+    return ChatTemplate(tokenizer, text, source=source, kwargs=kwargs, system=False)
 
 
-def _sound_template(loaded: LoadedModel, config: RunConfig | None) -> ChatTemplate | None:
+def _sound_template(tokenizer: Any, config: RunConfig | None) -> ChatTemplate | None:
     """The same; None where it has a fault, which `_chat_template` reports."""
     try:
-        return _template(loaded, config)
+        return _template(tokenizer, config)
     except DataError:
         return None
 
 
-def _chat_template(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+def _chat_template(tokenizer: Any, config: RunConfig | None) -> Iterator[Finding]:
     try:
-        chat = _template(loaded, config)
+        chat = _template(tokenizer, config)
     except DataError as error:
         yield Finding(
             code="template_fault",
@@ -84,7 +89,7 @@ def _chat_template(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Fi
         )
         return
     if chat is None:
-        if template_of(loaded.tokenizer) is None:
+        if template_of(tokenizer) is None:
             wanted = config is not None and (config.data.chat == "template" or config.data.system is not None)
             yield Finding(
                 code="template_missing",
@@ -114,7 +119,7 @@ def _wants_think(component: Any) -> bool:
 
 def _ends(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
     by_place = {place: ids for place, ids in end_ids(loaded.model, loaded.tokenizer).items() if ids}
-    chat = _sound_template(loaded, config)
+    chat = _sound_template(loaded.tokenizer, config)
     end = chat.turn_end() if chat is not None else None
     if end is not None and end.token is not None:
         by_place["chat template"] = {end.token}
@@ -169,14 +174,13 @@ def _padding(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]
     )
 
 
-def _tokenizer(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
-    tokenizer = loaded.tokenizer
+def _tokenizer(tokenizer: Any, config: RunConfig | None) -> Iterator[Finding]:
     plain, added = (tokenizer("a", add_special_tokens=flag)["input_ids"] for flag in (False, True))
     if added == plain:
         return
     start = next(i for i in range(len(added) - len(plain) + 1) if added[i : i + len(plain)] == plain)
     before, after = added[:start], added[start + len(plain) :]
-    chat = _sound_template(loaded, config)
+    chat = _sound_template(tokenizer, config)
     begin, end = (tokenizer.convert_ids_to_tokens(ids) for ids in (before, after))
     if after:
         yield Finding(
@@ -265,4 +269,8 @@ def _layout(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
         )
 
 
-_CHECKS: tuple[Check, ...] = (_ends, _padding, _tokenizer, _chat_template, _generation, _lora, _layout)
+def _without_weights(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    yield from tokenizer_findings(loaded.tokenizer, config)
+
+
+_CHECKS: tuple[Check, ...] = (_ends, _padding, _without_weights, _generation, _lora, _layout)

@@ -15,12 +15,12 @@ from grpo_core.config.run import RunConfig
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem, holdout
-from grpo_core.data.prompts import Encoded, PromptEncoder, encode_problems
+from grpo_core.data.prompts import Encoded, encode_problems, within_limit
 from grpo_core.distributed.environment import pick_device
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, ConfigError, DataError, GrpoError, ModelError
 from grpo_core.evaluate.suites.load import Suite, load_suites
-from grpo_core.evaluate.task import Manner, Task, encode_suite, heldout_task, manner_of, suite_task
+from grpo_core.evaluate.task import Manner, Task, encode_items, heldout_task, manner_of, suite_fits, suite_task
 from grpo_core.files.checkpoint import MANIFEST, read_manifest, verify_checkpoint
 from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
@@ -106,14 +106,14 @@ def load_inputs(
             policy = load_model(source, dtype=config.model.dtype, device=device)
         resolve_layout(policy, config.engine.layout)
         encoder = policy.encoder(config.data)
-        train = _encode(config, encoder, problems, shown=config.data.path)
+        train = fit_limit(config, encode_problems(problems, encoder, source=config.data.path), config.data.path)
         train_facts = data_facts(base / config.data.path, config.data.path, train)
         heldout = heldout_facts = None
         if heldout_problems:
             shown = config.eval.path or config.data.path
-            heldout = _encode(config, encoder, heldout_problems, shown=shown)
+            heldout = fit_limit(config, encode_problems(heldout_problems, encoder, source=shown), shown)
             heldout_facts = data_facts(heldout_path, shown, heldout)
-        _fits_context(config, policy, train, heldout)
+        fit_context(config, policy.context, train, heldout)
         from_suites = suite_tasks(suites, policy, manner_of(config))
         tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
 
@@ -149,7 +149,12 @@ def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) ->
     """The suites as prompts for `policy`. Raises DataError or ConfigError naming suite and item when one does not
     fit."""
     encoder = policy.encoder(manner.prompts)
-    return [suite_task(suite, encode_suite(suite, encoder, manner, context=policy.context), manner) for suite in suites]
+    tasks = []
+    for suite in suites:
+        encoded = encode_items(suite, encoder, manner)
+        suite_fits(suite, encoded, manner, context=policy.context)
+        tasks.append(suite_task(suite, encoded, manner))
+    return tasks
 
 
 def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
@@ -167,29 +172,26 @@ def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Pr
     return train, heldout[: config.eval.limit], data_path
 
 
-def _encode(config: RunConfig, encoder: PromptEncoder, problems: list[Problem], *, shown: str) -> Encoded:
-    return encode_problems(
-        problems,
-        encoder,
-        limit=config.data.max_prompt_tokens,
-        drop_long=config.data.long_prompts == "drop",
-        source=shown,
-    )
+def fit_limit(config: RunConfig, encoded: Encoded, source: str) -> Encoded:
+    """What the config takes of training or held-out problems. Raises DataError."""
+    drop_long = config.data.long_prompts == "drop"
+    return within_limit(encoded, config.data.max_prompt_tokens, drop_long=drop_long, source=source)
 
 
-def _fits_context(config: RunConfig, policy: LoadedModel, train: Encoded, heldout: Encoded | None) -> None:
-    """A model run past its positions outputs noise without an error, so this is refused beforehand."""
-    if policy.context is None:
+def fit_context(config: RunConfig, context: int | None, train: Encoded, heldout: Encoded | None) -> None:
+    """A model run past its positions (`context`) outputs noise without an error, so this is refused beforehand, by
+    ConfigError."""
+    if context is None:
         return
     limits = [(train, config.sampling.max_completion_tokens, "sampling.max_completion_tokens")]
     if heldout is not None:
         limits.append((heldout, config.eval_max_completion_tokens, "the evaluation's completion limit"))
     for encoded, completion, name in limits:
         longest = int(encoded.token_stats()["max"])
-        if longest + completion > policy.context:
+        if longest + completion > context:
             raise ConfigError(
                 f"the longest prompt ({longest} tokens) and {name} ({completion}) need {longest + completion} "
-                f"positions; the model has {policy.context}. Lower the limit, or data.max_prompt_tokens"
+                f"positions; the model has {context}. Lower the limit, or data.max_prompt_tokens"
             )
 
 

@@ -198,7 +198,7 @@ def test_roles_out_of_order_name_the_row():
     ]
     encoder = PromptEncoder(tokenizer("gemma"), PromptConfig())
     with pytest.raises(DataError, match=r"train.jsonl: problem row-2: .*user, user: Conversation roles must alternate"):
-        encode_problems(rows, encoder, limit=100, drop_long=False, source="train.jsonl")
+        encode_problems(rows, encoder, source="train.jsonl")
 
 
 @pytest.mark.parametrize(
