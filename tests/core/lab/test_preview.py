@@ -119,7 +119,8 @@ def test_a_fault_of_the_template_comes_with_its_line(home: Path, tmp_path: Path)
     meant = config(data={"path": "talk.jsonl", "chat_template": refusing}).to_dict()
     job = {"kind": "preview", "reward": meant["reward"], "config": meant}
     status, error = lab(home, job, tmp_path / "refused")
-    assert status != 0 and "talk.jsonl: problem talk" in error["message"] and "no such turn" in error["message"]
+    assert (status, "talk.jsonl: problem talk" in error["message"]) == (3, True)
+    assert "no such turn" in error["message"]
 
 
 def test_the_doctor_s_job(home: Path, tmp_path: Path) -> None:
