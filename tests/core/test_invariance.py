@@ -84,7 +84,7 @@ def whole(home, tmp_path_factory):
         assert all((tensor - before[key]).abs().max() > 2 * LR for key, tensor in weights.items())
         assert all(step["grad_norm"] > 0.01 for step in metrics)
         assert len(set(lengths(out))) > 5
-        assert {group["signal"] for group in groups_of(out)} == {"mixed", "all_equal"}
+        assert {group["signal"] for group in groups_of(out)} == {"phantom", "all_equal"}
         assert any(sample["finish_reason"] == "length" for sample in samples_of(out))
         return out, (weights, metrics)
 
