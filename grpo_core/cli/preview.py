@@ -2,7 +2,6 @@
 runs."""
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from grpo_core.cli.eval import positive
 from grpo_core.text import format_percent
 
 if TYPE_CHECKING:
-    from grpo_core.lab.preview import Piece, Preview, PreviewRow
+    from grpo_core.lab.preview import Preview, PreviewRow
 
 _BAR = 40
 
@@ -67,18 +66,14 @@ def text_of(shown: "Preview") -> str:
     return "\n".join(lines)
 
 
-def _marked(pieces: "Iterable[Piece]") -> str:
-    return "".join(f"⟦{piece.text}⟧" if piece.special else piece.text for piece in pieces)
-
-
 def _row(row: "PreviewRow") -> list[str]:
-    starts = row.answer_starts - row.left_out
+    starts = row.ids_before_answer
     ids = [str(token.id) for token in row.tokens]
     more = [f"… ({row.left_out:,} more tokens)"] if row.left_out else []
     ids[starts:starts] = [*more, "▸"]
     return [
         f"problem {row.problem_id}: {len(row.tokens) + row.left_out:,} tokens",
-        f"{_marked(row.prompt)}{' '.join(more)}▸{_marked(row.answer)}",
+        row.marked,
         f"ids: {' '.join(ids)}",
         f"rewards see: question {row.question!r}, answers {', '.join(map(repr, row.answers))}, prefill {row.prefill!r}",
     ]

@@ -55,6 +55,21 @@ class PreviewRow(Body):
     answers: tuple[str, ...]
     prefill: str
 
+    @property
+    def ids_before_answer(self) -> int:
+        """How many of `tokens` are of the prompt."""
+        return self.answer_starts - self.left_out
+
+    @property
+    def marked(self) -> str:
+        """The text with special tokens in ⟦ ⟧ and ▸ where the answer begins."""
+        before, answer = (
+            "".join(f"⟦{piece.text}⟧" if piece.special else piece.text for piece in pieces)
+            for pieces in (self.prompt, self.answer)
+        )
+        more = f"… ({self.left_out:,} more tokens)" if self.left_out else ""
+        return f"{before}{more}▸{answer}"
+
 
 class TurnEnd(Body):
     """A token that ends a completion, and who names it."""

@@ -29,6 +29,8 @@ class Migration(migrations.Migration):
                             ("try", "given answers"),
                             ("sample", "answers of a base model"),
                             ("estimate", "time and memory of a run"),
+                            ("preview", "exact tokens of a run"),
+                            ("doctor", "look at a base model"),
                         ],
                         max_length=8,
                     ),

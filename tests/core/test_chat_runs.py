@@ -94,7 +94,7 @@ def test_the_preview_is_what_the_run_saw(home, trained, capsys):
     facts = json.loads((trained / "manifest.json").read_text())["data"]["train"]
     first = shown.rows[0]
     assert [token.id for token in first.tokens] == facts["prompt_example"]["tokens"]
-    assert first.text == facts["prompt_example"]["text"]
+    assert "".join(piece.text for piece in (*first.prompt, *first.answer)) == facts["prompt_example"]["text"]
     assert first.answer_starts == facts["prompt_example"]["answer_starts"]
     assert first.marked == "s:Be <|pad|>.⟦<|pad|>⟧u:say a⟦<|pad|>⟧a:▸("
     assert (first.question, first.answers, first.prefill) == ("say a", ("k",), "(")

@@ -3,25 +3,30 @@ real sums find; only the answers of a base model are written by hand, so that ev
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from cohort.accounts.models import Project, User
+from cohort.base.artifacts import read_chunks
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import verifier_version_create
-from cohort.lab.jobs import job_claim, job_finish
+from cohort.lab.jobs import job_claim, job_config, job_finish
 from cohort.lab.models import LabJob, VerifierProbe
 from cohort.lab.services import job_request
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create, node_present
 from grpo_core.config.reward import RewardConfig
+from grpo_core.lab.job import Job
 from grpo_core.lab.result import LabSample, result_of
+from grpo_core.lab.run import run_job
 from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.protocol.messages import JobFinish, NodeInfo
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Rubric, Runner
+from grpo_core.runtime.progress import Progress
 from tests.factories.runs import HOSTILE
 from tests.factories.sandbox_reports import WORKS, node_info
 from tests.factories.worker import NODE
@@ -68,6 +73,16 @@ def measured(job: LabJob, node: Node, **other: Any) -> LabJob:
     """An estimate, done with what a node may have measured."""
     result = yaml.safe_load((FOLDER / "lab" / "estimate.yaml").read_text(encoding="utf-8"))
     return _ended(job, node, end="done", result={"config_digest": job.config_digest, **result, **other}, seconds=5.0)
+
+
+def done(job: LabJob, folder: Path, node: Node | None = None, **other: Any) -> LabJob:
+    """The job done for real, as `grpo lab` does it: its files and its model are in `folder`."""
+    for file in job.inputs:
+        (folder / file["path"]).parent.mkdir(exist_ok=True)
+        (folder / file["path"]).write_bytes(b"".join(read_chunks(file["artifact"])))
+    meant = Job.model_validate(job_config(job))
+    result = run_job(meant, base=folder, progress=Progress(quiet=True))
+    return _ended(job, node, end="done", result={**result, **other}, seconds=5.0)
 
 
 def probed(version: VerifierVersion, actor: User, dataset: PromptDataset | None = None) -> VerifierProbe:

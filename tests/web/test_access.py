@@ -92,6 +92,9 @@ class World:
         self.estimate = LabJob.objects.create(
             project=ours, kind="estimate", spec=R1_EXACT, state="waiting", created_by=admin
         )
+        self.preview = LabJob.objects.create(
+            project=ours, kind="preview", spec=R1_EXACT, state="waiting", created_by=admin
+        )
         token = public_link_make(record=record, actor=admin).token
         audit.checkpoint()
 
@@ -152,6 +155,8 @@ class World:
             known["run_id"] = other.get("run_id", self.draft.pk)
         if "/estimates/" in route:
             known["job_id"] = other.get("job_id", self.estimate.pk)
+        if "/previews/" in route:
+            known["job_id"] = other.get("job_id", self.preview.pk)
         if "/server/" in route:
             known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
         return "/" + PARAMETER.sub(lambda match: str(known[match[1]]), route)

@@ -26,10 +26,13 @@ from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
 from cohort.runs import dispatch, schedule
 from cohort.runs.models import Attempt, AttemptState
+from grpo_core.lab.job import OF_CONFIG
+from grpo_core.lab.preview import Preview
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
 from grpo_core.protocol.messages import JobBeat, JobFinish, NodeInfo
 from grpo_core.protocol.queues import LAB_JOB_TASK, LAB_QUEUE
+from grpo_core.records.doctor import Diagnosis
 from grpo_core.records.estimate import Estimate
 
 DEADLINE = timedelta(hours=1)
@@ -103,8 +106,8 @@ def _why_none(job_id: int, node: Node) -> str:
 
 def job_config(job: LabJob) -> dict[str, Any]:
     """A grpo_core.lab.job.Job, without what the worker decides."""
-    config: dict[str, Any] = {"kind": job.kind, "reward": job.spec, "options": job.options}
-    if job.kind == JobKind.ESTIMATE:
+    config: dict[str, Any] = {"kind": job.kind, "reward": job.spec or None, "options": job.options}
+    if job.kind in OF_CONFIG:
         return {**config, "config": job.config}
     if job.dataset is not None:
         config["data"] = data_part(job.dataset)
@@ -163,7 +166,12 @@ def _requeue(job: LabJob, **columns: Any) -> None:
     job_on_commit(job=job)
 
 
-_RESULTS: dict[str, type[ProbeReport | Estimate]] = {JobKind.PROBE: ProbeReport, JobKind.ESTIMATE: Estimate}
+_RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis]] = {
+    JobKind.PROBE: ProbeReport,
+    JobKind.ESTIMATE: Estimate,
+    JobKind.PREVIEW: Preview,
+    JobKind.DOCTOR: Diagnosis,
+}
 
 
 def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
@@ -178,10 +186,14 @@ def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
         raise BadResult(
             f"the result of a job of the kind {job.kind} is not valid: {where}: {first['msg']}", code="not_valid"
         ) from None
-    if isinstance(result, Estimate):
-        what, digest, expected = "config", result.config_digest, job.config_digest
-    else:
-        what, digest, expected = "reward", result.rubric_digest, job.spec_digest
+    match result:
+        case Estimate() | Preview():
+            what, digest, expected = "config", result.config_digest, job.config_digest
+        case Diagnosis():
+            assert job.base_model is not None
+            what, digest, expected = "model", result.model, job.base_model.path
+        case _:
+            what, digest, expected = "reward", result.rubric_digest, job.spec_digest
     if digest != expected:
         raise BadResult(f"the result is of the {what} {digest}, and the job of {expected}", code=f"other_{what}")
     content = result.model_dump(mode="json", by_alias=True)

@@ -16,6 +16,8 @@ class JobKind(models.TextChoices):
     TRY = "try", "given answers"
     SAMPLE = "sample", "answers of a base model"
     ESTIMATE = "estimate", "time and memory of a run"
+    PREVIEW = "preview", "exact tokens of a run"
+    DOCTOR = "doctor", "look at a base model"
 
 
 class JobState(models.TextChoices):
@@ -30,22 +32,22 @@ OPEN = (JobState.WAITING, JobState.RUNNING)
 
 
 class LabJob(Leased):
-    """One try of a reward on a worker, of a version, or of a draft that nobody has saved; or the measurement of what a
-    run with it would take."""
+    """One try of a reward on a worker, of a version, or of a draft that nobody has saved; what a run with it would
+    take, or show its policy; or a look at a base model."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="lab_jobs")
     kind = models.CharField(max_length=8, choices=JobKind.choices)
     version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     """Null: a draft."""
     spec = models.JSONField()
-    """RewardConfig as JSON."""
+    """RewardConfig as JSON; empty where no reward is tried."""
     spec_digest = models.CharField(max_length=64)
     dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     options = models.JSONField(default=dict)
     """As grpo_core.lab.job reads them."""
     config = models.JSONField(null=True)
-    """Of an estimate: the RunConfig that is measured, as JSON."""
+    """Of an estimate and a preview: the RunConfig, as JSON."""
     config_digest = models.CharField(max_length=64, blank=True, default="")
     inputs = models.JSONField(default=list)
     """The files that it reads, each {path, sha256, size, artifact}."""
@@ -54,8 +56,8 @@ class LabJob(Leased):
 
     state = models.CharField(max_length=10, choices=JobState.choices, default=JobState.WAITING)
     result = models.JSONField(null=True)
-    """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.records.estimate; of the others,
-    grpo_core.lab.result."""
+    """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.records.estimate; of a preview,
+    grpo_core.lab.preview; of the doctor, grpo_core.records.doctor; of the others, grpo_core.lab.result."""
     error_code = models.CharField(max_length=40, blank=True)
     error = models.TextField(blank=True)
     log_tail = models.TextField(blank=True)

@@ -83,6 +83,7 @@ def job_request(
             "base_model": model.name if model is not None else None,
         },
         rubric=rubric,
+        needs_sandbox=rubric.needs_sandbox,
         kind=JobKind(kind),
         version=version,
         dataset=dataset,
@@ -92,8 +93,9 @@ def job_request(
 
 
 @transaction.atomic
-def estimate_request(
+def config_job_request(
     *,
+    kind: JobKind,
     project: Project,
     actor: User,
     config: RunConfig,
@@ -104,21 +106,23 @@ def estimate_request(
     suites: Sequence[ChosenSuite] = (),
     node_label: str = "",
 ) -> LabJob:
-    """Have a worker measure what a run of the form's config will take. Returns the job; the one that is under way
-    already where there is one.
+    """Have a worker measure what a run of the form's config will take (`kind` estimate), or show its exact tokens
+    (preview). Returns the job; the one that is under way already where there is one.
 
     `config` is of these rows (`cohort.launch.creation.run_config`). Raises ConfigError when no node has what it needs,
-    or too many jobs wait.
+    or too many jobs wait. A preview runs no reward and loads no weights, so any node has what it needs.
     """
     rubric = Rubric(config.reward)
-    packages = packages_needed(config)
-    if rubric.needs_sandbox:
-        require_sandbox(what="this estimate")
-    require_engines(packages)
+    needs: dict[str, Any] = {}
+    if kind == JobKind.ESTIMATE:
+        packages = packages_needed(config)
+        if rubric.needs_sandbox:
+            require_sandbox(what="this estimate")
+        require_engines(packages)
+        needs = {"gpus": gpus_needed(config), "needs_packages": packages, "node_label": node_label}
     project = lock_project(project)
     digest = digest_of(config)
-    under_way = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE, state__in=OPEN, cancel_asked=False)
-    if (before := under_way.filter(config_digest=digest).order_by("-pk").first()) is not None:
+    if (before := _under_way(project, kind, config_digest=digest)) is not None:
         return before
     require_room(project)
     versions = (chosen.version for chosen in suites)
@@ -126,16 +130,41 @@ def estimate_request(
         project=project,
         actor=actor,
         inputs=input_rows(config.to_dict(), (dataset, eval_dataset), versions),
-        logged={"kind": "estimate", "config_digest": digest, "version": verifier_version.pk, "dataset": dataset.sha256},
+        logged={"kind": kind, "config_digest": digest, "version": verifier_version.pk, "dataset": dataset.sha256},
         rubric=rubric,
-        kind=JobKind.ESTIMATE,
+        kind=kind,
+        needs_sandbox=rubric.needs_sandbox and kind == JobKind.ESTIMATE,
         version=verifier_version,
         dataset=dataset,
         base_model=base_model,
         config=measured_as(config).to_dict(),
         config_digest=digest,
-        needs={"gpus": gpus_needed(config), "needs_packages": packages, "node_label": node_label},
+        needs=needs,
     )
+
+
+@transaction.atomic
+def doctor_request(*, base_model: BaseModel, actor: User) -> LabJob:
+    """Have a worker look at a base model for what would make a run go wrong. Returns the job; the one that is under way
+    already where there is one. Raises ConfigError when too many jobs wait."""
+    project = lock_project(base_model.project)
+    if (before := _under_way(project, JobKind.DOCTOR, base_model=base_model)) is not None:
+        return before
+    require_room(project)
+    return job_create(
+        project=project,
+        actor=actor,
+        inputs={},
+        logged={"kind": JobKind.DOCTOR, "base_model": base_model.name},
+        rubric=None,
+        kind=JobKind.DOCTOR,
+        base_model=base_model,
+    )
+
+
+def _under_way(project: Project, kind: JobKind, **of: Any) -> LabJob | None:
+    open_jobs = LabJob.objects.filter(project=project, kind=kind, state__in=OPEN, cancel_asked=False)
+    return open_jobs.filter(**of).order_by("-pk").first()
 
 
 def job_create(
@@ -144,15 +173,14 @@ def job_create(
     actor: User,
     inputs: Mapping[str, PromptDataset | EvalSuiteVersion],
     logged: Mapping[str, Any],
-    rubric: Rubric,
+    rubric: Rubric | None,
     **columns: Any,
 ) -> LabJob:
     """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path."""
     job = LabJob.objects.create(
         project=project,
-        spec=rubric.config.model_dump(mode="json"),
-        spec_digest=rubric.digest,
-        needs_sandbox=rubric.needs_sandbox,
+        spec={} if rubric is None else rubric.config.model_dump(mode="json"),
+        spec_digest="" if rubric is None else rubric.digest,
         inputs=[
             {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact}
             for path, row in inputs.items()

@@ -18,14 +18,17 @@ from cohort.catalog.dataset_files import check_file
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.contamination.selectors import of_dataset
+from cohort.lab.services import doctor_request
 from cohort.web.access import form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
 from cohort.web.context import listed
 from cohort.web.fields import FieldSpec, ServiceForm, leaves
+from cohort.web.lab.preview_shown import doctor_shown
 from grpo_core.data import gym
 from grpo_core.data.containers import TITLES
 from grpo_core.data.layouts import LAYOUTS
+from grpo_core.errors import ConfigError
 from grpo_core.specs.fields import DataColumns
 
 _FORMATS = [("auto", "as the first row says"), *((name, layout.title) for name, layout in LAYOUTS.items())]
@@ -143,6 +146,11 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
         actor = person(request)
         if model := form.call(services.base_model_register, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{model.name} is registered.")
+            if not model.revision:  # a Hub model is not fetched before somebody wants it
+                try:
+                    doctor_request(base_model=model, actor=actor)
+                except ConfigError as error:
+                    messages.warning(request, f"No worker looks at it yet: {error}")
             return redirect("base_model_detail", slug, model.pk)
     folder = environment().models_folder
     folders = folders_with_models(folder)
@@ -155,7 +163,7 @@ def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     models = BaseModel.objects.select_related("created_by")
     model = get_object_or_404(models, project=project_for(request, slug), pk=pk)
     context = {"model": model, "read": selectors.read_by_run(model), "used": selectors.runs_with(base_model=model)}
-    return render(request, "catalog/base_model.html", context)
+    return render(request, "catalog/base_model.html", context | {"doctor": doctor_shown(model)})
 
 
 # ---------------------------------------------------------------- datasets

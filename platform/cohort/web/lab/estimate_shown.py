@@ -72,12 +72,18 @@ def _range(estimate: Estimate, name: str, words: Callable[[float], Any]) -> str:
     return f"{words(low)} to {words(high)}"
 
 
-def estimate_shown(project: Project, job_id: str, digest: str) -> dict[str, Any] | None:
-    """The measurement of the config with this digest; without one, the one that the form names (`job_id`), which
-    is then of other settings."""
-    jobs = LabJob.objects.filter(project=project, kind=JobKind.ESTIMATE).select_related("node")
+def job_of_config(project: Project, kind: JobKind, job_id: str, digest: str) -> LabJob | None:
+    """The newest of this kind for the config with this digest; without one, the one that the form names (`job_id`),
+    which is then of other settings."""
+    jobs = LabJob.objects.filter(project=project, kind=kind).select_related("node")
     matching = jobs.filter(config_digest=digest).exclude(state=JobState.CANCELLED) if digest else jobs.none()
-    job = matching.order_by("-pk").first() or jobs.filter(pk=natural(job_id) or 0).first()
+    named = jobs.filter(pk=natural(job_id) or 0) if job_id else jobs.none()
+    return matching.order_by("-pk").first() or named.first()
+
+
+def estimate_shown(project: Project, job_id: str, digest: str) -> dict[str, Any] | None:
+    """The measurement for the form (`job_of_config`)."""
+    job = job_of_config(project, JobKind.ESTIMATE, job_id, digest)
     return None if job is None else shown(job, digest)
 
 

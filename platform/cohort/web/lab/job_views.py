@@ -8,19 +8,22 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from cohort.accounts.models import Project, Role
 from cohort.base.formatting import natural
+from cohort.catalog.models import BaseModel
 from cohort.lab import services
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.web.access import STOP_POLLING, project_for, streamed_json
 from cohort.web.accounts.views import person
 from cohort.web.catalog.selectors import probes_of
 from cohort.web.context import position, version_of
+from cohort.web.lab import preview_shown
 from cohort.web.lab.estimate_shown import shown, why_waits
 from cohort.web.lab.probe_shown import probe_shown
 from cohort.web.lab.results import GROUPS_A_PAGE, results_of
+from grpo_core.errors import ConfigError
 
 JOB_ROWS = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe")
 """Rows that the pages of a job show too."""
@@ -38,6 +41,11 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
         return render(request, "lab/job_probe.html", context)
     if job.kind == JobKind.ESTIMATE:
         return render(request, "lab/job_estimate.html", context | {"estimate": shown(job, job.config_digest)})
+    if job.kind == JobKind.PREVIEW:
+        preview = preview_shown.shown(job, job.config_digest)
+        return render(request, "lab/job_preview.html", context | {"preview": preview})
+    if job.kind == JobKind.DOCTOR and job.base_model is not None:
+        return redirect("base_model_detail", slug, job.base_model.pk)
     results = results_of(job)
     page = min(max(natural(request.GET.get("page")) or 1, 1), max(1, -(-len(results.groups) // GROUPS_A_PAGE)))
     context |= {"results": results, "page": results.page(page)}
@@ -80,7 +88,7 @@ def lab_job_result(request: HttpRequest, slug: str, job_id: int) -> HttpResponse
 def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> HttpResponse:
     """One group's samples, side by side."""
     job = job_of(project_for(request, slug), job_id)
-    if job.state != JobState.DONE or job.kind in (JobKind.PROBE, JobKind.ESTIMATE):
+    if job.state != JobState.DONE or job.kind not in (JobKind.TRY, JobKind.SAMPLE):
         raise Http404
     results = results_of(job)
     groups = {group.index: group for group in results.groups}
@@ -88,6 +96,23 @@ def lab_job_group(request: HttpRequest, slug: str, job_id: int, at: int) -> Http
         raise Http404
     context = _frame(job) | position(list(groups), at) | {"results": results, "group": groups[at]}
     return render(request, "lab/group.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def base_model_doctor(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Have a worker look at the model (POST); the panel of what it reports (GET), 286 once it has ended."""
+    posted = request.method == "POST"
+    project = project_for(request, slug, at_least=Role.OPERATOR if posted else Role.VIEWER)
+    model = get_object_or_404(BaseModel.objects.select_related("project"), project=project, pk=pk)
+    if posted:
+        try:
+            services.doctor_request(base_model=model, actor=person(request))
+        except ConfigError as error:
+            messages.error(request, str(error))
+        return redirect("base_model_detail", slug, pk)
+    doctor = preview_shown.doctor_shown(model)
+    status = 200 if doctor and doctor["live"] else STOP_POLLING
+    return render(request, "catalog/_doctor.html", {"model": model, "doctor": doctor}, status=status)
 
 
 def job_of(project: Project, pk: int, *, light: bool = False) -> LabJob:
@@ -107,5 +132,5 @@ def _frame(job: LabJob) -> dict[str, Any]:
         "why": why,
         "ran": timezone.now() - job.started_at if job.started_at else None,
         "spec_json": json.dumps(job.spec),
-        "components": job.spec["components"],
+        "components": job.spec.get("components", []),
     }

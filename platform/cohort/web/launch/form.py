@@ -17,14 +17,15 @@ from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
+from cohort.lab.estimates import digest_of
 from cohort.lab.gate import FIELD
 from cohort.lab.models import JobKind, LabJob
-from cohort.lab.services import estimate_request
+from cohort.lab.services import config_job_request
 from cohort.launch.creation import run_create, run_launch
 from cohort.runs.models import Run
 from cohort.web.access import STOP_POLLING, form_page, project_for
 from cohort.web.accounts.views import person
-from cohort.web.lab.estimate_shown import shown
+from cohort.web.lab import estimate_shown, preview_shown
 from cohort.web.launch.outlook import Outlook, overlaps_of
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
@@ -102,7 +103,7 @@ def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
     return input_path(row) == part.path and row.format == part.format and row.mapping == mapping
 
 
-ACTIONS = ("check", "find", "estimate", "preset", "starters", "yaml", "import", "task", "draft", "launch")
+ACTIONS = ("check", "find", "estimate", "preview", "preset", "starters", "yaml", "import", "task", "draft", "launch")
 
 
 @form_page
@@ -123,8 +124,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             return _checked(request, form)
         case "find":
             return _page(request, form)
-        case "estimate":
-            return _estimate(request, form)
+        case "estimate" | "preview":
+            return _measure(request, form, JobKind(action))
         case "preset":
             form.fill_preset(form.texts["preset"])
             return _page(request, form, template="launch/_form.html" if request.htmx else "launch/new.html")  # type: ignore[attr-defined]
@@ -189,32 +190,49 @@ def _started_from(request: HttpRequest, project: Project) -> RunForm:
     return form
 
 
-def _estimate(request: HttpRequest, form: RunForm) -> HttpResponse:
-    """Have a worker measure the form's config; the summary then shows its progress."""
-    config = form.check()
+def _measure(request: HttpRequest, form: RunForm, kind: JobKind) -> HttpResponse:
+    """Have a worker measure the form's config, or show its tokens; the panel then shows the progress."""
+    config, job = form.check(), None
     if config is not None:
         try:
-            job = estimate_request(
+            job = config_job_request(
+                kind=kind,
                 project=form.project,
                 actor=person(request),
                 config=config,
                 node_label=form.texts["node_label"].strip(),
                 **form.rows,
             )
-            form.texts["estimate"] = str(job.pk)
+            form.texts[kind] = str(job.pk)
         except ConfigError as error:
             form.take(error)
-    return _checked(request, form, status=200 if form.texts["estimate"] else 422)
+    more = {"previewing": kind == JobKind.PREVIEW, "not_requested": job is None}
+    return _checked(request, form, status=422 if job is None else 200, more=more)
 
 
 @require_safe
 def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     """The panel of one measurement; `digest` is of the form's config. 286 once it has ended."""
-    project = project_for(request, slug, at_least=Role.OPERATOR)
-    job = get_object_or_404(LabJob.objects.select_related("node"), project=project, kind=JobKind.ESTIMATE, pk=job_id)
-    estimate = shown(job, request.GET.get("digest", ""))
+    job = _job(request, slug, job_id, JobKind.ESTIMATE)
+    estimate = estimate_shown.shown(job, request.GET.get("digest", ""))
     context = {"estimate": estimate, "asks": True}
     return render(request, "launch/_estimate.html", context, status=200 if estimate["live"] else STOP_POLLING)
+
+
+@require_safe
+def run_preview(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    """The panel of one preview, likewise. Once it has ended, the form checks itself anew."""
+    preview = preview_shown.shown(_job(request, slug, job_id, JobKind.PREVIEW), request.GET.get("digest", ""))
+    response = render(request, "launch/_preview.html", {"preview": preview})
+    if not preview["live"]:
+        response.status_code = STOP_POLLING
+        response.headers["HX-Trigger"] = "previewed"
+    return response
+
+
+def _job(request: HttpRequest, slug: str, job_id: int, kind: JobKind) -> LabJob:
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    return get_object_or_404(LabJob.objects.select_related("node"), project=project, kind=kind, pk=job_id)
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
@@ -224,6 +242,10 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     seen = form.texts["overlap_seen"]
     if launch and (expected := token(overlaps_of(form))) and seen != expected:
         form.general = ["Items of the evaluation are in the training data. Tick that you have seen it to launch."]
+        return _page(request, form, status=422, checked=True)
+    digest = digest_of(config)
+    if launch and (refused := preview_shown.refused_at_launch(preview_shown.preview_shown(form.project, "", digest))):
+        form.general = list(refused)
         return _page(request, form, status=422, checked=True)
     reason = form.texts[FIELD]
     make = partial(run_launch, overlap_seen=seen, probe_override=reason) if launch else run_create
@@ -278,12 +300,14 @@ def _page(
     return render(request, template, context | (more or {}), status=status)
 
 
-def _checked(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpResponse:
+def _checked(
+    request: HttpRequest, form: RunForm, *, status: int = 200, more: dict[str, Any] | None = None
+) -> HttpResponse:
     """The running summary, and with it the notes beneath each field, swapped in out of band; without htmx the page.
     Of a form that has been checked."""
     if request.htmx:  # type: ignore[attr-defined]
-        return render(request, "launch/_checked.html", _context(form))
-    return _page(request, form, status=status, checked=True)
+        return render(request, "launch/_checked.html", _context(form) | (more or {}))
+    return _page(request, form, status=status, checked=True, more=more)
 
 
 def _context(form: RunForm) -> dict[str, Any]:

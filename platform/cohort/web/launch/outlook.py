@@ -5,6 +5,7 @@ Estimates come from runs that happened; without one there is none.
 
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from django.db.models import Exists, OuterRef
 
@@ -18,6 +19,7 @@ from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import EvalResult, Run
 from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import estimate_shown
+from cohort.web.lab.preview_shown import preview_shown, refused_at_launch
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
@@ -71,6 +73,8 @@ class Outlook:
         digest = digest_of(form.config) if form.config else ""
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
+        self.preview = preview_shown(form.project, form.texts["preview"], digest)
+        """The exact tokens of this config's prompts, or of an earlier one's, from which they were requested."""
         self.forecast = _forecast(form)
         """Share of groups with a signal by G, from the newest run of the same model and dataset; None without any."""
         self.overlaps = overlaps_of(form)
@@ -79,7 +83,7 @@ class Outlook:
         """What ticking the box confirms as seen; empty where nothing was found."""
         pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
         self.checks = (
-            *(*_choices_made(form), _valid(form), *_probed(form), _node_seen(form)),
+            *(*_choices_made(form), _valid(form), *_probed(form), *_prompts(self.preview), _node_seen(form)),
             *(*_without_effect(form), *pairs),
         )
 
@@ -103,6 +107,14 @@ def _probed(form: RunForm) -> tuple[Check, ...]:
         return ()
     reasoned = len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
     return (Check(form.gate.state == "clean", form.gate.held and not reasoned, form.gate.text),)
+
+
+def _prompts(preview: dict[str, Any] | None) -> tuple[Check, ...]:
+    """Whether all prompts fit, where a preview of just these settings knows it."""
+    if preview is None or preview["read"] is None or preview["stale"]:
+        return ()
+    refused = refused_at_launch(preview)
+    return tuple(Check(False, True, why) for why in refused) or (Check(True, True, "every prompt fits"),)
 
 
 def _at_most(form: RunForm, completions: int | None) -> int | None:

@@ -36,6 +36,7 @@ EXTRA_FIELDS = {
     "overlap_seen": "",
     "probe_override": "",
     "estimate": "",
+    "preview": "",
     "task": "",
     "task_size": "1000",
     "task_seed": "0",

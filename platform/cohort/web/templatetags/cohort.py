@@ -16,6 +16,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from cohort.base.formatting import NBSP, NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
+from grpo_core.lab.preview import PreviewRow
 
 register = template.Library()
 for _filter in (num, fixed, exact, signed, percent, duration, ago):
@@ -65,6 +66,18 @@ def visible(text: Any) -> SafeString:
             title = escape(unicodedata.name(character, "unseen character").lower())
             pieces.append(f'<span class="unseen" title="{title}">{_code(character)}</span>')
     return mark_safe("".join(pieces))  # every piece is escaped above
+
+
+@register.filter
+def tokens(row: PreviewRow) -> SafeString:
+    """A prompt as the policy sees it: special tokens marked, ▸ where the answer begins."""
+    before, answer = (
+        "".join(f"<mark>{visible(piece.text)}</mark>" if piece.special else visible(piece.text) for piece in pieces)
+        for pieces in (row.prompt, row.answer)
+    )
+    more = f'<span class="muted">… ({row.left_out:,} more tokens)</span>' if row.left_out else ""
+    begins = '<span class="answer-begins"><span class="sr-only">The answer begins here: </span>▸</span>'
+    return mark_safe(f"{before}{more}{begins}{answer}")  # every piece is escaped by `visible`
 
 
 @register.filter
