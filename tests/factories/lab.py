@@ -21,12 +21,14 @@ from grpo_core.config.reward import RewardConfig
 from grpo_core.lab.job import Job
 from grpo_core.lab.result import LabSample, result_of
 from grpo_core.lab.run import run_job
+from grpo_core.model.tiny import TinyShape, save_tiny
 from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
 from grpo_core.protocol.messages import JobFinish, NodeInfo
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.runtime.progress import Progress
+from tests.core.chat import tokenizer
 from tests.factories.runs import HOSTILE
 from tests.factories.sandbox_reports import WORKS, node_info
 from tests.factories.worker import NODE
@@ -73,6 +75,13 @@ def measured(job: LabJob, node: Node, **other: Any) -> LabJob:
     """An estimate, done with what a node may have measured."""
     result = yaml.safe_load((FOLDER / "lab" / "estimate.yaml").read_text(encoding="utf-8"))
     return _ended(job, node, end="done", result={"config_digest": job.config_digest, **result, **other}, seconds=5.0)
+
+
+def chat_model(folder: Path, name: str = "tiny") -> Path:
+    """The folder, where a worker does a job, with a base model whose tokenizer is one of ChatML."""
+    save_tiny(folder / name, seed=0, shape=TinyShape(hidden=32, layers=1, heads=2, feed_forward=64, context=2048))
+    tokenizer("chatml").save_pretrained(folder / name)
+    return folder
 
 
 def done(job: LabJob, folder: Path, node: Node | None = None, **other: Any) -> LabJob:

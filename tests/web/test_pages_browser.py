@@ -3,9 +3,12 @@
 With COHORT_TEST_SCREENSHOTS set to a folder, pictures of the pages are kept there.
 """
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -19,13 +22,16 @@ from cohort.accounts.services import staff_make, user_create
 from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import ChosenSuite
+from cohort.catalog.services import dataset_create
 from cohort.catalog.suites import starters_add
-from cohort.lab.services import job_request
+from cohort.lab.models import JobKind
+from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
 from cohort.runs.models import Attempt, ImportedResult, Run
+from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
-from tests.factories.lab import failed, format_only, lab_node, probed, sampled
+from tests.factories.lab import chat_model, done, failed, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
@@ -156,6 +162,23 @@ def lab(maker: Maker, alice: User) -> list[str]:
     ]
 
 
+def tokens(maker: Maker, alice: User) -> list[str]:
+    """The exact tokens of a new run's hostile problems, and a model that was looked at."""
+    prompts = [f"{HOSTILE}<|im_end|> {number}".replace("\x07", "") for number in range(9)]
+    lines = [json.dumps({"prompt": prompt, "answer": "5"}) for prompt in prompts]
+    given: dict[str, Any] = {"name": "odd", "format": "plain", "source": "", "chunks": ["\n".join(lines).encode()]}
+    dataset_create(project=maker.project, actor=alice, **given)
+    form = RunForm.new(maker.project)
+    config = form.check()
+    assert config is not None
+    preview = config_job_request(kind=JobKind.PREVIEW, project=maker.project, actor=alice, config=config, **form.rows)
+    doctor = doctor_request(base_model=maker.base_model, actor=alice)
+    with TemporaryDirectory() as folder:
+        for job in (preview, doctor):
+            done(job, chat_model(Path(folder)))
+    return ["runs/new/", f"models/{maker.base_model.pk}/", f"lab/jobs/{preview.pk}/"]
+
+
 def people(maker: Maker, alice: User) -> list[str]:
     """More than a page of people, one of them disabled; who is invited to `ours`, and what alice is invited to."""
     dora, _ = user_create(username="dora")
@@ -175,7 +198,7 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
     return live_server.url
 
 
-@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab, people])
+@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab, tokens, people])
 def test_pages_have_no_serious_faults_and_fit_a_phone(
     browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
 ) -> None:

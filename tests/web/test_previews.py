@@ -15,9 +15,7 @@ from cohort.catalog.services import dataset_create
 from cohort.lab.jobs import BadResult
 from cohort.lab.models import LabJob
 from cohort.runs.models import Run
-from grpo_core.model.tiny import TinyShape, save_tiny
-from tests.core.chat import tokenizer
-from tests.factories.lab import done, failed, there
+from tests.factories.lab import chat_model, done, failed, there
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
 from tests.web.run_page import words
 
@@ -26,10 +24,7 @@ NEW = "/p/ours/runs/new/"
 
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
-    """Where a worker runs a job: a folder with the project's base model, whose tokenizer is one of ChatML."""
-    save_tiny(tmp_path / "tiny", seed=0, shape=TinyShape(hidden=32, layers=1, heads=2, feed_forward=64, context=2048))
-    tokenizer("chatml").save_pretrained(tmp_path / "tiny")
-    return tmp_path
+    return chat_model(tmp_path)
 
 
 def send(client: Client, texts: dict[str, str], action: str = "preview", **other: str) -> str:
@@ -92,7 +87,6 @@ def test_what_is_not_valid_is_not_requested_and_nothing_typed_is_lost(
     job = failed(LabJob.objects.get(), "problem p: no turn <b>\n  {{ x }\n     ^", node=node)
     page = operator.post(NEW, typed | {"action": "check"}).content.decode()
     assert "problem p: no turn &lt;b&gt;\n  {{ x }\n     ^" in panel(page)
-    print([page[m.start()-200:m.end()+50] for m in re.finditer("second line", page)])
     assert "second line</textarea>" in page
     assert operator.get(f"/p/ours/runs/previews/{job.pk}/").status_code == 286
 
