@@ -91,6 +91,14 @@ def _unscored(e: Evidence) -> str:
     return f"{e.part('reward_errors', 'samples')} completions could not be scored ({classes}){rest}.{first}"
 
 
+def _machine(e: Evidence) -> str:
+    if e.share("reward_errors_infra", "samples") <= MAX_UNSCORED:
+        return ""
+    return (
+        f"A sandbox or a server failed for {e.part('reward_errors_infra', 'samples')} completions, which were left out."
+    )
+
+
 def _cut_off(e: Evidence) -> str:
     if e.share("truncated", "samples") <= MAX_TRUNCATED:
         return ""
@@ -156,20 +164,18 @@ def _differs(e: Evidence) -> str:
     )
 
 
-def _unscored_advice(config: RunConfig) -> str:
-    return (
-        "Mend the verifier, or the problems that it cannot read; errors of a sandbox or a server are the worker's "
-        "(docs/rewards.md)."
-    )
-
-
 def _phantom_advice(config: RunConfig) -> str:
     gate = "" if config.algorithm.gates_by_success else "set algorithm.signal_gate: success, and "
     return f"Shaping has nothing to shape yet: {gate}use easier problems, or a cold start that teaches the task first."
 
 
 CAUSES = (
-    Cause("part_unscored", _unscored, _unscored_advice),
+    Cause("part_unscored", _unscored, lambda c: "Mend the verifier, or the problems that it cannot read."),
+    Cause(
+        "machine_failed",
+        _machine,
+        lambda c: "Look at the worker: its sandbox's self-test, its memory, the judge's address (docs/rewards.md).",
+    ),
     Cause(
         "cut_off",
         _cut_off,

@@ -50,7 +50,10 @@ def method(facts: Facts) -> Method:
         ),
         group_size=declared(sampling.group_size, f"{sampling.group_size} completions a problem"),
         sampling=declared(
-            {**sampling.model_dump(mode="json"), **algorithm.model_dump(include={"dynamic_sampling", "overlong", "correction"})},
+            {
+                **sampling.model_dump(mode="json"),
+                **algorithm.model_dump(include={"dynamic_sampling", "overlong", "correction"}),
+            },
             "; ".join(
                 [
                     f"temperature {number(sampling.temperature)}, top-p {number(sampling.top_p)}, "
