@@ -61,6 +61,7 @@ class Data(Section):
     """Data"""
 
     prompts: Answer = field("Prompt distribution", "public")
+    example: Answer = field("One prompt as the policy saw it", "internal")
     selection: Answer = field("How prompts were selected", "public")
     choice: Answer = field("Why this dataset", "downstream")
     provenance: Answer = field("Data provenance record", "public")

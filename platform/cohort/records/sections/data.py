@@ -35,18 +35,34 @@ def data(facts: Facts) -> Data:
     else:
         lengths = train["prompt_tokens"]
         prompts = measured(
-            {"dataset": run.dataset.name, **train},
+            {"dataset": run.dataset.name, **{name: fact for name, fact in train.items() if name != "prompt_example"}},
             f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
             f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
             f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
         )
     return Data(
         prompts=prompts,
+        example=_example(train),
         selection=_selection(facts),
         choice=stated_or_asked(facts.statements, "data.choice"),
         provenance=_provenance(facts),
         heldout=_heldout(facts),
         decontamination=_decontamination(facts),
+    )
+
+
+def _example(train: dict[str, Any] | None) -> Answer:
+    """Of the problems themselves, so that only those inside see it."""
+    example = train.get("prompt_example") if train is not None else None
+    if example is None:
+        return not_stated("The trainer reported none.")
+    starts, tokens = example["answer_starts"], example["tokens"]
+    ids = f"{' '.join(map(str, tokens[:starts]))} ▸ {' '.join(map(str, tokens[starts:]))}"
+    more = f", and {count(example['left_out'])} more" if example["left_out"] else ""
+    return measured(
+        example,
+        f"problem {example['problem_id']}: {example['text']}",
+        note=f"Token ids, ▸ where the answer begins: {ids}{more}.",
     )
 
 
