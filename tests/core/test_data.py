@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_core.data import Problem, file_sha256, holdout, load_problems, problems_digest, scan_problems
-from grpo_core.data.arithmetic import addition_problems, demo_split, worked_completion, write_jsonl
+from grpo_core.data.arithmetic import addition_problems, chat_split, demo_split, worked_completion, write_jsonl
 from grpo_core.data.lines import MAX_LINE_BYTES
 from grpo_core.errors import DataError
 from tests.tables import cases
@@ -78,13 +78,6 @@ def test_files_that_cannot_be_read_or_hold_nothing(tmp_path: Path, content: byte
     ):
         with pytest.raises(DataError, match=word):
             load_problems(tmp_path / name, kind)
-
-
-def test_a_hub_id_in_place_of_a_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such data file: .*of a set on the Hub, download its file"):
-        load_problems(tmp_path / "owner/name", "auto")
-    with pytest.raises(DataError, match=r"no such data file: \S*train\.jsonl$"):
-        load_problems(tmp_path / "train.jsonl", "auto")
 
 
 def test_limit_reads_no_further_and_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
@@ -194,3 +187,15 @@ def test_write_jsonl_reads_back(tmp_path: Path) -> None:
     problems = [*addition_problems(3, 0), Problem("é", "a\nb", "c", {"level": 1})]
     write_jsonl(tmp_path / "a.jsonl", problems)
     assert load_problems(tmp_path / "a.jsonl", "auto") == problems
+
+
+def test_conversations_read_back_and_share_no_sum_even_swapped(tmp_path: Path) -> None:
+    train, held = chat_split()
+    assert len(held) == 100
+    pairs = [{frozenset(re.findall(r"\d+", p.prompt)) for p in side} for side in (train, held)]
+    assert pairs[0].isdisjoint(pairs[1])
+    assert all(problem.messages[-1].content == problem.prompt for problem in train + held)
+    for side in (train, held):
+        write_jsonl(tmp_path / "chat.jsonl", side)
+        assert load_problems(tmp_path / "chat.jsonl", "auto") == side
+        assert load_problems(tmp_path / "chat.jsonl", "plain")[0].messages == side[0].messages
