@@ -4,7 +4,8 @@ python -m grpo_core.cli.config_docs > docs/config.md
 """
 
 import sys
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -66,11 +67,17 @@ def _estimators() -> str:
     return "\n".join(["## Advantages\n", head, "| --- | --- | --- | --- |", *rows, ""])
 
 
+def _part_kind(annotation: Any) -> str:
+    if isinstance(annotation, type):
+        return "part"
+    return "part or empty" if NoneType in get_args(annotation) else "list of parts"
+
+
 def _model(model: type[BaseModel], title: str, path: str) -> list[str]:
     lines, below = [f"## {title}", "", "| field | type | default | |", "| --- | --- | --- | --- |"], []
     for name, field in model.model_fields.items():
         inner = inner_model(field.annotation)
-        kind = "part" if inner and inner is field.annotation else "list of parts" if inner else _kind(model, name)
+        kind = _part_kind(field.annotation) if inner else _kind(model, name)
         default = _default(field.default, field.default_factory)
         lines.append(f"| `{name}` | {kind} | {default} | {_flat(field.description or '')} |")
         if inner is not None:

@@ -130,6 +130,7 @@ def _problems(
     options: argparse.Namespace, rubric: "Rubric", data: "tuple[Path, DataConfig] | None"
 ) -> "tuple[list[Problem], bool]":
     """Problems, and whether they are the built-in ones."""
+    from grpo_core.data.hub import find_data
     from grpo_core.data.loaders import load_problems
     from grpo_core.probe.cases.problems import problems_builtin
 
@@ -139,5 +140,7 @@ def _problems(
         return load_problems(options.data, options.format or "auto"), False
     if data is not None and not options.builtin:
         base, part = data
-        return load_problems(base / part.path, part.format, columns=part.columns, limit=part.limit), False
+        return load_problems(
+            find_data(part.path, part.hub, base=base), part.format, columns=part.columns, limit=part.limit
+        ), False
     return problems_builtin(rubric), True

@@ -15,7 +15,16 @@ from pydantic import (
 
 from grpo_core.config import builtin_suites
 from grpo_core.errors import ConfigError, Conflict
-from grpo_core.specs.fields import LEAST_TEMPERATURE, Count, CountOrZero, DataColumns, DataFormat, LongText, Part
+from grpo_core.specs.fields import (
+    LEAST_TEMPERATURE,
+    Count,
+    CountOrZero,
+    DataColumns,
+    DataFormat,
+    HubSplit,
+    LongText,
+    Part,
+)
 
 HELDOUT = "heldout"
 """The name under which held-out problems are listed next to the suites."""
@@ -122,6 +131,8 @@ class SuiteConfig(Part):
 class EvalConfig(Part):
     path: str | None = None
     """File with held-out problems. Empty: `holdout` problems are set apart from the training file."""
+    hub: HubSplit | None = None
+    """Commit and split of a dataset on the Hub, as in `data.hub`."""
     format: DataFormat = "auto"
     """Layout of its rows, as in `data.format`."""
     columns: DataColumns = DataColumns()

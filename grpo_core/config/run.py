@@ -27,6 +27,7 @@ from grpo_core.specs.fields import (
     Count,
     CountOrZero,
     DataColumns,
+    HubSplit,
     NotNegative,
     Part,
     Positive,
@@ -66,7 +67,9 @@ class ModelConfig(Part):
 class DataConfig(PromptConfig):
     path: Annotated[str, Field(min_length=1)]
     """File with problems: JSON lines, a JSON list, CSV (each also in gzip) or Parquet. A relative path starts at the
-    config file's folder."""
+    config file's folder. With `hub`: id of a dataset on the Hugging Face Hub."""
+    hub: HubSplit | None = None
+    """Commit and split of a dataset on the Hub; with it, no file of this name is looked at."""
     format: DataFormat = "auto"
     """Layout of the rows: docs/data.md lists them. auto: as the first row's fields say, refused where they fit none or
     several."""

@@ -32,6 +32,9 @@ class Line:
         """`number` counts from 1. A `unit` of row is for files that are not made of lines."""
         self.source = source
         self.number = number
+        self.before = 0
+        """Lines of earlier files, where a set has several."""
+        self.unit = unit
         self.name = f"{unit} {number}"
 
     def fail(self, what: str) -> NoReturn:
@@ -92,7 +95,7 @@ class Line:
     def id(self, fields: dict[str, Any], name: str = "id") -> str:
         """The id in the field `name`; `line-<n>` or `row-<n>` where that is "", or `id` and the row has none."""
         if not name or (name == "id" and name not in fields):
-            return self.name.replace(" ", "-")
+            return f"{self.unit}-{self.before + self.number}"
         given = self.text(fields, name, numbers=True)
         if not 1 <= len(given) <= MAX_ID_CHARS:
             self.fail(f"{name!r} has {len(given)} characters; expected 1 to {MAX_ID_CHARS}")

@@ -4,13 +4,14 @@ Reading is streamed: the platform checks an upload with `scan_problems` without 
 repaired or skipped silently; only blank lines are passed over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from grpo_core.data.containers import Container, container_of, rows_of
+from grpo_core.data.containers import Container, Rows, container_of, rows_of
 from grpo_core.data.layouts import LAYOUTS
 from grpo_core.data.problem import Problem
 from grpo_core.data.reading import Reading, choose_reading
@@ -22,20 +23,43 @@ AS_NAMED = DataColumns()
 
 
 def load_problems(
-    path: Path, format: str, *, columns: DataColumns = AS_NAMED, limit: int | None = None
+    paths: Path | Sequence[Path], format: str, *, columns: DataColumns = AS_NAMED, limit: int | None = None
 ) -> list[Problem]:
-    """The problems of the file, in its order; with `limit` only the first so many, and no row after them is read.
+    """The problems of the file, or of the files that are one set, in their order; with `limit` only the first so many,
+    and no row after them is read.
 
     Raises DataError naming file and line or row.
     """
+    files = [paths] if isinstance(paths, Path) else paths
+    source = str(files[0])
+    _require_known(format, source)
+    return list(islice(_problems(_rows(files), format, columns, source), limit))
+
+
+def _rows(paths: Sequence[Path]) -> Rows:
+    before = 0
+    for path in paths:
+        line = None
+        with _opened(path) as handle:
+            for line, fields in rows_of(handle, source=str(path)):
+                line.before = before
+                yield line, fields
+        before += line.number if line else 0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with path.open("rb") as handle:
-            return list(islice(scan_problems(handle, format, columns=columns, source=str(path)), limit))
+        handle = path.open("rb")
     except FileNotFoundError:
-        hint = "" if path.suffix else "; of a set on the Hub, download its file and name that"
+        hint = (
+            "" if path.suffix else "; for a dataset on the Hub, give data.hub with its revision (the commit) and split"
+        )
         raise DataError(f"no such data file: {path}{hint}") from None
     except OSError as error:
         raise DataError(f"cannot read data file {path}: {error.strerror}") from None
+    with handle:
+        yield handle
 
 
 def scan_problems(handle: IO[bytes], format: str, *, columns: DataColumns = AS_NAMED, source: str) -> Iterator[Problem]:
@@ -45,15 +69,21 @@ def scan_problems(handle: IO[bytes], format: str, *, columns: DataColumns = AS_N
     Raises DataError at the first fault, and at the end when there was no problem at all.
     """
     _require_known(format, source)
+    yield from _problems(rows_of(handle, source=source), format, columns, source)
+
+
+def _problems(rows: Rows, format: str, columns: DataColumns, source: str) -> Iterator[Problem]:
     reading: Reading | None = None
-    first_row: dict[str, str] = {}
-    for line, fields in rows_of(handle, source=source):
+    first_row: dict[str, tuple[str, str]] = {}
+    for line, fields in rows:
         reading = reading or choose_reading(format, columns, line, fields)
         problem = reading.problem(line, fields)
-        if (earlier := first_row.setdefault(problem.id, line.name)) != line.name:
+        row = (line.source, line.name)
+        if (earlier := first_row.setdefault(problem.id, row)) != row:
+            file = "" if earlier[0] == line.source else f" of {earlier[0]}"
             line.fail(
-                f"the id {problem.id!r} was already used on {earlier}; ids must be unique. Name another column with "
-                "data.columns.id, or number the rows with data.columns.id: ''"
+                f"the id {problem.id!r} was already used on {earlier[1]}{file}; ids must be unique. Name another "
+                "column with data.columns.id, or number the rows with data.columns.id: ''"
             )
         yield problem
     if not first_row:
@@ -75,6 +105,12 @@ def detect(handle: IO[bytes], format: str, *, columns: DataColumns = AS_NAMED, s
     for line, fields in rows_of(handle, source=source):
         return Detected(container, choose_reading(format, columns, line, fields))
     raise DataError(f"{source}: the file holds no problems")
+
+
+def detect_file(path: Path, format: str, *, columns: DataColumns = AS_NAMED) -> Detected:
+    """How `load_problems` reads the file. Raises DataError."""
+    with _opened(path) as handle:
+        return detect(handle, format, columns=columns, source=str(path))
 
 
 def _require_known(format: str, source: str) -> None:

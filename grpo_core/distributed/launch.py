@@ -82,7 +82,8 @@ def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: 
 def _inputs(config: RunConfig, config_file: Path) -> list[Path]:
     """Local files and folders that the config names and that are here; the trainer reports missing ones."""
     base = config_file.resolve().parent
-    named = [base / Path(name).expanduser() for name in (config.data.path, config.eval.path) if name]
+    parts = (config.data, config.eval)
+    named = [base / Path(part.path).expanduser() for part in parts if part.path and part.hub is None]
     if config.model.revision is None:
         model = Path(config.model.path).expanduser()
         folders = [base / model, Path(os.environ.get("GRPO_MODELS", base)) / model]  # as model.load.find_model looks

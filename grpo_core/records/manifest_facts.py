@@ -82,8 +82,17 @@ class ChatFacts(TypedDict):
 
 @with_config(extra="allow")
 class FileFacts(TypedDict):
-    """Problems of a file: path, sha256, problems, dropped, prompt_tokens."""
+    """Problems of a file, or of files that are one set: path, sha256, problems, dropped, prompt_tokens."""
 
+    files: NotRequired[dict[str, Sha256]]
+    """By the name that each has in the config, or in the Hub repository."""
+    hub: NotRequired[dict[str, str | None] | None]
+    """Commit, config and split of a dataset on the Hub."""
+    container: NotRequired[str]
+    format: NotRequired[str]
+    """The layout that the rows were read as; never auto."""
+    columns: NotRequired[dict[str, str]]
+    """Role → the field that it was read from; "" for none."""
     chat: NotRequired[ChatFacts]
     prompt_example: NotRequired[PromptExample]
     prompt_lengths: NotRequired[LengthCounts]

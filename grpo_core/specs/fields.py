@@ -3,10 +3,12 @@ torch."""
 
 import importlib
 import pkgutil
+import re
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from grpo_core.errors import Conflict
 from grpo_core.text import refuse_unstorable
 
 Spec = TypeVar("Spec")
@@ -70,3 +72,25 @@ class DataColumns(Part):
     """Field that lists the options, in the layout choices. Empty: as the layout names it."""
     id: _Path = Field(default=None, title="Id column")
     """Field with the problem's unique id. Empty: `id`, where a row has it; `""` numbers the rows."""
+
+
+class HubSplit(Part):
+    """A dataset on the Hugging Face Hub: which of its files are read."""
+
+    revision: str
+    """Commit of the Hub repository, 40 hex digits, so that the run can be repeated."""
+    split: Annotated[str, Field(min_length=1)]
+    """Such as `train` or `test`."""
+    config: Annotated[str, Field(min_length=1)] | None = None
+    """Name of the config (subset), of a dataset that has several. Empty: its default."""
+
+    @field_validator("revision")
+    @classmethod
+    def _pinned(cls, revision: str) -> str:
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            raise Conflict(
+                "data_revision_not_pinned",
+                f"{revision!r} is not a commit of 40 hex digits; a branch or tag may move, and the run could not be "
+                "repeated. The dataset's page on the Hub lists its commits under Files and versions, History",
+            )
+        return revision

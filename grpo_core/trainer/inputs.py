@@ -13,6 +13,7 @@ import torch
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.run import RunConfig
 from grpo_core.data.decontaminate import overlap
+from grpo_core.data.hub import find_data
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem, holdout
 from grpo_core.data.prompts import Encoded, encode_problems, within_limit
@@ -29,7 +30,7 @@ from grpo_core.model.lora import load_policy
 from grpo_core.records.types import Event, Manifest
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
-from grpo_core.trainer.manifest import data_facts, inputs_of, suite_facts
+from grpo_core.trainer.manifest import DataSource, data_facts, inputs_of, suite_facts
 from grpo_core.training.critic import Critic, load_critic
 
 
@@ -91,7 +92,7 @@ def load_inputs(
     rubric = Rubric(config.reward)
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
-    problems, heldout_problems, heldout_path = read_problems(config, base)
+    problems, heldout_problems, sources = read_problems(config, base)
     rubric.check_problems(problems)
     rubric.check_problems(heldout_problems)
 
@@ -107,12 +108,12 @@ def load_inputs(
         resolve_layout(policy, config.engine.layout)
         encoder = policy.encoder(config.data)
         train = fit_limit(config, encode_problems(problems, encoder, source=config.data.path), config.data.path)
-        train_facts = data_facts(base / config.data.path, config.data.path, train)
+        train_facts = data_facts(sources[0], train)
         heldout = heldout_facts = None
         if heldout_problems:
-            shown = config.eval.path or config.data.path
+            shown = sources[-1].path
             heldout = fit_limit(config, encode_problems(heldout_problems, encoder, source=shown), shown)
-            heldout_facts = data_facts(heldout_path, shown, heldout)
+            heldout_facts = data_facts(sources[-1], heldout)
         fit_context(config, policy.context, train, heldout)
         from_suites = suite_tasks(suites, policy, manner_of(config))
         tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
@@ -157,19 +158,21 @@ def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) ->
     return tasks
 
 
-def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], Path]:
-    """Training problems, held-out problems (empty when nothing is evaluated), and the file those are from."""
-    data_path = base / config.data.path
-    problems = load_problems(data_path, config.data.format, columns=config.data.columns, limit=config.data.limit)
+def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], list[DataSource]]:
+    """Training problems, held-out problems (empty when nothing is evaluated), and where they are from: one source, or
+    with `eval.path` two."""
+    part = config.data
+    source = DataSource(part.path, find_data(part.path, part.hub, base=base), part)
+    problems = load_problems(source.files, part.format, columns=part.columns, limit=part.limit)
     if config.eval.path is not None:
-        heldout_path = base / config.eval.path
-        part = config.eval
-        heldout = load_problems(heldout_path, part.format, columns=part.columns, limit=part.limit)
-        return problems, heldout, heldout_path
+        own = config.eval
+        second = DataSource(config.eval.path, find_data(config.eval.path, own.hub, base=base), own)
+        heldout = load_problems(second.files, own.format, columns=own.columns, limit=own.limit)
+        return problems, heldout, [source, second]
     if config.eval.holdout == 0:
-        return problems, [], data_path
+        return problems, [], [source]
     train, heldout = holdout(problems, config.eval.holdout, config.seed)
-    return train, heldout[: config.eval.limit], data_path
+    return train, heldout[: config.eval.limit], [source]
 
 
 def fit_limit(config: RunConfig, encoded: Encoded, source: str) -> Encoded:

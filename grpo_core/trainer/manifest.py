@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import numpy as np
 import torch
 
 from grpo_core import __version__
-from grpo_core.config.run import RunConfig
+from grpo_core.config.evaluation import EvalConfig
+from grpo_core.config.run import DataConfig, RunConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
+from grpo_core.data.loaders import detect_file
 from grpo_core.data.prompts import Encoded, Prompted
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.files.weights import PROVENANCE
@@ -180,11 +183,36 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
     return provenance
 
 
-def data_facts(path: Path, shown: str, encoded: Encoded) -> dict[str, Any]:
-    """Hashes and prompt lengths of one file's problems; `shown` is the path as the config has it."""
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """Files that problems are from."""
+
+    path: str
+    """As the config has it."""
+    files: tuple[Path, ...]
+    part: DataConfig | EvalConfig
+    """How they are read."""
+
+    def name(self, file: Path) -> str:
+        """As the config has it, or in the Hub repository."""
+        hub = self.part.hub
+        return self.path if hub is None else file.as_posix().partition(f"/{hub.revision}/")[2]
+
+
+def data_facts(source: DataSource, encoded: Encoded) -> dict[str, Any]:
+    """Hashes, layout and prompt lengths of one set's problems. Of several files, `sha256` is that of their names and
+    hashes."""
+    part = source.part
+    detected = detect_file(source.files[0], part.format, columns=part.columns)
+    hashes = {source.name(path): file_sha256(path) for path in source.files}
     return {
-        "path": shown,
-        "sha256": file_sha256(path),
+        "path": source.path,
+        "hub": part.hub.model_dump() if part.hub is not None else None,
+        "files": hashes,
+        "sha256": next(iter(hashes.values())) if len(hashes) == 1 else files_digest(hashes),
+        "container": detected.container,
+        "format": detected.reading.format,
+        "columns": dict(detected.reading.columns),
         "problems": len(encoded.prompts),
         "problems_digest": problems_digest(prompted.problem for prompted in encoded.prompts),
         "dropped": len(encoded.dropped),

@@ -27,9 +27,11 @@ _CHOSEN = {
     "data.path": "the dataset",
     "data.format": "the dataset",
     "data.columns": "the dataset",
+    "data.hub": "the dataset",
     "eval.path": "the held-out dataset",
     "eval.format": "the held-out dataset",
     "eval.columns": "the held-out dataset",
+    "eval.hub": "the held-out dataset",
     "reward": "the reward",
     "eval.suites": "the suites",
 }

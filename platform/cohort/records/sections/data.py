@@ -21,6 +21,8 @@ from cohort.records.fields import Data
 from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import stated_or_asked, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST
+from grpo_core.data.containers import TITLES as CONTAINERS
+from grpo_core.data.layouts import LAYOUTS
 
 
 def data(facts: Facts) -> Data:
@@ -35,8 +37,13 @@ def data(facts: Facts) -> Data:
     else:
         lengths = train["prompt_tokens"]
         prompts = measured(
+<<<<<<< HEAD
             {"dataset": run.dataset.name, **{name: fact for name, fact in train.items() if name != "prompt_example"}},
             f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
+=======
+            {"dataset": run.dataset.name, **train},
+            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}{_layout(train)}; "
+>>>>>>> 61facabb (data: read datasets on the Hub by id, config, split and commit)
             f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
             f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
         )
@@ -51,6 +58,7 @@ def data(facts: Facts) -> Data:
     )
 
 
+<<<<<<< HEAD
 def _example(train: dict[str, Any] | None) -> Answer:
     """Of the problems themselves, so that only those inside see it."""
     example = train.get("prompt_example") if train is not None else None
@@ -64,6 +72,14 @@ def _example(train: dict[str, Any] | None) -> Answer:
         f"problem {example['problem_id']}: {example['text']}",
         note=f"Token ids, ▸ where the answer begins: {ids}{more}.",
     )
+=======
+def _layout(train: dict[str, Any]) -> str:
+    """What the file was read as, in words."""
+    if "format" not in train:
+        return ""
+    columns = ", ".join(f"{role} from {field}" for role, field in train["columns"].items() if field)
+    return f"; {CONTAINERS[train['container']]} read as {LAYOUTS[train['format']].title} ({columns})"
+>>>>>>> 61facabb (data: read datasets on the Hub by id, config, split and commit)
 
 
 def _chat(chat: dict[str, Any] | None) -> str:

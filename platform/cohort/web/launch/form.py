@@ -100,7 +100,7 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
 
 def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
     mapping = part.columns.model_dump(exclude_none=True)
-    return input_path(row) == part.path and row.format == part.format and row.mapping == mapping
+    return part.hub is None and input_path(row) == part.path and row.format == part.format and row.mapping == mapping
 
 
 ACTIONS = ("check", "find", "estimate", "preview", "preset", "starters", "yaml", "import", "task", "draft", "launch")

@@ -18,7 +18,7 @@ from grpo_core.config.run import RunConfig
 FROM_CATALOG = frozenset(
     {
         *("name", "preset", "model.path", "model.revision", "data.path", "data.format", "data.columns"),
-        *("reward", "eval.path", "eval.format", "eval.columns", "eval.suites"),
+        *("data.hub", "eval.hub", "reward", "eval.path", "eval.format", "eval.columns", "eval.suites"),
     }
 )
 """Parts of a config that the form's own choices decide: base model, datasets, reward source, suites."""
@@ -65,9 +65,11 @@ _FROM_ROWS = (
     ("data.path", "dataset"),
     ("data.format", "dataset"),
     ("data.columns", "dataset"),
+    ("data.hub", "dataset"),
     ("eval.path", "eval_dataset"),
     ("eval.format", "eval_dataset"),
     ("eval.columns", "eval_dataset"),
+    ("eval.hub", "eval_dataset"),
     ("reward", "verifier_version"),
 )
 
