@@ -1,11 +1,14 @@
-"""Answers of GSM8K and MGSM, in every form an answer may stand in, earn 1 for their own problem and 0 for the next."""
+"""Answers of GSM8K and MGSM, in every form an answer may stand in, earn 1 for their own problem and 0 for the next;
+rows of HumanEval, MBPP and reasoning-gym are judged by what they bring."""
 
+import io
+import json
 import random
 from functools import cache
 
 import pytest
 
-from grpo_core.data import Problem, load_problems
+from grpo_core.data import Problem, load_problems, scan_problems
 from grpo_core.evaluate.suites.mathematics import LANGUAGES
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import ScoreRequest
@@ -89,3 +92,34 @@ def test_the_language_of_each_sentence_is_paid(size):
     samples = [ScoreRequest(problem, SENTENCES[problem.id.partition("-")[0]].format(7)) for problem in problems]
     paid = rewards("language", {"least_letters": 5}, samples)
     assert sum(reward == 1 for reward in paid) >= 0.996 * len(samples)
+
+
+def published(row):
+    (problem,) = scan_problems(io.BytesIO(json.dumps([row]).encode()), "auto", source="x")
+    return problem
+
+
+def test_rows_of_humaneval_and_mbpp_are_judged_by_their_own_tests():
+    """Also where the tests use what only `test_setup_code` imports."""
+    needs("bwrap")
+    check = "def check(candidate):\n    assert candidate(2) == 4\n"
+    head = 'def double(x):\n    """Twice x."""\n'
+    human = published({"task_id": "Own/0", "prompt": head, "entry_point": "double", "test": check})
+    row = {"task_id": 7, "text": "Write double(x).", "test_list": ["assert double(2) == math.floor(4.5)"]}
+    basic = published({**row, "test_setup_code": "import math"})
+    right, wrong = (f"```python\n{head}    return {value}\n```" for value in ("2 * x", "x * x * x"))
+    samples = [ScoreRequest(problem, text) for problem in (human, basic) for text in (right, wrong)]
+    with Runner(rubric_of({"kind": "code"}, limits={"workers": 2})) as runner:
+        assert [score.reward for score in runner.score(samples)] == [1, 0, 1, 0]
+
+
+def test_rows_of_reasoning_gym_are_judged_by_their_task():
+    needs("bwrap")
+    needs("reasoning-gym")
+    metadata = {"source_dataset": "chain_sum", "source_index": 0, "expression": "4 + 3"}
+    problem = published({"question": "State the result: 4 + 3 =", "answer": "7", "metadata": metadata})
+    samples = [ScoreRequest(problem, f"<answer>{answer}</answer>") for answer in ("7", "8")]
+    with Runner(rubric_of({"kind": "reasoning_gym"}, limits={"workers": 2})) as runner:
+        right, wrong = (score.reward for score in runner.score(samples))
+    assert right == 1
+    assert wrong < 0.1
