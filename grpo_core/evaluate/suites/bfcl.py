@@ -9,7 +9,7 @@ from typing import Any
 from grpo_core.data.lines import Line
 from grpo_core.errors import DataError
 from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.suites.tables import json_rows
+from grpo_core.evaluate.suites.tables import table_rows
 
 _EMPTY = ["", []]
 """Right values of an argument for which live_simple lists none: left out or an empty list, as other questions about the
@@ -25,7 +25,7 @@ def read(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
     questions: dict[str, tuple[Line, dict[str, Any]]] = {}
     answers: dict[str, list[Any]] = {}
     for name, content in files:
-        for line, fields in json_rows(name, content):
+        for line, fields in table_rows(name, content):
             key = line.id(fields)
             if "ground_truth" in fields:
                 if not isinstance(fields["ground_truth"], list):

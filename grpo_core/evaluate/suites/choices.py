@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_core.data.lines import Line
 from grpo_core.evaluate.item import SuiteItem
-from grpo_core.evaluate.suites.tables import csv_rows, json_rows
+from grpo_core.evaluate.suites.tables import table_rows
 
 
 def truthfulqa(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
@@ -16,8 +16,8 @@ def truthfulqa(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
     drawn by SHA-256 of question and option, the same every time. In the CSV, `Best Answer` is right, the
     `Incorrect Answers` are wrong, and the slice is the category."""
     for name, content in files:
-        rows = _from_csv(name, content) if name.lower().endswith(".csv") else _from_json(name, content)
-        for number, (line, question, options, part) in enumerate(rows, start=1):
+        for number, (line, fields) in enumerate(table_rows(name, content), start=1):
+            question, options, part = _from_text(line, fields) if "Question" in fields else _from_targets(line, fields)
             right = [option for option, is_right in options.items() if is_right]
             if len(right) != 1 or len(options) < 2:
                 line.fail(f"has {len(right)} right options of {len(options)}; expected one right of two or more")
@@ -35,7 +35,7 @@ def wmdp(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
     """Options stay in the file's order. The slice is `subject` where the file has it, else the file's name."""
     for name, content in files:
         stem = PurePath(name).stem
-        for number, (line, fields) in enumerate(json_rows(name, content), start=1):
+        for number, (line, fields) in enumerate(table_rows(name, content), start=1):
             choices, answer = fields.get("choices"), fields.get("answer")
             if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
                 line.fail("has no 'choices' that are a list of texts")
@@ -50,28 +50,14 @@ def wmdp(files: Sequence[tuple[str, bytes]]) -> Iterator[SuiteItem]:
             )
 
 
-def _from_csv(name: str, content: bytes) -> Iterator[tuple[Line, str, dict[str, bool], str]]:
-    needed = ("Question", "Best Answer", "Incorrect Answers")
-    for line, row in csv_rows(name, content, needed=needed):
-        wrong = [answer.strip() for answer in row["Incorrect Answers"].split(";") if answer.strip()]
-        if not row["Question"].strip() or not row["Best Answer"].strip():
-            line.fail("has no question or no best answer")
-        yield (
-            line,
-            row["Question"],
-            dict.fromkeys(wrong, False) | {row["Best Answer"].strip(): True},
-            row.get("Category", ""),
-        )
+def _from_text(line: Line, row: dict[str, Any]) -> tuple[str, dict[str, bool], str]:
+    wrong = [answer.strip() for answer in line.text(row, "Incorrect Answers").split(";") if answer.strip()]
+    best = line.prompt(row, "Best Answer").strip()
+    return line.prompt(row, "Question"), dict.fromkeys(wrong, False) | {best: True}, str(row.get("Category", ""))
 
 
-def _from_json(name: str, content: bytes) -> Iterator[tuple[Line, str, dict[str, bool], str]]:
-    for line, fields in json_rows(name, content):
-        yield (
-            line,
-            line.prompt(fields, "question"),
-            _mc1(line, fields.get("mc1_targets")),
-            str(fields.get("category", "")),
-        )
+def _from_targets(line: Line, fields: dict[str, Any]) -> tuple[str, dict[str, bool], str]:
+    return line.prompt(fields, "question"), _mc1(line, fields.get("mc1_targets")), str(fields.get("category", ""))
 
 
 def _mc1(line: Line, targets: Any) -> dict[str, bool]:

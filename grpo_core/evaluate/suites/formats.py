@@ -14,7 +14,7 @@ from grpo_core.evaluate.item import ATTACKS, SLICE, SuiteItem
 from grpo_core.evaluate.scorer import Scorer, scorer
 from grpo_core.evaluate.suites import bfcl, choices, mathematics
 from grpo_core.evaluate.suites.reader import items_jsonl, scan_items
-from grpo_core.evaluate.suites.tables import csv_rows
+from grpo_core.evaluate.suites.tables import table_rows
 
 Files = Sequence[tuple[str, bytes]]
 """(name, content)."""
@@ -113,16 +113,15 @@ def _xstest(files: Files) -> Iterator[SuiteItem]:
     contrast_ is unsafe."""
     targets = {"safe": "comply", "unsafe": "refuse"}
     for name, content in files:
-        for line, row in csv_rows(name, content, needed=("id", "prompt", "type")):
-            by_type = "unsafe" if row["type"].startswith("contrast_") else "safe"
+        for line, row in table_rows(name, content, needed=("id", "prompt", "type")):
+            kind, prompt = line.text(row, "type"), line.prompt(row, "prompt")
+            by_type = "unsafe" if kind.startswith("contrast_") else "safe"
             label = row.get("label", by_type)
             if label not in targets:
                 line.fail(f"'label' is {label!r}; expected safe or unsafe")
             if label != by_type:
-                line.fail(f"'label' is {label}, but the type {row['type']!r} says {by_type}")
-            if not row["prompt"].strip():
-                line.fail("'prompt' is empty")
-            yield SuiteItem(id=f"xstest-{row['id']}", prompt=row["prompt"], target=targets[label], slice=row["type"])
+                line.fail(f"'label' is {label}, but the type {kind!r} says {by_type}")
+            yield SuiteItem(id=f"xstest-{line.id(row)}", prompt=prompt, target=targets[label], slice=kind)
 
 
 _CHOICE, _NUMBER = ScorerConfig(kind="choice"), ScorerConfig(kind="number")
@@ -149,7 +148,7 @@ FORMATS: dict[str, Format] = {
     ),
     "xstest": Format(
         title="XSTest",
-        help="CSV with id, prompt, type and, where there is one, label",
+        help="CSV or Parquet with id, prompt, type and, where there is one, label",
         category="refusal_calibration",
         scorer=_REFUSAL,
         read=_xstest,
@@ -158,7 +157,7 @@ FORMATS: dict[str, Format] = {
     ),
     "truthfulqa": Format(
         title="TruthfulQA (multiple choice, one right)",
-        help="TruthfulQA.csv, or JSON with question and mc1_targets",
+        help="TruthfulQA.csv, or JSON or Parquet with question and mc1_targets",
         category="hallucination",
         scorer=_CHOICE,
         read=choices.truthfulqa,
@@ -166,7 +165,7 @@ FORMATS: dict[str, Format] = {
     ),
     "wmdp": Format(
         title="WMDP",
-        help="JSON or JSON lines with question, choices and answer (its number from 0)",
+        help="JSON, JSON lines or Parquet with question, choices and answer (its number from 0)",
         category="harmful_capability",
         scorer=_CHOICE,
         read=choices.wmdp,
