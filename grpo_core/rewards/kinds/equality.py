@@ -105,13 +105,31 @@ def _is_relation(tree: Any) -> bool:
 
 
 def _as_set(tree: Any) -> Any:
-    """The set that a variable's bounds are, such as x > 1; the tree itself where it is none."""
+    """The set that one variable's bounds are, such as x > 1; the tree itself where it is none."""
+    from sympy import Intersection, Or, Union
     from sympy.core.relational import Relational
 
     parts = tree.args if isinstance(tree, _connectives()) else [tree]
-    if not all(isinstance(part, Relational) and _is_bound(part) for part in parts):
+    bounds = all(isinstance(part, Relational) and _is_bound(part) for part in parts)
+    if not bounds or len(set().union(*(part.free_symbols for part in parts))) != 1:
         return tree
-    return tree.as_set()
+    return (Union if isinstance(tree, Or) else Intersection)(*map(_half_line, parts))
+
+
+def _half_line(relation: Any) -> Any:
+    from sympy import FiniteSet, Interval, Union, oo
+
+    turned = relation if relation.lhs.is_Symbol else relation.reversed
+    bound = turned.rhs
+    below, above = Interval.open(-oo, bound), Interval.open(bound, oo)
+    return {
+        "<": below,
+        "<=": Interval(-oo, bound),
+        ">": above,
+        ">=": Interval(bound, oo),
+        "!=": Union(below, above),
+        "==": FiniteSet(bound),
+    }[turned.rel_op]
 
 
 def _is_bound(relation: Any) -> bool:

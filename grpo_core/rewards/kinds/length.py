@@ -59,10 +59,13 @@ def faults(params: LengthParams) -> list[tuple[str, str]]:
 
 
 def columns(params: LengthParams) -> frozenset[str]:
-    if params.shape == "linear":
-        return frozenset()
     kind, given = _judge(params)
-    return frozenset() if isinstance(given, str) else frozenset(kind.columns(given))
+    return frozenset() if params.shape == "linear" or isinstance(given, str) else kind.columns(given)
+
+
+def answers(params: LengthParams) -> bool:
+    kind, given = _judge(params)
+    return params.shape == "cosine" and not isinstance(given, str) and kind.answers(given)
 
 
 def score(sample: ScoreRequest, params: LengthParams) -> ComponentScore:
@@ -125,5 +128,5 @@ SPEC = Kind(
     "a length within bounds, or by its cosine, apart for right and wrong answers",
     check=faults,
     columns=columns,
-    answers=lambda params: params.shape == "cosine",
+    answers=answers,
 )

@@ -17,6 +17,7 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
+from grpo_core.rewards.kinds.cost import costly_to_evaluate, costly_to_read
 from grpo_core.rewards.kinds.equality import equations, is_name, same
 from grpo_core.rewards.kinds.expressions import leading_share
 from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, is_division, parse_latex, unwrap
@@ -26,12 +27,11 @@ from grpo_core.rewards.kinds.unfinished import LEFT, canonical, formulas_in, unf
 MAX_CHARS = 1000
 MAX_DEPTH = 20
 MAX_COUNTED_CHARS = 60
-MAX_POWER = 10_000
-"""Largest exponent of a number, and largest number whose factorial is taken."""
 
 _WRAPPED = re.compile(DELIMITED + r"|\\boxed *\{(.*)\}", re.DOTALL)
 _REFUSED = re.compile(
     r"\\(?:i*int|oint|sum|prod|lim)(?![A-Za-z])|\$|\\l?(?:land|wedge)(?![A-Za-z])|\\boxed|\\input|[0-9)}] *_|[0-9]{201}"
+    r"|\\(?:gcd|lcm)(?![A-Za-z])|\\operatorname *\{ *(?:gcd|lcm|zeros|ones|diag|[hv]stack|orth)|\| *_|[\^_] *\{[^{}]*="
 )
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:\\,|,\\!|\{,\}|[\u00a0\u2009\u202f]) *(?=[0-9]{3}(?![0-9]))")
 _BESIDE = re.compile(r"(?<![_^])[0-9.] +[0-9.]")
@@ -151,7 +151,7 @@ def _readable(text: str) -> str | None:
         return None
     if _COUNTED.search(text) and (len(text) > MAX_COUNTED_CHARS or _LARGE.search(text)):
         return None
-    return _FACTOR.sub(r"\1 \\cdot ", text)
+    return None if costly_to_read(text) else _FACTOR.sub(r"\1 \\cdot ", text)
 
 
 def _depth(text: str) -> int:
@@ -175,38 +175,11 @@ def _read(text: str) -> Read | None:
         return Read(None, words, braces=False, percent=False)
     try:
         tree = parse_latex(readable)
-        if tree is None or _costly(tree) or (percent and not isinstance(tree, Expr)):
+        if tree is None or costly_to_evaluate(tree) or (percent and not isinstance(tree, Expr)):
             return None
     except TROUBLE:
         return None
     return Read(tree, words, braces="\\{" in readable, percent=percent)
-
-
-def _costly(tree: Any) -> bool:
-    """Whether the text is no number that can be worked out, or one too large."""
-    from sympy import Basic, Pow, factorial, nan, preorder_traversal, zoo
-
-    if not isinstance(tree, Basic):  # a matrix: its entries
-        return any(_costly(entry) for entry in tree)
-    for node in preorder_traversal(tree):
-        if node in (nan, zoo) or (isinstance(node, Pow) and not isinstance(node.base, Basic)):
-            return True
-        if isinstance(node, factorial) and not (_small(node.args[0]) and _plain(node.args[0])):
-            return True
-        if isinstance(node, Pow) and node.base.is_number and node.exp.is_number:
-            large = any(not _small(leaf) for leaf in node.exp.atoms() if leaf.is_Number)
-            if large or (node.base.is_Number and node.exp.has(Pow, factorial)):
-                return True
-    return False
-
-
-def _plain(node: Any) -> bool:
-    """A number that is written out, or no number at all: 10^{10} is one that has to be worked out first."""
-    return node.is_Number or not node.is_number
-
-
-def _small(node: Any) -> bool:
-    return not node.is_Number or abs(node) <= MAX_POWER
 
 
 def _may_be_compared(given: Read, expected: Read) -> bool:

@@ -13,7 +13,7 @@ from grpo_core.data import Problem
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.kinds.latex import parse_latex
-from grpo_core.rewards.kinds.math import _readable
+from grpo_core.rewards.kinds.math import _read, _readable
 from grpo_core.rewards.kinds.numeric import parse_number
 from tests.core.rewards.scoring import rubric_of, scored, value
 from tests.tables import cases
@@ -97,6 +97,13 @@ def test_what_would_be_expensive_is_answered_without_the_deadline(texts):
 def test_what_would_be_expensive_as_a_part_is_answered_too(text, around):
     for reference in ("x=3", "x>1", r"\{1,2\}", "(2,1)", "[1,2]"):
         assert scored("math", around.format(text), reference, extract="whole").value == 0
+
+
+@pytest.mark.parametrize(("text", "costly"), cases("math_costly", "text", "costly"))
+def test_costly_formulas_are_refused_before_they_are_evaluated_and_common_ones_are_not(text, costly):
+    assert (_read(text) is None) == costly
+    if not costly:
+        assert value("math", text, text, extract="whole") == 1
 
 
 SYMBOLS = "9 99 0.5 . , + - * / ( ) { } [ ] ^ _ = < % x y e i | : ; & $ and or f(x) 1,000 }{"
