@@ -38,7 +38,7 @@ class ProbeScore:
 
     reward: float | None
     failed: bool
-    """A component failed on it."""
+    """A component ended on it without a result, whether it was scored 0 or not at all."""
     details: dict[str, str]
     values: dict[str, float | None]
 
@@ -99,12 +99,12 @@ class ProbeScorer:
         self.calls += 1
         for name, score in scored.components.items():
             self._seconds.setdefault(name, []).append(score.seconds)
-            if score.error is not None:
-                self._error(score.error_class or "verifier", score.error)
+            if score.error_class is not None:  # also where the completion was at fault and scored 0, as for hanging
+                self._error(score.error_class, score.error or score.detail)
         parts = scored.components
         return ProbeScore(
             reward=scored.reward,
-            failed=any(score.error is not None for score in parts.values()),
+            failed=any(score.error_class is not None for score in parts.values()),
             details={name: score.error or score.detail for name, score in parts.items()},
             values={name: score.value for name, score in parts.items()},
         )

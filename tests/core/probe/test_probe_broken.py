@@ -79,7 +79,7 @@ def test_one_that_hangs_at_times_is_told_by_class(monkeypatch):
         "while not sample.completion:\n    pass\nreturn '<answer>' + sample.answer + '</answer>' in sample.completion"
     )
     report = probed(python(body, limits={"deadline_seconds": 0.5, "retries": 0}), limit=5)
-    assert (report.of("empty").n, report.of("empty").errors) == (0, 5)
+    assert (report.of("empty").n, report.of("empty").errors, report.of("empty").paid) == (5, 5, 0)
     assert report.of("plus_one").errors == 0
     assert report.errors["timeout"] < 16
 
