@@ -81,6 +81,9 @@ class DataConfig(PromptConfig):
     """Longest prompt that is taken."""
     long_prompts: Literal["error", "drop"] = "error"
     """What to do with a longer prompt: stop and name it, or drop it and count it."""
+    unreadable: Literal["error", "drop"] = "error"
+    """What to do with a problem whose reference the reward cannot read, such as a sum for math: stop and name it, or
+    drop it and count it. No completion of it could be right."""
 
 
 class SamplingConfig(Part):

@@ -173,8 +173,8 @@ class _Read:
 def _read(config: RunConfig, base: Path, encoder: PromptEncoder) -> _Read:
     from grpo_core.trainer.inputs import read_problems
 
-    problems, heldout, _ = read_problems(config, base)
-    Rubric(config.reward).check_problems([*problems, *heldout])
+    rubric, drop = Rubric(config.reward), config.data.unreadable == "drop"
+    problems, heldout = (rubric.readable(each, drop=drop)[0] for each in read_problems(config, base)[:2])
     return _Read(
         encode_problems(problems, encoder, source=config.data.path),
         encode_problems(heldout, encoder, source=config.eval.path or config.data.path) if heldout else None,

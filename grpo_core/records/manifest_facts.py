@@ -101,6 +101,8 @@ class FileFacts(TypedDict):
     problems: Count
     problems_digest: NotRequired[Sha256]
     dropped: Count
+    unreadable: NotRequired[Count]
+    """Dropped because the reward cannot read their reference."""
     prompt_tokens: TokenStats
 
 

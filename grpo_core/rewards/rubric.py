@@ -104,9 +104,14 @@ class Rubric:
         return self.config.success_of([part.component.name for part in self.parts_for(problem)])
 
     def check_problems(self, problems: Sequence[Problem]) -> None:
-        """Raises DataError where a problem lacks what a component reads, where no component is for it, and where a
-        component cannot read its reference: all its completions would earn the same."""
-        faults = []
+        """Raises DataError for problems that `readable` would not keep."""
+        self.readable(problems, drop=False)
+
+    def readable(self, problems: Sequence[Problem], *, drop: bool) -> tuple[list[Problem], list[tuple[str, str]]]:
+        """The problems whose references every component can read, and (id, why not) of the others: all completions of
+        such a problem would earn the same. Raises DataError where there are others and they are not to be dropped,
+        where none is left, where a problem lacks what a component reads, and where no component is for it."""
+        kept, faults = list[Problem](), list[tuple[str, str]]()
         for number, problem in enumerate(problems, start=1):
             doing("reward", f"problem {number:,} of {len(problems):,} checked")
             if not self._has_success(problem):
@@ -115,19 +120,28 @@ class Rubric:
             for part in parts:
                 _require_columns(part, problem)
             read = ((part, part.kind.fault(problem, part.params)) for part in parts)
-            faults += [f"{part.component.name} ({part.kind.name}): {fault}" for part, fault in read if fault]
-        if faults:
-            listed = "\n".join(f"  {fault}" for fault in faults[:_LISTED])
+            own = [f"{part.component.name} ({part.kind.name}): {fault}" for part, fault in read if fault]
+            if own:
+                faults.append((problem.id, "; ".join(own)))
+            else:
+                kept.append(problem)
+        if faults and not (drop and kept):
+            listed = "\n".join(f"  {fault}" for _, fault in faults[:_LISTED])
+            advice = "Choose another reward"
+            if not drop:
+                advice = "Mend them, set data.unreadable: drop, or choose another reward"
             raise DataError(
-                f"{len(faults):,} references of {len(problems):,} problems cannot be compared with, so no completion "
-                f"could be right. Mend these rows or take them out, or choose another reward. The first:\n{listed}"
+                f"{len(faults):,} of {len(problems):,} problems have a reference that cannot be compared with, so no "
+                f"completion could be right. {advice}. The first:\n{listed}"
             )
+        return kept, faults
 
     def _has_success(self, problem: Problem) -> bool:
-        """Whether one of the problem's components says what is right: the heaviest, or one for chosen rows."""
-        heaviest = max((part.component for part in self.parts), key=lambda component: component.weight)
-        parts = self.parts_for(problem)
-        return heaviest.only is None or any(part.component.only is not None for part in parts)
+        """Whether one of the problem's components says what is right: that of `success`, or one for chosen rows."""
+        success = self.config.success_component
+        return any(
+            part.component.only is not None or part.component.name == success for part in self.parts_for(problem)
+        )
 
     def _uncovered(self, problem: Problem, problems: Sequence[Problem]) -> str:
         columns = sorted({part.component.only.column for part in self.parts if part.component.only is not None})

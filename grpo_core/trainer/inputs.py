@@ -56,6 +56,8 @@ class Inputs:
     """What is evaluated, in this order: the held-out problems, then the suites as the config names them."""
     notes: tuple[str, ...]
     """About the prompts, `PromptEncoder.notes`."""
+    unreadable: dict[str, list[tuple[str, str]]]
+    """(id, why) of problems that were dropped because the reward cannot read their reference: training, held-out."""
 
     def positions(self, config: RunConfig) -> int:
         """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
@@ -93,8 +95,9 @@ def load_inputs(
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
     problems, heldout_problems, sources = read_problems(config, base)
-    rubric.check_problems(problems)
-    rubric.check_problems(heldout_problems)
+    drop = config.data.unreadable == "drop"
+    problems, unreadable = rubric.readable(problems, drop=drop)
+    heldout_problems, unreadable_heldout = rubric.readable(heldout_problems, drop=drop)
 
     device = device or pick_device(config.engine.device)
     # Opened first: a missing sandbox or judge is reported before a model is loaded.
@@ -108,12 +111,12 @@ def load_inputs(
         resolve_layout(policy, config.engine.layout)
         encoder = policy.encoder(config.data)
         train = fit_limit(config, encode_problems(problems, encoder, source=config.data.path), config.data.path)
-        train_facts = data_facts(sources[0], train)
+        train_facts = data_facts(sources[0], train, len(unreadable))
         heldout = heldout_facts = None
         if heldout_problems:
             shown = sources[-1].path
             heldout = fit_limit(config, encode_problems(heldout_problems, encoder, source=shown), shown)
-            heldout_facts = data_facts(sources[-1], heldout)
+            heldout_facts = data_facts(sources[-1], heldout, len(unreadable_heldout))
         fit_context(config, policy.context, train, heldout)
         from_suites = suite_tasks(suites, policy, manner_of(config))
         tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
@@ -141,6 +144,7 @@ def load_inputs(
             },
             tuple(tasks),
             tuple(encoder.notes()),
+            {"training": unreadable, "held-out": unreadable_heldout},
         )
         opened.pop_all()
     return inputs
@@ -220,6 +224,10 @@ def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
         if encoded is not None and encoded.dropped:
             message = f"{len(encoded.dropped)} {what} problems were dropped: prompt over data.max_prompt_tokens"
             events.append(Event(type="data", message=message, data={"dropped": list(encoded.dropped[:100])}))
+    for what, faults in inputs.unreadable.items():
+        if faults:
+            message = f"{len(faults)} {what} problems were dropped: the reward cannot read their reference"
+            events.append(Event(type="data", message=message, data={"unreadable": dict(faults[:100])}))
     return events
 
 

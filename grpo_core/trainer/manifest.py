@@ -199,9 +199,9 @@ class DataSource:
         return self.path if hub is None else file.as_posix().partition(f"/{hub.revision}/")[2]
 
 
-def data_facts(source: DataSource, encoded: Encoded) -> dict[str, Any]:
-    """Hashes, layout and prompt lengths of one set's problems. Of several files, `sha256` is that of their names and
-    hashes."""
+def data_facts(source: DataSource, encoded: Encoded, unreadable: int) -> dict[str, Any]:
+    """Hashes, layout and prompt lengths of one set's problems; `unreadable` were dropped for their reference. Of several
+    files, `sha256` is that of their names and hashes."""
     part = source.part
     detected = detect_file(source.files[0], part.format, columns=part.columns)
     hashes = {source.name(path): file_sha256(path) for path in source.files}
@@ -216,6 +216,7 @@ def data_facts(source: DataSource, encoded: Encoded) -> dict[str, Any]:
         "problems": len(encoded.prompts),
         "problems_digest": problems_digest(prompted.problem for prompted in encoded.prompts),
         "dropped": len(encoded.dropped),
+        "unreadable": unreadable,
         "prompt_tokens": encoded.token_stats(),
         "prompt_lengths": _lengths(encoded),
         "prompt_example": _example(encoded.prompts[0]),

@@ -112,6 +112,36 @@ def test_prompts_over_the_limit_may_be_dropped_and_are_counted(home, tmp_path):
     assert [event["data"]["dropped"] for event in events if event.get("type") == "data"] == [["line-2"]]
 
 
+def test_problems_whose_reference_cannot_be_read_may_be_dropped_and_are_named(home, tmp_path):
+    rows = [{"prompt": "1 + 1?", "answer": "2"}, {"prompt": "A sum?", "answer": "many"}]
+    (home / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert (
+        train(
+            written(home, data={"path": "mixed.jsonl"}, reward={"components": [{"name": "answer", "kind": "numeric"}]}),
+            tmp_path / "refused",
+        )
+        == 3
+    )
+    out = tmp_path / "run"
+    assert (
+        train(
+            written(
+                home,
+                data={"path": "mixed.jsonl", "unreadable": "drop"},
+                reward={"components": [{"name": "answer", "kind": "numeric"}]},
+            ),
+            out,
+        )
+        == 0
+    )
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert (manifest["data"]["train"]["problems"], manifest["data"]["train"]["unreadable"]) == (1, 1)
+    events = [json.loads(line)["record"] for line in (out / "events.jsonl").read_text().splitlines()]
+    (event,) = [event for event in events if event.get("type") == "data"]
+    assert list(event["data"]["unreadable"]) == ["line-2"]
+    assert "'many' is not a number" in event["data"]["unreadable"]["line-2"]
+
+
 def test_a_config_laid_in_the_run_folder_stays_as_it_is(home, tmp_path):
     """A worker lays config.yaml and inputs/ into the run folder; relative paths start there."""
     run = tmp_path / "run"

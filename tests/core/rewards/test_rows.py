@@ -100,7 +100,7 @@ def test_every_kind_that_compares_with_the_answer_has_a_case_of_several():
 )
 def test_a_reference_that_its_kind_cannot_read_is_refused_with_row_and_reason(kind, params, answer, meta, match):
     rubric = rubric_of({"kind": kind, "params": params or {}})
-    with pytest.raises(DataError, match="1 references of 1 problems") as caught:
+    with pytest.raises(DataError) as caught:
         rubric.check_problems([Problem("row-17", "q", answer or "", meta or {})])
     assert "row-17" in str(caught.value)
     assert match in str(caught.value)
@@ -108,11 +108,37 @@ def test_a_reference_that_its_kind_cannot_read_is_refused_with_row_and_reason(ki
 
 def test_all_are_counted_and_the_first_are_named():
     problems = [Problem(f"row-{n}", "q", "7" if n % 2 else "seven") for n in range(20)]
-    with pytest.raises(DataError, match="10 references of 20 problems") as caught:
+    with pytest.raises(DataError, match="10 of 20 problems have a reference") as caught:
         rubric_of({"kind": "numeric"}).check_problems(problems)
     assert [f"row-{n}:" in str(caught.value) for n in (0, 8, 10)] == [True, True, False]
     with pytest.raises(DataError, match="'seven' is not a number"):
         rubric_of({"kind": "numeric"}).check_problems([Problem("p", "q", "7", other_answers=("seven",))])
+
+
+def test_unreadable_references_are_dropped_on_demand_unless_none_is_left():
+    rubric = rubric_of({"kind": "math"})
+    total = Problem("row-2", "q", r"\sum_{k=1}^{n} k^2")
+    kept, unreadable = rubric.readable([SUM, total], drop=True)
+    assert (kept, [row for row, _ in unreadable]) == ([SUM], ["row-2"])
+    assert "cannot be read as mathematics" in unreadable[0][1]
+    with pytest.raises(DataError, match=r"1 of 1 problems.*Choose another reward"):
+        rubric.readable([total], drop=True)
+
+
+def test_the_component_named_by_success_must_score_every_row():
+    shaping = {"name": "shape", "kind": "length", "weight": 5}
+    answer = {"name": "answer", "kind": "exact", "only": {"column": "source", "values": ["sums"]}}
+    rubric = rubric_of(shaping, answer, success="answer")
+    rubric.check_problems([SUM])
+    with pytest.raises(DataError, match="no reward component is for the problem"):
+        rubric.check_problems([SUM, CAPITAL])
+
+
+def test_length_by_cosine_requires_what_its_judge_requires():
+    params = {"shape": "cosine", "right_by": "exact", "right_params": {"column": "gold"}}
+    assert rubric_of({"kind": "length", "params": params}).columns == {"gold": "c0"}
+    assert rubric_of({"kind": "length", "params": {"shape": "cosine"}}).columns == {"answer": "c0"}
+    assert rubric_of({"kind": "length"}).columns == {}
 
 
 # ---------------------------------------------------------------------- prefill

@@ -37,13 +37,8 @@ def data(facts: Facts) -> Data:
     else:
         lengths = train["prompt_tokens"]
         prompts = measured(
-<<<<<<< HEAD
             {"dataset": run.dataset.name, **{name: fact for name, fact in train.items() if name != "prompt_example"}},
-            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}; "
-=======
-            {"dataset": run.dataset.name, **train},
             f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}{_layout(train)}; "
->>>>>>> 61facabb (data: read datasets on the Hub by id, config, split and commit)
             f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
             f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
         )
@@ -58,7 +53,6 @@ def data(facts: Facts) -> Data:
     )
 
 
-<<<<<<< HEAD
 def _example(train: dict[str, Any] | None) -> Answer:
     """Of the problems themselves, so that only those inside see it."""
     example = train.get("prompt_example") if train is not None else None
@@ -72,14 +66,14 @@ def _example(train: dict[str, Any] | None) -> Answer:
         f"problem {example['problem_id']}: {example['text']}",
         note=f"Token ids, ▸ where the answer begins: {ids}{more}.",
     )
-=======
+
+
 def _layout(train: dict[str, Any]) -> str:
     """What the file was read as, in words."""
     if "format" not in train:
         return ""
     columns = ", ".join(f"{role} from {field}" for role, field in train["columns"].items() if field)
     return f"; {CONTAINERS[train['container']]} read as {LAYOUTS[train['format']].title} ({columns})"
->>>>>>> 61facabb (data: read datasets on the Hub by id, config, split and commit)
 
 
 def _chat(chat: dict[str, Any] | None) -> str:
@@ -112,6 +106,7 @@ def _selection(facts: Facts) -> Answer:
         "template": config.data.template,
         "max_prompt_tokens": config.data.max_prompt_tokens,
         "long_prompts": config.data.long_prompts,
+        "unreadable": config.data.unreadable,
     }
     return declared(value, text)
 
@@ -130,6 +125,9 @@ def _taken(facts: Facts) -> str:
     if config.data.long_prompts == "drop" and dropped != 0:
         number_of = "those" if dropped is None else f"{count(dropped)}"
         left_out.append(f"{number_of} with a prompt over {count(config.data.max_prompt_tokens)} tokens")
+    if config.data.unreadable == "drop" and (unreadable := dig(facts.manifest, "data", "train", "unreadable")) != 0:
+        number_of = "those" if unreadable is None else f"{count(unreadable)}"
+        left_out.append(f"{number_of} with a reference that the reward cannot read")
     return words + (f" without {' and '.join(left_out)}" if left_out else "")
 
 

@@ -108,7 +108,11 @@ def _dropped(facts: Facts) -> Answer:
     dropped, also = int(train["dropped"]), int(heldout.get("dropped", 0))
     limit = facts.config.data.max_prompt_tokens
     text = f"{count(dropped)} training and {count(also)} held-out problems with a prompt over {limit} tokens"
-    return measured({"train": dropped, "heldout": also, "max_prompt_tokens": limit}, text)
+    unread = {"train": int(train.get("unreadable", 0)), "heldout": int(heldout.get("unreadable", 0))}
+    if any(unread.values()):
+        text += f"; {count(unread['train'])} and {count(unread['heldout'])} whose reference the reward cannot read"
+    value = {"train": dropped, "heldout": also, "max_prompt_tokens": limit, "unreadable": unread}
+    return measured(value, text)
 
 
 def _traces(facts: Facts, in_card: TracesInCard) -> Answer:
