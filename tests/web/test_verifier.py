@@ -87,6 +87,28 @@ def test_an_example_opens_in_the_form_and_comes_back_as_it_was(operator: Client,
     assert VerifierVersion.objects.get().digest == checked_rubric(example.spec).digest
 
 
+def test_a_component_for_chosen_rows_is_made_shown_and_compared(operator: Client) -> None:
+    only = {"component-3-only_column": "data_source", "component-3-only_values": "gsm8k\r\nmath"}
+    filtered = operator.post(NEW, FORM | only).headers["Location"]
+    version = VerifierVersion.objects.get()
+    assert version.spec["components"][1]["only"] == {"column": "data_source", "values": ["gsm8k", "math"]}
+    assert "only rows with data_source" in html(operator.get(filtered))
+    initial = RewardForm(initial=version.spec)
+    assert [str(row["only_column"].value() or "") for row in initial.rows] == ["", "data_source"]
+    operator.post(NEW, FORM | {"name": "all rows"})
+    (changed,) = difference(version, VerifierVersion.objects.get(verifier__name="all rows")).components
+    assert {setting.name for setting in changed.settings} == {"only.column", "only.values"}
+
+
+@pytest.mark.parametrize("missing", ["column", "values"])
+def test_half_a_row_filter_is_refused_at_its_field(operator: Client, missing: str) -> None:
+    only = {"component-3-only_column": "data_source", "component-3-only_values": "gsm8k"}
+    only[f"component-3-only_{missing}"] = ""
+    response = operator.post(NEW, FORM | only)
+    assert response.status_code == 422
+    assert list(response.context["form"].rows[1].errors) == [f"only_{missing}"]
+
+
 def test_examples_name_every_kind_that_needs_no_server_or_weights() -> None:
     shown = {component["kind"] for example in EXAMPLES for component in example.components}
     assert {name for name, kind in KINDS.items() if kind.mode not in ("model", "judge")} <= shown

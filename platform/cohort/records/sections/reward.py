@@ -11,6 +11,7 @@ from cohort.records.sections import method_text
 from cohort.records.sections.from_statements import given, stated_or_asked, statement_answer
 from cohort.records.sections.probe import brittleness, sandbox_text
 from cohort.records.sections.subject import NO_TOTALS
+from grpo_core.config.reward import RewardComponent
 from grpo_core.rewards import KINDS, Rubric
 
 _ON_ERROR = {
@@ -23,7 +24,8 @@ _ON_ERROR = {
 def reward(facts: Facts) -> Reward:
     config, version = facts.config.reward, facts.run.verifier_version
     terms = " + ".join(
-        f"{component.name} ({component.kind}, weight {number(component.weight)})" for component in config.components
+        f"{component.name} ({component.kind}, weight {number(component.weight)}{_rows(component)})"
+        for component in config.components
     )
     name = f"{version.verifier.name}, version {version.number}"
     errors = not_measured(NO_TOTALS)
@@ -54,6 +56,12 @@ def reward(facts: Facts) -> Reward:
         errors=errors,
         course=_course(facts),
     )
+
+
+def _rows(component: RewardComponent) -> str:
+    """Which rows it scores, in words; empty for all."""
+    only = component.only
+    return "" if only is None else f", for rows with {only.column} {' or '.join(only.values)}"
 
 
 def _rule_or_model(facts: Facts) -> Answer:

@@ -14,7 +14,7 @@ from django.http import QueryDict
 
 from cohort.catalog.services import SpecInvalid
 from cohort.web.fields import FieldSpec, ServiceForm, field_spec
-from grpo_core.config.reward import RewardComponent, RewardConfig, RewardLimits
+from grpo_core.config.reward import RewardComponent, RewardConfig, RewardLimits, RowFilter
 from grpo_core.rewards import KINDS
 from grpo_core.rewards.python.python_check import SourceFault, check_source
 
@@ -121,10 +121,20 @@ class ComponentForm(ServiceForm):
     kind = forms.ChoiceField(choices=kind_choices)
     name = forms.CharField(max_length=40, help_text="Small letters, digits, _; names a metric.")
     weight = field_spec(RewardComponent, "weight").form_field(required=True, help_text="Factor in the sum.")
+    only_column = forms.CharField(
+        max_length=100,
+        required=False,
+        label="Only rows by column",
+        help_text="Field of the problem, such as data_source; empty scores every row.",
+    )
+    only_values = field_spec(RowFilter, "values").form_field(label="Values of the column")
 
     def __init__(self, data: QueryDict | None = None, *, prefix: str, initial: Mapping[str, Any] | None = None) -> None:
         given = dict(initial or {})
         params = given.pop("params", None) or {}
+        only = given.pop("only", None)
+        if only:
+            given |= {f"only_{name}": value for name, value in only.items()}
         if data is None:
             self.shown_kind = str(given.get("kind", "exact"))
             self.given = frozenset(params)
@@ -190,6 +200,7 @@ class ComponentForm(ServiceForm):
             "name": self.data.get(self.add_prefix("name"), ""),
             "weight": self.data.get(self.add_prefix("weight"), "1.0"),
             "params": {name: text for name, text in kept.items() if text != ""},
+            **{name: self.data.get(self.add_prefix(name), "") for name in ("only_column", "only_values")},
         }
         fresh = ComponentForm(prefix=str(self.prefix), initial=initial)
         fresh.given = frozenset()
@@ -199,7 +210,11 @@ class ComponentForm(ServiceForm):
         fields = ("name", "kind", "weight")
         sent = frozenset(field for field in self.fields if self.add_prefix(field) in self.data)
         params = given_params(self.shown_kind, self.cleaned_data, sent=sent, before=self.given)
-        return {**{field: self.cleaned_data[field] for field in fields}, "params": params}
+        component = {**{field: self.cleaned_data[field] for field in fields}, "params": params}
+        only = {name: self.cleaned_data[f"only_{name}"] for name in ("column", "values")}
+        if any(only.values()):
+            component["only"] = {"column": only["column"], "values": only["values"] or []}
+        return component
 
 
 class RewardForm:
@@ -282,6 +297,8 @@ class RewardForm:
             match problem.path.split("."):
                 case ["components", number, "params", name, *inner] if number.isdecimal():
                     self.rows[int(number)].add_problem(problem, [PREFIX + name, *inner])
+                case ["components", number, "only", name, *inner] if number.isdecimal():
+                    self.rows[int(number)].add_problem(problem, [f"only_{name}", *inner])
                 case ["components", number, *path] if number.isdecimal():
                     self.rows[int(number)].add_problem(problem, path)
                 case ["limits", *path]:

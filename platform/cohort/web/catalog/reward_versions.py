@@ -72,6 +72,7 @@ def components_shown(version: VerifierVersion) -> list[dict[str, Any]]:
                 "kind": component["kind"],
                 "weight": component.get("weight", 1.0),
                 "place": mode_text(component["kind"]),
+                "only": component.get("only"),
                 "params": params,
                 "sources": sources,
             }
@@ -131,7 +132,8 @@ def _components(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Iterator[Co
 def _leaves(component: Mapping[str, Any] | None) -> dict[str, Any]:
     if component is None:
         return {}
-    return {"kind": component["kind"], "weight": component.get("weight", 1.0), **component.get("params", {})}
+    only = {f"only.{name}": value for name, value in (component.get("only") or {}).items()}
+    return {"kind": component["kind"], "weight": component.get("weight", 1.0), **only, **component.get("params", {})}
 
 
 def _settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Setting]:
