@@ -79,7 +79,7 @@ def chat_split(seed: int = 0) -> tuple[list[Problem], list[Problem]]:
 def _conversation(a: int, b: int) -> Problem:
     messages = [Message("system", CHAT_SYSTEM)]
     for x, y in CHAT_EXAMPLES:
-        messages += [Message("user", _question(x, y)), Message("assistant", f"The answer is {x + y}.")]
+        messages += [Message("user", _question(x, y)), Message("assistant", f"{x} + {y} = <answer>{x + y}</answer>")]
     question = _question(a, b)
     messages.append(Message("user", question))
     return Problem(id=f"sum-{a}-{b}", prompt=question, answer=str(a + b), messages=tuple(messages))

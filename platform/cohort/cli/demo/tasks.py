@@ -57,7 +57,7 @@ ADDER = DemoTask(
 def chat_task(model: Path, public_sets: Path | None) -> DemoTask:
     """Sums of numbers to 20 by the instruct model in the folder `model`. Each problem is a conversation with three
     examples: the base model then answers about a third of the sums right, in a form that can be checked, so most groups
-    hold something to compare. Completions are eight tokens long, which two cores sample and learn in seconds."""
+    hold something to compare. Completions are some sixteen tokens long, which two cores sample and learn in seconds."""
     return DemoTask(
         run_name="Sums in a conversation",
         preset="demo_chat",
@@ -67,13 +67,9 @@ def chat_task(model: Path, public_sets: Path | None) -> DemoTask:
         data_options=("--chat",),
         data_names=("sums to 20, as conversations", "sums to 20, as conversations, held out"),
         source="Made by `grpo demo-data --chat`: sums of two numbers from 1 to 20, 100 of them held out.",
-        verifier="the last number",
-        description="1 where the last number of the answer is the sum.",
-        reward={
-            "components": [
-                {"name": "correct", "kind": "numeric", "weight": 1.0, "params": {"extract": "last_number"}},
-            ]
-        },
+        verifier="the number in answer tags",
+        description="1 for the right sum between answer tags.",
+        reward={"components": [{"name": "correct", "kind": "exact", "params": {"extract": "answer_tag"}}]},
         pretrained=model,
         public_sets=public_sets,
         suites=True,
