@@ -206,7 +206,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What a model folder says beside its weights."""
+    """What a model folder says next to its weights."""
 
     config: Any
     generation_config: Any

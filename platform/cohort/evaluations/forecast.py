@@ -1,4 +1,4 @@
-"""How many groups of a run will carry a signal, from what its model answered before training, beside what came."""
+"""How many groups of a run will carry a signal, from what its model answered before training, next to what came."""
 
 from dataclasses import dataclass
 from statistics import fmean
