@@ -91,7 +91,7 @@ def test_the_digest_covers_kind_settings_and_version(monkeypatch):
     assert scorer("number", {"tolerance": 0.0}).digest == first  # the default, written out
     assert scorer("number", {"tolerance": 0.1}).digest != first
     assert scorer("exact", {}).digest != scorer("contains", {}).digest
-    monkeypatch.setitem(KINDS, "numeric", replace(KINDS["numeric"], version=2))
+    monkeypatch.setitem(KINDS, "numeric", replace(KINDS["numeric"], version=KINDS["numeric"].version + 1))
     assert scorer("number", {}).digest != first
 
 

@@ -18,8 +18,10 @@ R1 = (component("numeric"), component("r1_format"))
 WORDS_AND_MARKS = {
     *("bold", "backticks", "quotes", "sentence_inside", "colon_inside", "equals_inside", "thousands_space"),
     *("unit", "unit_short", "variable", "words", "full_width", "arabic_indic"),
+    *("over_one", "latex_dfrac", "latex_fraction", "fraction_unreduced"),
 }
-"""What numeric does not read, whatever it extracts by a mark (docs/rewards/numeric.md)."""
+"""What numeric does not pay, whatever it extracts by a mark: it does not read it, or wants a whole number worked out
+(docs/rewards/numeric.md)."""
 LAST_NUMBER_PAYS = {"gold_in_passing", "gold_in_comment", "gold_denied"}
 """The last number counts wherever it stands: these completions say another answer, or none, and are paid."""
 
