@@ -1,5 +1,5 @@
-"""A real instruct model beside TRL's GRPOTrainer: SmolLM2-135M-Instruct on conversations. Prints one table of speed and
-memory, one of the first step, then a line per target.
+"""A real instruct model compared with TRL's GRPOTrainer: SmolLM2-135M-Instruct on conversations. Prints one table of
+speed and memory, one of the first step, then a line per target.
 
     make bench-env smollm2
     .venv/bin/python benchmarks/trl_chat.py [--rounds 3] [--steps 1] [--model FOLDER] [--cases sums,words]
@@ -116,8 +116,8 @@ def both_sides(folder: Path, name: str, chosen: argparse.Namespace) -> dict[str,
     work = replace(work, pretrained=str(chosen.model))
     beside.make(folder, work)
     rows = problems(name, (chosen.steps + 1) * work.prompts_per_step, seed=0)
-    told = [{"prompt": [asdict(turn) for turn in row.messages], "answer": row.answer} for row in rows]
-    (folder / "problems.json").write_text(json.dumps(told))
+    rows_given = [{"prompt": [asdict(turn) for turn in row.messages], "answer": row.answer} for row in rows]
+    (folder / "problems.json").write_text(json.dumps(rows_given))
     sides = {(OURS, 0): Side(), **{(TRL, size): Side() for size in micro_batches}}
     for number in range(chosen.rounds):
         for (name_of_side, size), side in sides.items():

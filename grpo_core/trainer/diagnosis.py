@@ -1,7 +1,7 @@
 """What a run's numbers say is wrong with it, and what to do: one table of causes, asked after each step about the last
 steps, and at the end about all of them. What it says is recorded, shown on the run's page and printed.
 
-A cause is said when it begins, at the first step already, and again only after it was away for `WINDOW` steps. The
+A cause is reported when it begins, at the first step already, and again only after it was away for `WINDOW` steps. The
 thresholds are this project's own, not the literature's; docs/diagnosis.md lists them. Loads no torch.
 """
 
@@ -222,7 +222,7 @@ CAUSES = (
         ),
     ),
 )
-"""In the order in which they are said: a cause comes before what it explains."""
+"""In the order in which they are reported: a cause comes before what it explains."""
 
 
 def findings(evidence: Evidence) -> list[Finding]:

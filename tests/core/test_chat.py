@@ -34,12 +34,14 @@ def encoded(name, contents, *, adds_bos=False, adds_eos=False, **more):
 def theirs(name, contents, system, prefill):
     """By transformers alone."""
     tok = tokenizer(name)
-    said = [{"role": message.role, "content": message.content} for message in messages(contents)]
-    said = [{"role": "system", "content": system}, *said] if system else said
+    conversation = [{"role": message.role, "content": message.content} for message in messages(contents)]
+    conversation = [{"role": "system", "content": system}, *conversation] if system else conversation
     how = {"add_generation_prompt": True, **FAMILIES[name].get("kwargs", {})}
     if not prefill:
-        return tok.apply_chat_template(said, **how)["input_ids"]
-    return tok(tok.apply_chat_template(said, tokenize=False, **how) + prefill, add_special_tokens=False)["input_ids"]
+        return tok.apply_chat_template(conversation, **how)["input_ids"]
+    return tok(tok.apply_chat_template(conversation, tokenize=False, **how) + prefill, add_special_tokens=False)[
+        "input_ids"
+    ]
 
 
 @pytest.mark.parametrize("adds", [False, True], ids=["bare", "adds bos and eos"])

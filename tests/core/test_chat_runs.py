@@ -130,15 +130,15 @@ def test_a_template_of_the_config_goes_with_the_weights(home):
     assert load(home / "exported").tokenizer.chat_template == template
 
 
-def test_a_tag_that_the_prompt_opens_is_said_at_the_start(home):
+def test_a_tag_that_the_prompt_opens_is_reported_at_the_start(home):
     data = {"path": "train.jsonl", "template": "{prompt}\n<think>"}
     reward = {"components": [{"name": "form", "kind": "r1_format"}]}
     settings = config(**{**SETTINGS, "data": data, "reward": reward})
     assert "data.prefill: <think>" in preview(settings, base=home).notes[0]
     out = home / "tag"
     assert train_here(home, out, **{**SETTINGS, "data": data, "reward": reward}) == 0
-    said = [row["message"] for row in rows(out / "events.jsonl") if row.get("type") == "prompts"]
-    assert said == list(preview(settings, base=home).notes)
+    reported = [row["message"] for row in rows(out / "events.jsonl") if row.get("type") == "prompts"]
+    assert reported == list(preview(settings, base=home).notes)
 
 
 def test_a_tokenizer_that_appends_an_end_trains_on_prompts_without_it(home):

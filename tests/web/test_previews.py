@@ -28,7 +28,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def send(client: Client, texts: dict[str, str], action: str = "preview", **other: str) -> str:
-    """What htmx gets: the summary, and beside it what is swapped in."""
+    """What htmx gets: the summary, with what is swapped in next to it."""
     answer = client.post(NEW, texts | other | {"action": action}, headers={"HX-Request": "true"})
     assert answer.status_code == 200
     return answer.content.decode()
