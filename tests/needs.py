@@ -17,7 +17,7 @@ import pytest
 TEST_DATA = Path(os.environ.get("COHORT_TEST_DATA", "/nonexistent")).resolve()
 GSM8K = TEST_DATA / "gsm8k" / "train.jsonl"
 DEEPSPEED_PYTHON = Path(__file__).parents[1] / ".venv-deepspeed" / "bin" / "python"
-SMOLLM2 = Path(__file__).parents[1] / "build" / "smollm2" / "model"
+SMOLLM2 = Path(__file__).parents[1] / "build" / "smollm2" / "SmolLM2-135M-Instruct"
 VLLM_PYTHON = Path(__file__).parents[1] / ".venv-vllm" / "bin" / "python"
 """Of the environment that has vLLM."""
 

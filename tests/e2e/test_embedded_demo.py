@@ -113,21 +113,26 @@ def test_a_run_that_fails_ends_the_demo_with_its_reason(demo_home: Path) -> None
     assert "Traceback" not in done.stderr.split("\n  | ")[0]
 
 
-def test_the_demo_learns_and_its_card_verifies(cohort_home: Path) -> None:
-    """`make demo`, whole and with its defaults: accuracy after training is above accuracy before, and the intervals do
-    not overlap."""
-    needs("make")
+@pytest.mark.parametrize(
+    ("target", "problems"), [("demo", 512), pytest.param("demo-chat", 100, marks=pytest.mark.real)]
+)
+def test_the_demo_learns_and_its_card_verifies(cohort_home: Path, target: str, problems: int) -> None:
+    """`make demo` and `make demo-chat`, whole and with their defaults: accuracy after training is above accuracy
+    before, and the intervals do not overlap."""
+    needs("make", *(["smollm2"] if target == "demo-chat" else []))
     # This environment is the one to be tested, so it is not made anew.
-    words = ["make", "--old-file=.venv/.made-from", "demo", f"BIN={Path(sys.executable).parent}"]
+    words = ["make", "--old-file=.venv/.made-from", target, f"BIN={Path(sys.executable).parent}"]
     words += [f"COHORT_HOME={cohort_home}", "PORT=0"]
     run: dict[str, Any] = {"env": clean_environment("MAKE"), "stdin": subprocess.DEVNULL, "cwd": ROOT}
     done = subprocess.run(words, **run, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
-    interval = r"^{} training +\S+ right \(\d+ of 512; 95 % interval (\S+)% to (\S+)%\)$"
-    before, after = (re.search(interval.format(when), done.stdout, re.MULTILINE) for when in ("before", "after"))
+    interval = r"^{} training +\S+ right \(\d+ of {}; 95 % interval (\S+)% to (\S+)%\)$"
+    before, after = (re.search(interval.format(when, problems), done.stdout, re.M) for when in ("before", "after"))
     assert before, done.stdout
     assert after, done.stdout
     assert float(after[1]) > float(before[2])
+    suites = re.findall(r"^\w+ +(\S+)% +\S+%  [+-]\S+ points \[", done.stdout, re.MULTILINE)
+    assert any(float(share) > 0 for share in suites) == (target == "demo-chat"), done.stdout
     checked = cohort("verify", str(card_in(done.stdout)), COHORT_HOME=str(cohort_home))
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -17,6 +17,14 @@ from grpo_core.config.presets.ratios import RATIO_FAMILY
 from grpo_core.config.relevance import CHOICES, idle
 from grpo_core.errors import ConfigError, FieldProblem
 
+_DEMO_ALGORITHM: dict[str, Any] = {
+    "scale": "group_std",
+    "aggregation": "token_mean",
+    "clip_low": 0.2,
+    "clip_high": 0.28,
+    "kl": {"coef": 0.0},
+}
+
 _DEMO = Preset(
     name="demo",
     family="own",
@@ -30,13 +38,7 @@ _DEMO = Preset(
             "temperature": 1.0,
             "max_completion_tokens": 64,
         },
-        "algorithm": {
-            "scale": "group_std",
-            "aggregation": "token_mean",
-            "clip_low": 0.2,
-            "clip_high": 0.28,
-            "kl": {"coef": 0.0},
-        },
+        "algorithm": _DEMO_ALGORITHM,
         "optim": {"steps": 120, "lr": 2e-4, "warmup_steps": 10},
         "eval": {"temperature": 1.0},
     },
@@ -58,13 +60,7 @@ _DEMO_CHAT = Preset(
             "temperature": 1.0,
             "max_completion_tokens": 24,
         },
-        "algorithm": {
-            "scale": "group_std",
-            "aggregation": "token_mean",
-            "clip_low": 0.2,
-            "clip_high": 0.28,
-            "kl": {"coef": 0.0},
-        },
+        "algorithm": _DEMO_ALGORITHM,
         "optim": {"steps": 20, "lr": 2e-4, "warmup_steps": 2},
         "eval": {"temperature": 1.0},
     },

@@ -37,7 +37,7 @@ def _train_and_check(up: Up, task: DemoTask, *, steps: int | None) -> None:
     report.ended_well(run)
     card = report.save_card(run, up.home)
     verdicts = report.verify(card)
-    say("\n".join(["", *report.accuracy(run), f"card             {card}"]))
+    say("\n".join(["", *report.accuracy(run), *report.suite_changes(run), f"card             {card}"]))
     for name, verdict in verdicts.items():
         say(f"{name:<16} {verdict}")
     say(f"page             {page}\n                 {login}")

@@ -41,7 +41,7 @@ from grpo_core.evaluate.suites.formats import FORMATS
 USER = PROJECT = "demo"
 
 # Of each public set so many items, or clusters of items, are evaluated, with completions of so many tokens.
-PUBLIC_ITEMS, SUITE_TOKENS = 20, 64
+PUBLIC_ITEMS, SUITE_TOKENS = 20, 128
 PUBLIC_SETS: dict[str, tuple[str, ...]] = {
     "gsm8k": ("test.jsonl",),
     "mgsm": ("mgsm_en.tsv", "mgsm_de.tsv"),

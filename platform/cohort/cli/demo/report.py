@@ -16,12 +16,14 @@ from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.formatting import NBSP, duration
 from cohort.cli.embedded.home import Home, HomeError
+from cohort.evaluations.selectors import newest_results, suites_cached
 from cohort.evidence.canonical import canonical
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.lab.models import VerifierProbe
 from cohort.records.models import Record
-from cohort.runs.models import EvalResult, Run, RunState
-from cohort.runs.transitions import ENDED, ON_A_WORKER, current_evaluations
+from cohort.runs.models import Run, RunState
+from cohort.runs.transitions import ENDED, ON_A_WORKER
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.probe.report import ProbeReport
 from grpo_core.stats.quantiles import wilson
 
@@ -77,15 +79,32 @@ def line_of(run: Run) -> str:
 
 
 def accuracy(run: Run) -> list[str]:
-    """One line per current evaluation, with its 95 % Wilson interval."""
+    """One line per current evaluation of the held-out problems, with its 95 % Wilson interval."""
     lines = []
-    for result in current_evaluations(EvalResult.objects.filter(run=run)).order_by("at", "seq"):
+    for result in newest_results(run).filter(suite=HELDOUT).order_by("at", "seq"):
         interval = wilson(result.correct, result.problems)
         lines.append(
             f"{result.phase + ' training':<16} {result.correct / result.problems:.1%} right "
             f"({result.correct:.0f} of {result.problems}; 95 % interval {interval.low:.1%} to {interval.high:.1%})"
         )
     return lines
+
+
+def suite_changes(run: Run) -> list[str]:
+    """One line per suite: its score before and after, and what the run's page and the record say of the difference."""
+    if not run.parsed_config.eval.suites:
+        return []
+    lines = ["", f"{'suite':<22} {'before':>7} {'after':>7}  difference, 95 % interval"]
+    for suite in suites_cached(run, run.parsed_config):
+        change = suite.points
+        if suite.name == HELDOUT or suite.before is None or suite.after is None or change is None:
+            continue
+        before, after = (result.correct / result.problems for result in (suite.before, suite.after))
+        lines.append(
+            f"{suite.name:<22} {before:>7.1%} {after:>7.1%}  {change.difference:+.1f} points "
+            f"[{change.low:+.1f}, {change.high:+.1f}]: {suite.verdict}"
+        )
+    return [*lines, ""]
 
 
 def probed(probe: VerifierProbe) -> str:
