@@ -3,9 +3,10 @@
 A layout is declared here once; detection, messages, the upload page and docs/data.md read the table.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from grpo_core.data import gym
@@ -56,6 +57,18 @@ def _read_plain(row: Row) -> Problem:
             "conversation with its answer name it data.columns.messages, with format: messages"
         )
     return row.problem(messages[-1].content, row.references(), messages=messages)
+
+
+def _read_verl(row: Row) -> Problem:
+    """A ground truth that is a JSON list of texts, as Skywork-OR1 writes it, holds several answers."""
+    problem = _read_plain(row)
+    try:
+        listed = json.loads(problem.answer)
+    except ValueError:
+        return problem
+    if not isinstance(listed, list) or not listed or not all(isinstance(text, str) and text.strip() for text in listed):
+        return problem
+    return replace(problem, answer=listed[0], other_answers=tuple(listed[1:]))
 
 
 def _read_gsm8k(row: Row) -> Problem:
@@ -207,7 +220,7 @@ LAYOUTS: dict[str, Layout] = {
     "verl": Layout(
         "verl",
         "prompt, a list of messages, and reward_model.ground_truth: verl, DAPO-Math-17k, Skywork-OR1",
-        _read_plain,
+        _read_verl,
         {"prompt": ("prompt",), "answer": ("reward_model.ground_truth",)},
         rank=3,
         needs=("reward_model",),

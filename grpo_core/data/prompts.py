@@ -49,9 +49,10 @@ class PromptEncoder:
     `apply_chat_template(…, add_generation_prompt=True)`; without one a beginning of the text that the tokenizer adds by
     itself is kept, an end is not."""
 
-    def __init__(self, tokenizer: Any, config: PromptConfig) -> None:
-        """Raises ConfigError when a chat template is needed and there is none, DataError for one with a fault."""
-        self.tokenizer, self.config = tokenizer, config
+    def __init__(self, tokenizer: Any, config: PromptConfig, *, rows: int | None = None) -> None:
+        """`rows`: of the model's embedding, beyond which no token can be read; None where no model is loaded. Raises
+        ConfigError when a chat template is needed and there is none, DataError for one with a fault."""
+        self.tokenizer, self.config, self._rows = tokenizer, config, rows
         self._special = SpecialTokens(tokenizer)
         self._bos = _added_before(tokenizer)
         text, source = config.chat_template, "data.chat_template"
@@ -113,13 +114,6 @@ class PromptEncoder:
                 "data.template writes special tokens itself, so the tokenizer's chat template is not used; take them "
                 "out to have it used, or set data.chat: none",
             ]
-        end = self.chat.turn_end()
-        if end.text and end.token is None:
-            first = end.text.splitlines()[0]
-            notes.append(
-                f"the chat template ends a turn with {first[:80]!r}, which is no single token, so no completion ends "
-                f"by it; give sampling.stop: [{first[:80]!r}]"
-            )
         if self.chat.dated:
             notes.append(
                 "the chat template writes today's date into every prompt, so the run cannot be repeated tomorrow; fix "
@@ -128,7 +122,8 @@ class PromptEncoder:
         return notes
 
     def encode(self, problem: Problem, template: str | None = None) -> Prompted:
-        """The prompt of one problem, by `data.template` when no template is given. Raises DataError."""
+        """The prompt of one problem, by `data.template` when no template is given. Raises DataError, also for a token
+        that the model has no row for."""
         template = template or self.config.template
         turns = problem.messages or (Message("user", problem.prompt),)
         chat = self.chat if self.uses_chat(template) else None
@@ -148,6 +143,12 @@ class PromptEncoder:
         if self.config.prefill:
             rendered += self.config.prefill
             tokens = self._ids(rendered, bos, spelled=spelled)
+        if self._rows is not None and (beyond := next((id_ for id_ in tokens if id_ >= self._rows), None)) is not None:
+            raise DataError(
+                f"the tokenizer gives it the token {self.tokenizer.convert_ids_to_tokens(beyond)!r}, id {beyond}, and "
+                f"the model's embedding has {self._rows} rows; take the model's own tokenizer, or resize its embedding "
+                "(transformers: resize_token_embeddings) and save the folder"
+            )
         common = next((i for i, (old, new) in enumerate(zip(start, tokens, strict=False)) if old != new), len(start))
         text = self._special.unmark(rendered) if spelled else rendered
         return Prompted(problem, text, tuple(tokens), common)

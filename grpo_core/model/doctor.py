@@ -14,6 +14,7 @@ from grpo_core.data.chat import ChatTemplate, template_of
 from grpo_core.data.problem import Message
 from grpo_core.errors import DataError, ModelError
 from grpo_core.files.weights import read_json_object
+from grpo_core.model.head import not_plain
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, ModelSource, end_ids, load_model
 from grpo_core.model.lora import ATTENTION_NAMES, adapter_layers, chosen_layers
@@ -54,7 +55,11 @@ def findings(loaded: LoadedModel, config: RunConfig | None) -> list[Finding]:
 
 def tokenizer_findings(tokenizer: Any, config: RunConfig | None) -> list[Finding]:
     """What the checks that need no weights report."""
-    return [*_tokenizer(tokenizer, config), *_chat_template(tokenizer, config)]
+    return [
+        *_tokenizer(tokenizer, config),
+        *_chat_template(tokenizer, config),
+        *_turn_end(tokenizer, config),
+    ]
 
 
 def _template(tokenizer: Any, config: RunConfig | None) -> ChatTemplate | None:
@@ -123,13 +128,6 @@ def _ends(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
     end = chat.turn_end() if chat is not None else None
     if end is not None and end.token is not None:
         by_place["chat template"] = {end.token}
-    if end is not None and end.token is None and end.text:
-        yield Finding(
-            code="turn_end_not_a_token",
-            severity="warning",
-            message=f"the chat template ends a turn with {end.text[:80]!r}, which is no token of its own",
-            fix=f"give sampling.stop: [{end.text[:80]!r}]",
-        )
     every = set[int]().union(*by_place.values())
     if not every and not (end is not None and end.text):
         yield Finding(
@@ -148,6 +146,21 @@ def _ends(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
             fix=f"set eos_token_id to {sorted(every)} in {GENERATION}, as the trained folder has it; other programs "
             "obey that file alone",
         )
+
+
+def _turn_end(tokenizer: Any, config: RunConfig | None) -> Iterator[Finding]:
+    chat = _sound_template(tokenizer, config)
+    end = chat.turn_end() if chat is not None else None
+    stop = config.sampling.stop if config is not None else ()
+    if end is None or end.token is not None or not end.text or any(text in end.text for text in stop):
+        return
+    first = end.text.splitlines()[0][:80]
+    yield Finding(
+        code="turn_end_not_a_token",
+        severity="warning",
+        message=f"the chat template ends a turn with {first!r}, which is no single token, so no completion ends by it",
+        fix=f"give sampling.stop: [{first!r}]",
+    )
 
 
 def _listed(ids: set[int], words: dict[int, str]) -> str:
@@ -269,8 +282,38 @@ def _layout(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
         )
 
 
+def _rows(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    tokenizer, rows = loaded.tokenizer, loaded.rows
+    beyond = {token: id_ for token, id_ in tokenizer.get_vocab().items() if id_ >= rows}
+    if not beyond:
+        return
+    chat = _sound_template(tokenizer, config)
+    text = chat.render([Message("user", "a")]) if chat is not None else "a"
+    used = {id_ for id_ in tokenizer(text)["input_ids"] if id_ >= rows}
+    first, id_ = min(beyond.items(), key=lambda item: item[1])
+    yield Finding(
+        code="tokenizer_too_large",
+        severity="error" if used else "warning",
+        message=f"the tokenizer has {len(beyond)} tokens beyond the {rows} rows of the model's embedding, first "
+        f"{first!r}, id {id_}. "
+        + ("Every prompt has one" if used else "A run is refused where a prompt has one; no completion does"),
+        fix="take the model's own tokenizer, or resize its embedding (transformers: resize_token_embeddings) and save "
+        "the folder",
+    )
+
+
+def _head(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
+    if (reason := not_plain(loaded.model)) is not None:
+        yield Finding(
+            code="head_by_autograd",
+            severity="note",
+            message=f"log-probabilities go through autograd instead of the fused output layer: {reason}",
+            fix="nothing; the numbers are the same, and the update computes the output layer's logits twice",
+        )
+
+
 def _without_weights(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:
     yield from tokenizer_findings(loaded.tokenizer, config)
 
 
-_CHECKS: tuple[Check, ...] = (_ends, _padding, _without_weights, _generation, _lora, _layout)
+_CHECKS: tuple[Check, ...] = (_rows, _ends, _padding, _without_weights, _generation, _lora, _layout, _head)

@@ -42,11 +42,20 @@ class Head:
         return max(1, most // len(self.weight_VD))
 
 
+def not_plain(model: Any) -> str | None:
+    """Why a model's output layer is more than a product, in words; None where it is one."""
+    layer = model.get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        return f"its output layer is a {type(layer).__name__}"
+    cap = getattr(model.config, "final_logit_softcapping", None)
+    return f"it caps its logits (final_logit_softcapping {cap:g})" if cap else None
+
+
 def plain_head(model: Any, temperature: float) -> Head | None:
     """The model's output layer, with temperature and the family's factors; None where it is no plain nn.Linear, or the
     family caps its logits: that goes through autograd."""
     layer, config = model.get_output_embeddings(), model.config
-    if type(layer) is not nn.Linear or getattr(config, "final_logit_softcapping", None):
+    if not_plain(model) is not None:
         return None
     factor = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
     return Head(layer.weight, layer.bias, factor / temperature)

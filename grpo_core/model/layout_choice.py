@@ -51,7 +51,11 @@ def check_layout(model: Any, layout: Layout, *, pad_id: int = 0) -> None:
     if layout == "right":
         return
     if layout == "shared" and not ours(model):
-        raise _refused(model, layout, "its attention is none that can be taken over")
+        cap = getattr(model.config, "attn_logit_softcapping", None)
+        why = f", which caps its scores at {cap:g}" if cap else ""
+        raise _refused(
+            model, layout, f"its attention is {model.config._attn_implementation}{why}, and cannot be taken over"
+        )
     vocabulary = vocabulary_of(model)
     rows = [[(7 * row + 3 * index + 1) % vocabulary for index in range(5 + 4 * row)] for row in (1, 0, 2)]
     prompts, completions = [row[:2] for row in rows], [row[2:] for row in rows]

@@ -57,7 +57,7 @@ class LoadedModel:
     """Every id that ends a completion: those of the generation config, the config, the tokenizer and, once prompts are
     encoded, the chat template."""
     pad_id: int
-    """Pads batches; never decides where a completion ends."""
+    """Pads batches; never decides where a completion ends. Has a row in the embedding, whatever the tokenizer's is."""
     source: ModelSource
     device: torch.device
     adapters: LoraConfig | None = None
@@ -73,10 +73,15 @@ class LoadedModel:
         value = getattr(self.model.config, "max_position_embeddings", None)
         return int(value) if value else None
 
+    @property
+    def rows(self) -> int:
+        """Rows of the input embedding: token ids from 0 to this, exclusive, can be read."""
+        return embedding_rows(self.model)
+
     def encoder(self, prompts: PromptConfig) -> PromptEncoder:
         """Makes prompts as `prompts` says. What its chat template ends a turn with ends completions from then on, and a
         chat template that it brings is saved with the model."""
-        encoder = PromptEncoder(self.tokenizer, prompts)
+        encoder = PromptEncoder(self.tokenizer, prompts, rows=self.rows)
         if prompts.chat_template is not None:
             self.tokenizer.chat_template = prompts.chat_template
         self.eos_ids |= encoder.turn_ends()
@@ -188,12 +193,23 @@ def load_pretrained(folder: Path, model_class: Any, *, dtype: torch.dtype) -> tu
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     try:
         config = AutoConfig.from_pretrained(folder, **safe)
+        _check_padding(config, folder)
         model, report = model_class.from_pretrained(
             folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {error}") from error
     return model, load_tokenizer(folder), sorted(report["missing_keys"])
+
+
+def _check_padding(config: Any, folder: Path) -> None:
+    """Torch asserts it where the embedding is made."""
+    pad, size = getattr(config, "pad_token_id", None), getattr(config, "vocab_size", None)
+    if pad is not None and size is not None and pad >= size:
+        raise ModelError(
+            f"{folder}: its padding token {pad} is beyond the {size} tokens of its vocab_size; take pad_token_id out "
+            "of config.json, or resize the embedding (transformers: resize_token_embeddings) and save the folder"
+        )
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -251,10 +267,18 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
     _check_finite(model, folder)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
     eos_ids = frozenset[int]().union(*end_ids(model, tokenizer).values())
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(eos_ids, default=0)
+    pad_id = tokenizer.pad_token_id
+    if pad_id is None or pad_id >= embedding_rows(model):
+        pad_id = min((id_ for id_ in eos_ids if id_ < embedding_rows(model)), default=0)
     loaded = LoadedModel(model, tokenizer, eos_ids, int(pad_id), source, device)
     check_head(loaded)
     return loaded
+
+
+def embedding_rows(model: Any) -> int:
+    """Rows of a model's input embedding. ZeRO 3 keeps an empty tensor where the weight was, and its shape."""
+    weight = model.get_input_embeddings().weight
+    return int(getattr(weight, "ds_shape", weight.shape)[0])
 
 
 def end_ids(model: Any, tokenizer: Any) -> dict[str, set[int]]:

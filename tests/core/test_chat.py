@@ -10,7 +10,9 @@ from grpo_core.config.prompt import PromptConfig, template_fault
 from grpo_core.data.problem import Message, Problem
 from grpo_core.data.prompts import PromptEncoder, encode_problems
 from grpo_core.errors import ConfigError, DataError
+from grpo_core.model.doctor import tokenizer_findings
 from tests.core.chat import FAMILIES, tokenizer
+from tests.core.tiny import config as config_of_run
 
 SYSTEM = "Be brief."
 TURNS = ("What is 2 + 3?", " 5 \n", "And 7 plus\n\nit?", "12", "Twice <b>that</b>, né?")
@@ -152,11 +154,19 @@ def test_the_template_s_end_of_turn_ends_completions(name):
 
 def test_an_end_of_turn_of_several_tokens_is_named():
     template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n### End\n' }}{% endfor %}"
-    encoder = PromptEncoder(tokenizer("chatml"), PromptConfig(chat_template=template))
+    tok = tokenizer("chatml")
+    encoder = PromptEncoder(tok, PromptConfig(chat_template=template))
     assert encoder.turn_ends() == frozenset()
-    (note,) = encoder.notes()
-    assert "'### End'" in note
-    assert "sampling.stop" in note
+    assert encoder.notes() == []  # a finding says it, once
+    given = config_of_run(data={"path": "train.jsonl", "chat_template": template})
+    (finding,) = tokenizer_findings(tok, given)
+    assert "'### End'" in finding.message
+    assert "sampling.stop: ['### End']" in finding.fix
+    stopped = config_of_run(
+        data={"path": "train.jsonl", "chat_template": template},
+        sampling={**given.to_dict()["sampling"], "stop": ["###"]},
+    )
+    assert tokenizer_findings(tok, stopped) == []
 
 
 def test_a_template_that_writes_the_date_is_named():

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from grpo_core.cli.main import main
-from grpo_core.errors import ModelError
+from grpo_core.errors import DataError, ModelError
 from grpo_core.model.tiny import END, PAD
 
 from .families import families
@@ -93,6 +93,20 @@ def other_weights(section, part, name):
     return put
 
 
+def fewer_rows(rows):
+    """As a folder whose tokenizer got tokens that its embedding was never resized for."""
+
+    def cut(folder):
+        weights = load_file(folder / "model.safetensors")
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            weights[name] = weights[name][:rows].clone()
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        change(folder, "config.json", vocab_size=rows, pad_token_id=None, eos_token_id=None)
+        change(folder, "generation_config.json", pad_token_id=None, eos_token_id=None)
+
+    return cut
+
+
 def shard_missing(folder):
     index = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -170,6 +184,41 @@ FAULTS = {
         {"engine": {"threads": 1, "layout": "shared"}},
         ("layout_refused", "error", "sliding_window", "auto"),
     ),
+    "capped scores and logits": (
+        other_weights("sampler", "untraced", "capped"),
+        {},
+        (
+            "layout_falls_back",
+            "note",
+            "its attention is eager, which caps its scores at 50, and cannot be taken over",
+            "nothing",
+        ),
+    ),
+    "an output layer that is more than a product": (
+        other_weights("sampler", "untraced", "capped"),
+        {},
+        ("head_by_autograd", "note", "caps its logits (final_logit_softcapping 30)", "nothing"),
+    ),
+    "padding without a row": (
+        lambda folder: change(folder, "config.json", vocab_size=200),
+        {},
+        ("cannot_load", "error", "its padding token 257 is beyond the 200 tokens of its vocab_size", "the message"),
+    ),
+    "tokens without a row, in every prompt": (
+        fewer_rows(200),
+        {},
+        ("tokenizer_too_large", "error", "58 tokens beyond the 200 rows", "resize_token_embeddings"),
+    ),
+    "tokens without a row, in no prompt": (
+        fewer_rows(257),
+        {},
+        (
+            "tokenizer_too_large",
+            "warning",
+            "1 tokens beyond the 257 rows of the model's embedding, first '<|pad|>'",
+            "own",
+        ),
+    ),
     "ruined weights": (
         ruined,
         {},
@@ -200,6 +249,17 @@ def test_a_sound_folder_passes(folder, capsys):
     assert doctor(folder, capsys, **EXACT) == (0, {})
     assert main(["doctor", str(folder)]) == 0
     assert "nothing to mend" in capsys.readouterr().out
+
+
+def test_a_run_refuses_a_prompt_with_a_token_that_has_no_row(folder, tmp_path, capsys):
+    fewer_rows(200)(folder)
+    (tmp_path / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "a\\rb", "answer": "b"}\n')
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(config(data={"path": "train.jsonl", "chat": "none"}).to_dict()))
+    assert main(["train", str(path), "--out", str(tmp_path / "run")]) == DataError.exit_status
+    said = capsys.readouterr().err
+    assert "problem line-2: the tokenizer gives it the token" in said
+    assert "the model's embedding has 200 rows; take the model's own tokenizer, or resize" in said
 
 
 def test_a_template_that_thinks_hurts_no_reward_that_does_not_wait(folder, capsys):
