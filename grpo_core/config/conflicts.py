@@ -332,4 +332,30 @@ def _lora(c: "RunConfig") -> Iterator[Conflict]:
         )
 
 
-_RUN_RULES = (_correction, _sizes, _horizon, _components, _lora, *ENGINE_RULES)
+def _quantization(c: "RunConfig") -> Iterator[Conflict]:
+    if c.model.quantization == "none":
+        return
+    if not c.model.lora.rank:
+        yield Conflict(
+            "quantization_without_lora",
+            "model.quantization nf4 holds weights that cannot be trained, and without adapters nothing else is there; "
+            "give model.lora.rank, or set quantization to none",
+            field="model.quantization",
+        )
+    users = (
+        (c.model.adapter == "merge", "model.adapter", "merge", "cannot add to weights of 4 bits; take continue"),
+        (c.engine.rollout == "vllm", "engine.rollout", "vllm", "is sent whole weights; take local"),
+        (c.engine.training == "deepspeed", "engine.training", "deepspeed", "divides weights it can train; take single"),
+        (c.engine.device == "cpu", "engine.device", "cpu", "has no kernels for weights of 4 bits; take cuda or auto"),
+        (c.engine.torch_compile, "engine.torch_compile", "true", "is not known to fuse such layers; switch it off"),
+    )
+    for used, field, value, why in users:
+        if used:
+            yield Conflict(
+                "quantization_not_with_choice",
+                f"{field} {value} {why}, or set model.quantization to none",
+                field=field,
+            )
+
+
+_RUN_RULES = (_correction, _sizes, _horizon, _components, _lora, _quantization, *ENGINE_RULES)

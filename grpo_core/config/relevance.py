@@ -135,7 +135,9 @@ def _switched(path: str, value: Lookup) -> str | None:
             return "dynamic sampling"
         case "algorithm.overlong.penalty" if value("algorithm.overlong.buffer_tokens") is None:
             return "a soft overlong punishment"
-        case "model.lora.alpha" | "model.lora.targets" | "checkpoints.merged" if value("model.lora.rank") == 0:
+        case "model.lora.alpha" | "model.lora.targets" | "model.quantization" | "checkpoints.merged" if (
+            value("model.lora.rank") == 0
+        ):
             return "a LoRA rank above 0"
         case "engine.rollout_tokens" if value("engine.rollout") == "vllm":
             return "sampler local"

@@ -59,6 +59,9 @@ class ModelConfig(Part):
     """Number format of the policy's weights. float32 is exact and the default on a CPU."""
     lora: LoraConfig = LoraConfig()
     """Train small adapters instead of all weights."""
+    quantization: Literal["none", "nf4"] = Field(default="none", title="Quantization of the base")
+    """nf4: the base model under LoRA adapters is held in 4 bits (QLoRA, arXiv 2305.14314), which takes about a quarter
+    of bfloat16's memory. Needs a GPU and bitsandbytes. Changes the result."""
     adapter: Literal["continue", "merge"] = Field(default="continue", title="Adapters of the base")
     """Where `path` is a folder of LoRA adapters. continue: the same adapters go on being trained, with the rank, alpha
     and layers that they have. merge: they become part of the weights first."""

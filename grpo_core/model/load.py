@@ -28,6 +28,7 @@ from grpo_core.model.adapter import CONFIG as ADAPTER_CONFIG
 from grpo_core.model.adapter import is_adapter, merge, read_adapter
 from grpo_core.model.attention import use_ours
 from grpo_core.model.logprobs import last_logits
+from grpo_core.model.quantize import quantized_loading
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bars would end up in every run's log
 
@@ -62,6 +63,8 @@ class LoadedModel:
     device: torch.device
     adapters: LoraConfig | None = None
     """The adapters inside `model` (see `lora`); None when all of its weights are its own."""
+    quantized: bool = False
+    """Whether the weights of linear layers are in 4 bits (see `quantize`)."""
     layouts: dict[str, str] = field(default_factory=dict)
     """The layout chosen for this model, by the setting of engine.layout (see `resolve_layout`)."""
     unshared: str | None = None
@@ -97,8 +100,8 @@ class LoadedModel:
 
 
 def _numel(weight: torch.Tensor) -> int:
-    """Of the whole weight, where only a part of it may be here (ZeRO 3)."""
-    return int(getattr(weight, "ds_numel", weight.numel()))
+    """Of the whole weight, where only a part of it may be here (ZeRO 3), or two numbers a byte (NF4)."""
+    return int(getattr(weight, "ds_numel", weight.numel())) * (2 if weight.dtype == torch.uint8 else 1)
 
 
 def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
@@ -179,9 +182,12 @@ def weight_files(folder: Path) -> list[Path]:
     return weights
 
 
-def load_pretrained(folder: Path, model_class: Any, *, dtype: torch.dtype) -> tuple[Any, Any, list[str]]:
+def load_pretrained(
+    folder: Path, model_class: Any, *, dtype: torch.dtype, quantized: Mapping[str, Any] | None = None
+) -> tuple[Any, Any, list[str]]:
     """(model, tokenizer, names of the tensors that the weights lack) of a transformers folder, by one of the
-    AutoModelFor… classes. Raises ModelError for anything missing, unreadable or unsafe."""
+    AutoModelFor… classes, with `quantized` as `quantize.quantized_loading` returns it. Raises ModelError for anything
+    missing, unreadable or unsafe."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
     if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
@@ -191,13 +197,24 @@ def load_pretrained(folder: Path, model_class: Any, *, dtype: torch.dtype) -> tu
         )
     weight_files(folder)
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    if quantized is not None and "quantization_config" in read_json_object(folder / "config.json"):
+        raise ModelError(
+            f"{folder} is quantised already, as its config.json says; set model.quantization: none, or take the model "
+            "that it was made of"
+        )
     try:
         config = AutoConfig.from_pretrained(folder, **safe)
         _check_padding(config, folder)
         model, report = model_class.from_pretrained(
-            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
+            folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **safe,
+            **(quantized or {}),
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {error}") from error
     return model, load_tokenizer(folder), sorted(report["missing_keys"])
 
@@ -246,16 +263,17 @@ def load_settings(folder: Path) -> ModelSettings:
     return ModelSettings(config, GenerationConfig.from_model_config(config))
 
 
-def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> LoadedModel:
-    """Load weights, with adapters merged into them, and tokenizer from `source`. Raises ModelError for
-    anything missing, odd or unsafe."""
+def load_model(source: ModelSource, *, dtype: str, device: torch.device, quantization: str = "none") -> LoadedModel:
+    """Load weights, with adapters merged into them, and tokenizer from `source`; with `quantization` nf4 the weights of
+    linear layers in 4 bits, for a source without adapters. Raises ModelError for anything missing, odd or unsafe."""
     folder = source.folder
     if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
         raise ModelError(
             f"{folder} is a checkpoint that a run can resume from; `grpo export {folder} --out DIR` makes a model "
             "folder of it"
         )
-    model, tokenizer, missing = load_pretrained(folder, AutoModelForCausalLM, dtype=_DTYPES[dtype])
+    quantized = quantized_loading(device) if quantization == "nf4" else None
+    model, tokenizer, missing = load_pretrained(folder, AutoModelForCausalLM, dtype=_DTYPES[dtype], quantized=quantized)
     if missing:
         raise ModelError(
             f"the weights in {folder} are incomplete; {len(missing)} tensors are missing, first {missing[0]}"
@@ -263,14 +281,15 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device) -> Load
     if source.adapter is not None:
         merge(model, read_adapter(source.adapter), source.adapter)
     use_ours(model)
-    model.to(device)
+    if quantized is None:  # else it is there already
+        model.to(device)
     _check_finite(model, folder)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
     eos_ids = frozenset[int]().union(*end_ids(model, tokenizer).values())
     pad_id = tokenizer.pad_token_id
     if pad_id is None or pad_id >= embedding_rows(model):
         pad_id = min((id_ for id_ in eos_ids if id_ < embedding_rows(model)), default=0)
-    loaded = LoadedModel(model, tokenizer, eos_ids, int(pad_id), source, device)
+    loaded = LoadedModel(model, tokenizer, eos_ids, int(pad_id), source, device, quantized=quantized is not None)
     check_head(loaded)
     return loaded
 

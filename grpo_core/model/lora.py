@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
 
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
-from grpo_core.model.adapter import CONFIG, PREFIX, WEIGHTS, Adapter, read_adapter
-from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_model
+from grpo_core.model.adapter import CONFIG, PREFIX, WEIGHTS, Adapter, merge, read_adapter
+from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_model, load_pretrained
 
 NAME = "default"
 """What peft calls adapters that are given no name."""
@@ -36,7 +37,12 @@ def load_policy(source: ModelSource, config: ModelConfig, *, device: torch.devic
     """The model to train: `load.load_model`, with adapters when `config.lora.rank` is above 0. Of a folder of adapters
     the same go on being trained, or with `config.adapter` merge are part of the weights first."""
     going_on = source.adapter is not None and config.adapter == "continue"
-    loaded = load_model(replace(source, adapter=None) if going_on else source, dtype=config.dtype, device=device)
+    loaded = load_model(
+        replace(source, adapter=None) if going_on else source,
+        dtype=config.dtype,
+        device=device,
+        quantization=config.quantization,
+    )
     loaded.source = source
     if going_on and not config.lora.rank:
         raise _other_settings(source, read_adapter(source.adapter), config.lora)  # type: ignore[arg-type]
@@ -141,6 +147,20 @@ def merged_state(model: Any) -> dict[str, Tensor]:
         elif key.partition(".lora_")[0] not in layers:
             merged[key] = tensor
     return merged
+
+
+def merged_base(loaded: LoadedModel) -> Any:
+    """The base model read again without quantisation, in main memory, with the adapters of `loaded` merged in: rounding
+    to 4 bits is no part of what is saved. Raises ModelError."""
+    assert loaded.adapters is not None
+    folder = loaded.source.folder
+    base, _, _ = load_pretrained(folder, AutoModelForCausalLM, dtype=loaded.model.dtype)
+    matrices = {
+        name: (layer.lora_A[NAME].weight.float().cpu(), layer.lora_B[NAME].weight.float().cpu())
+        for name, layer in adapter_layers(loaded.model).items()
+    }
+    merge(base, Adapter(loaded.adapters.rank, loaded.adapters.alpha, matrices), folder)
+    return base
 
 
 def save_adapter(loaded: LoadedModel, folder: Path) -> None:

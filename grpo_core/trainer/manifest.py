@@ -169,6 +169,7 @@ def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
         "architecture": type(policy.model).__name__,
         "parameters": policy.parameters(),
         "dtype": config.model.dtype,
+        "quantization": config.model.quantization,
         **_model_hashes(policy.source),
         "provenance": read_provenance(folder),
     }

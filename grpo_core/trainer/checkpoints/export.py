@@ -45,7 +45,9 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None, merged: bo
             )
     if not merged and not config.model.lora.rank:
         raise CheckpointError(f"{checkpoint} is of a run that trained all weights; leave --adapter out")
-    policy = load_policy(source, config.model, device=torch.device("cpu"), seed=config.seed)
+    # Where the run held it in 4 bits too, the base model is merged as it is.
+    whole = config.model.model_copy(update={"quantization": "none"})
+    policy = load_policy(source, whole, device=torch.device("cpu"), seed=config.seed)
     policy.encoder(config.data)  # the chat template may end a turn by a token of its own
     exact = load_parts(checkpoint)["policy"]
     trained = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}

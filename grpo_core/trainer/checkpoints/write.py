@@ -19,7 +19,7 @@ from grpo_core.errors import CheckpointError
 from grpo_core.files.checkpoint import STATE, file_entries, publish_folder, temporary_of, write_manifest
 from grpo_core.files.disk import fsync, need_room, raise_when_full
 from grpo_core.model.load import LoadedModel
-from grpo_core.model.lora import merged_state, save_adapter
+from grpo_core.model.lora import merged_base, merged_state, save_adapter
 from grpo_core.records.types import CheckpointManifest
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.trainer.checkpoints.state import RunState
@@ -49,12 +49,23 @@ def save_weights(
         elif policy.adapters is None:
             policy.model.save_pretrained(temporary)
         else:
-            policy.model.save_pretrained(temporary, state_dict=merged_state(policy.model))
+            if policy.quantized:
+                base = merged_base(policy)
+                base.generation_config = policy.model.generation_config
+                base.save_pretrained(temporary)
+            else:
+                policy.model.save_pretrained(temporary, state_dict=merged_state(policy.model))
             save_adapter(policy, temporary / ADAPTER)
         policy.tokenizer.save_pretrained(temporary)
 
-    size = sum(p.numel() * p.element_size() for p in policy.model.parameters() if whole or p.requires_grad)
+    size = sum(_written(p, policy) for p in policy.model.parameters() if whole or p.requires_grad)
     return _write(folder, fill, size=size, step=step, run_folder=run_folder, final=True, best=False)
+
+
+def _written(weight: Tensor, policy: LoadedModel) -> int:
+    """Bytes of a weight as it is saved: one of 4 bits, two a byte, in the base model's own type."""
+    packed = policy.quantized and not weight.is_floating_point()
+    return 2 * weight.numel() * policy.model.dtype.itemsize if packed else weight.numel() * weight.element_size()
 
 
 def save_state(

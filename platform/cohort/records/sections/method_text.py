@@ -164,7 +164,10 @@ def adapters(config: RunConfig) -> str:
     if lora.rank == 0:
         return ""
     where = "all linear layers" if lora.targets == "all_linear" else "attention"
-    return f"LoRA adapters of rank {lora.rank}, alpha {number(lora.alpha)}, on {where}; all other weights are frozen"
+    base = ", those of the base model's linear layers in 4 bits (NF4)" if config.model.quantization == "nf4" else ""
+    return (
+        f"LoRA adapters of rank {lora.rank}, alpha {number(lora.alpha)}, on {where}; all other weights are frozen{base}"
+    )
 
 
 def silent_groups(algorithm: AlgorithmConfig, *, remaining: bool) -> str:
