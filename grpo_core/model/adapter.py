@@ -1,10 +1,5 @@
-"""Reads a folder of LoRA adapters as peft writes it: adapter_config.json and adapter_model.safetensors.
+"""The matrices of a folder of LoRA adapters, and their sum with the weights below them."""
 
-What it cannot take over exactly is refused: other kinds of adapters, layers saved whole, ranks that differ from layer
-to layer.
-"""
-
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +10,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from grpo_core.errors import ModelError
-from grpo_core.files.weights import check_model_file, read_json_object
+from grpo_core.files.adapter import CONFIG, WEIGHTS, read_adapter_settings
+from grpo_core.files.weights import check_model_file
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """Of the names in the file, before those of the model's layers."""
-_PLAIN: dict[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": (None, "none"),
-    "use_dora": (None, False),
-    "fan_in_fan_out": (None, False),
-    "modules_to_save": (None, []),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
-}
-"""Settings of peft → the values with which its adapters are W·x + scale·B·A·x and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +28,9 @@ class Adapter:
     """(A, B) by the layer's name in the base model."""
 
 
-def is_adapter(folder: Path) -> bool:
-    """Whether the folder holds adapters and no model."""
-    return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
-
-
-def adapter_files(folder: Path) -> list[Path]:
-    """Those that decide a number."""
-    return [folder / CONFIG, folder / WEIGHTS]
-
-
 def read_adapter(folder: Path) -> Adapter:
     """Raises ModelError for what is missing, damaged or no plain LoRA."""
-    settings = read_json_object(folder / CONFIG)
-    for name, values in _PLAIN.items():
-        if settings.get(name) not in values:
-            raise ModelError(
-                f"{folder}: {CONFIG} has {name} {settings.get(name)!r}, which is more than plain LoRA. Merge it with "
-                "peft (PeftModel.merge_and_unload) and give the merged folder"
-            )
-    rank, alpha = settings.get("r"), settings.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or alpha <= 0:
-        raise ModelError(f"{folder}: {CONFIG} has r {rank!r} and lora_alpha {alpha!r}; both must be above 0")
+    settings = read_adapter_settings(folder)
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{folder} has {CONFIG} and no {WEIGHTS}. Copy the whole folder")
     check_model_file(folder / WEIGHTS)
@@ -72,8 +38,7 @@ def read_adapter(folder: Path) -> Adapter:
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {folder / WEIGHTS}: {error}") from error
-    scale = math.sqrt(rank) if settings.get("use_rslora") else 1.0  # alpha / √rank (Kalajdzievski 2023)
-    return Adapter(rank, float(alpha) * scale, _layers(folder, tensors, rank))
+    return Adapter(settings.rank, settings.alpha, _layers(folder, tensors, settings.rank))
 
 
 def _layers(folder: Path, tensors: dict[str, Tensor], rank: int) -> dict[str, tuple[Tensor, Tensor]]:

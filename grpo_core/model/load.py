@@ -22,10 +22,11 @@ from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.data.fingerprint import file_sha256
 from grpo_core.data.prompts import PromptEncoder
 from grpo_core.errors import ModelError
+from grpo_core.files.adapter import CONFIG as ADAPTER_CONFIG
+from grpo_core.files.adapter import is_adapter, read_adapter_settings
 from grpo_core.files.checkpoint import MANIFEST, STATE
 from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file, read_json_object
-from grpo_core.model.adapter import CONFIG as ADAPTER_CONFIG
-from grpo_core.model.adapter import is_adapter, merge, read_adapter
+from grpo_core.model.adapter import merge, read_adapter
 from grpo_core.model.attention import use_ours
 from grpo_core.model.logprobs import last_logits
 from grpo_core.model.quantize import quantized_loading
@@ -131,17 +132,13 @@ def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
 
 def _with_base(adapter: Path, given: str, base: Path) -> ModelSource:
     """The adapters' base model, by the name that their config has: next to them, else as any model."""
-    settings = read_json_object(adapter / ADAPTER_CONFIG)
-    name, revision = settings.get("base_model_name_or_path"), settings.get("revision")
-    if not isinstance(name, str) or not name:
-        raise ModelError(
-            f"{adapter / ADAPTER_CONFIG} names no base_model_name_or_path; write the base model's folder there"
-        )
+    settings = read_adapter_settings(adapter)
+    name = settings.base
     near = adapter.parent / Path(name).expanduser()
     base_source = (
         ModelSource(near.resolve(), name)
         if near.is_dir()
-        else find_model(ModelConfig(path=name, revision=revision), base=base)
+        else find_model(ModelConfig(path=name, revision=settings.revision), base=base)
     )
     if base_source.adapter is not None or is_adapter(base_source.folder):
         raise ModelError(
@@ -190,7 +187,7 @@ def load_pretrained(
     missing, unreadable or unsafe."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
-    if (folder / "adapter_config.json").exists():  # transformers would load these too, from a pickle as well
+    if (folder / ADAPTER_CONFIG).exists():  # transformers would load these too, from a pickle as well
         raise ModelError(
             f"{folder} holds adapter_config.json: adapters next to the weights. Merge them into the weights first "
             "(peft: PeftModel.merge_and_unload), or take the file away if the base model is meant"

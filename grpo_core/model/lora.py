@@ -24,7 +24,8 @@ from transformers import AutoModelForCausalLM
 
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
-from grpo_core.model.adapter import CONFIG, PREFIX, WEIGHTS, Adapter, merge, read_adapter
+from grpo_core.files.adapter import CONFIG, WEIGHTS
+from grpo_core.model.adapter import PREFIX, Adapter, merge, read_adapter
 from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_model, load_pretrained
 
 NAME = "default"

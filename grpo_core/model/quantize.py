@@ -34,4 +34,5 @@ def quantized_loading(device: torch.device) -> dict[str, Any]:
         )
     from transformers import BitsAndBytesConfig
 
-    return {"quantization_config": BitsAndBytesConfig(**NF4), "device_map": {"": device}}
+    settings = BitsAndBytesConfig(**NF4)  # type: ignore[no-untyped-call]
+    return {"quantization_config": settings, "device_map": {"": device}}

@@ -21,8 +21,8 @@ from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.loaders import detect_file
 from grpo_core.data.prompts import Encoded, Prompted
 from grpo_core.evaluate.suites.load import Suite
+from grpo_core.files.adapter import adapter_files
 from grpo_core.files.weights import PROVENANCE
-from grpo_core.model.adapter import adapter_files
 from grpo_core.model.load import LoadedModel, ModelSource, files_digest, settings_sha256, tokenizer_sha256, weight_files
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus

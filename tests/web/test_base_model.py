@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -15,7 +16,7 @@ from django.test import Client
 from cohort.accounts.models import Project, User
 from cohort.base.environment import environment
 from cohort.catalog import model_folder
-from cohort.catalog.model_folder import read_model_folder
+from cohort.catalog.model_folder import folders_with_models, read_model_folder
 from cohort.catalog.models import BaseModel
 from cohort.catalog.services import base_model_register
 from cohort.runs.models import Attempt
@@ -111,6 +112,46 @@ def test_what_cannot_be_opened_is_a_fault_of_the_folder(good: Path, monkeypatch:
     refused(good.parent, "good", r"model\.safetensors cannot be read")
 
 
+@pytest.fixture
+def adapters(good: Path) -> Path:
+    """A folder of LoRA adapters next to their base model, as peft writes it."""
+    folder = good.parent / "adapters"
+    folder.mkdir()
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "good", "revision": None}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    (folder / "adapter_model.safetensors").write_bytes(tensor_file([4, 5]))
+    return folder
+
+
+def test_adapters_are_read_with_the_base_that_they_need(adapters: Path) -> None:
+    model = read_model_folder(adapters.parent, "adapters")
+    assert model.adapter == {"rank": 4, "alpha": 8.0, "base": "good", "revision": None}
+    assert (model.parameters, model.architecture, list(model.weights)) == (20, "", ["adapter_model.safetensors"])
+    assert read_model_folder(adapters.parent, "good").adapter is None
+    assert folders_with_models(adapters.parent) == ["adapters", "good"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({"use_dora": True}, "use_dora True, which is more than plain LoRA. Merge it with peft"),
+        ({"r": 0}, "r 0 and lora_alpha 8; both must be above 0"),
+        ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
+        ({"base_model_name_or_path": "a\u0000"}, "not UTF-8"),
+        ({"revision": 7}, "revision 7; expected the base model's commit"),
+    ],
+)
+def test_adapters_that_no_run_could_take_are_refused(adapters: Path, changed: dict[str, object], names: str) -> None:
+    path = adapters / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    refused(adapters.parent, "adapters", names)
+
+
+def test_adapters_in_other_files_are_refused(adapters: Path) -> None:
+    (adapters / "adapter_model.safetensors").rename(adapters / "model.safetensors")
+    refused(adapters.parent, "adapters", r"adapters as model\.safetensors; expected adapter_model\.safetensors alone")
+
+
 # ---------------------------------------------------------------- where it lies
 
 
@@ -145,6 +186,20 @@ def test_operator_registers_and_sees_it(ours: Project, oscar: User, tiny_model_f
     assert model.weights["model.safetensors"]["sha256"] in operator.get(response.url).content.decode()
     with pytest.raises(ValidationError, match="already"):
         base_model_register(project=ours, actor=oscar, name="tiny", path=tiny_model_folder)
+
+
+def test_the_page_of_adapters_names_their_base_model(
+    ours: Project, operator: Client, adapters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment(), "models_dir", adapters.parent)
+    path = adapters / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "base_model_name_or_path": HUB, "revision": COMMIT}))
+    response = operator.post("/p/ours/models/new/", {"name": "tuned", "path": "adapters", "revision": ""})
+    page = operator.get(response.url).content.decode()
+    assert "LoRA adapters of rank 4" in page
+    panel = page[page.index("<h2>Adapters</h2>") :]
+    assert re.search(rf"{HUB}.*{COMMIT}.*<dd>4, 8</dd>.*The worker needs the base model too", panel, re.DOTALL), panel
+    assert f"LoRA adapters on {HUB}" in operator.get("/p/ours/models/").content.decode()
 
 
 def test_a_hub_repository_shows_what_a_run_read_at_that_commit(operator: Client, viewer: Client, maker: Maker) -> None:

@@ -6,13 +6,16 @@ link is resolved. Weights are safetensors only: every pickle can run code when i
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import rfc8785
 
 from grpo_core.errors import ModelError
+from grpo_core.files.adapter import CONFIG as ADAPTER_CONFIG
+from grpo_core.files.adapter import WEIGHTS as ADAPTER_WEIGHTS
+from grpo_core.files.adapter import is_adapter, read_adapter_settings
 from grpo_core.files.weights import PROVENANCE, check_indices, check_model_file, read_json_object, safetensors_header
 from grpo_core.text import UNSTORABLE, refuse_unstorable
 
@@ -27,6 +30,8 @@ class ModelFolder:
     """{file name: {size in bytes, sha256}}"""
     weights_digest: str
     provenance: dict[str, Any] | None
+    adapter: dict[str, Any] | None
+    """{rank, alpha, base, revision} of a folder of LoRA adapters, as `files.adapter.AdapterSettings` has them."""
 
 
 def read_model_folder(models_folder: Path, relative: str) -> ModelFolder:
@@ -42,7 +47,8 @@ def read_model_folder(models_folder: Path, relative: str) -> ModelFolder:
 
 
 def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
-    config = read_json_object(folder / "config.json")
+    adapter = read_adapter_settings(folder) if is_adapter(folder) else None
+    config = read_json_object(folder / "config.json") if adapter is None else {}
     root = models_folder.resolve()
     weights: dict[str, dict[str, Any]] = {}
     parameters = 0
@@ -62,6 +68,12 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
     if not weights:
         raise ModelError(f"{relative} holds no .safetensors file, so there are no weights to start from.")
     check_indices(folder, weights)
+    if adapter is not None and [*weights] != [ADAPTER_WEIGHTS]:
+        raise ModelError(f"{relative} holds adapters as {', '.join(weights)}; expected {ADAPTER_WEIGHTS} alone.")
+    if adapter is not None and UNSTORABLE.search(f"{adapter.base}{adapter.revision}"):
+        raise ModelError(
+            f"{relative} names its base model {adapter.base!a}, which is not UTF-8. Mend adapter_config.json."
+        )
     named = config.get("architectures") or [config.get("model_type", "")]
     provenance = folder / PROVENANCE
     return ModelFolder(
@@ -71,6 +83,7 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
         weights=weights,
         weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
         provenance=_provenance(provenance) if provenance.is_file() else None,
+        adapter=None if adapter is None else asdict(adapter),
     )
 
 
@@ -114,9 +127,12 @@ def resolve_inside(models_folder: Path, relative: str) -> Path:
 
 
 def folders_with_models(models_folder: Path) -> list[str]:
-    """Every folder one or two levels down that holds a config.json, to choose from; none that cannot be read."""
-    return sorted(
+    """Every folder one or two levels down that holds a config.json, or adapters, to choose from; none that cannot be
+    read."""
+    folders = {
         config.parent.relative_to(models_folder).as_posix()
-        for pattern in ("*/config.json", "*/*/config.json")
-        for config in models_folder.glob(pattern)
-    )
+        for name in ("config.json", ADAPTER_CONFIG)
+        for depth in ("*", "*/*")
+        for config in models_folder.glob(f"{depth}/{name}")
+    }
+    return sorted(folders)

@@ -31,6 +31,9 @@ class BaseModel(models.Model):
     """SHA-256 over the canonical JSON of `weights`: one name for the whole set."""
     provenance = models.JSONField(null=True)
     """The folder's provenance.json, which states how the model was made."""
+    adapter = models.JSONField(null=True)
+    """{rank, alpha, base, revision} where the folder holds LoRA adapters; `weights` and `parameters` are then theirs,
+    and the worker looks for the base model next to the folder, then as for every model."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -51,6 +51,18 @@ def test_each_choice_in_words(golden: Callable[[str, Any], None]) -> None:
     golden("records/method_words.json", [usual, *others])
 
 
+def test_a_base_in_4_bits_is_named() -> None:
+    quantized = config({"rank": 4})
+    quantized = quantized.model_copy(
+        update={"model": quantized.model.model_copy(update={"quantization": "nf4"})},
+    )
+    assert (
+        "all other weights are frozen, those of the base model's linear layers in 4 bits (NF4)"
+        in words(quantized)["adapters"]
+    )
+    assert "4 bits" not in words(config({"rank": 4}))["adapters"]
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_can_be_put_in_words(name: str) -> None:
     said = str(words(config(preset=name)))

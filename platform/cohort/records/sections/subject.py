@@ -89,7 +89,8 @@ def _base_model(facts: Facts) -> Answer:
     weights = dict(model["weights"])
     note = ""
     if registered:
-        same = weights == registered
+        named = dict(model.get("adapter", {})) if row.adapter else weights
+        same = registered.items() <= named.items() if row.adapter else named == registered
         note = "The weights are those that were registered." if same else "The weights differ from those registered."
     value = {"name": row.name, **{name: model[name] for name in model if name != "provenance"}}
     first = next(iter(weights.values()), "")
