@@ -95,6 +95,19 @@ def other_weights_and_other_protocol(world: World) -> Run:
 
 
 @scenario
+def adapters_as_base(world: World) -> Run:
+    """The registered weights are the adapters'; the manifest has those of the model below them too."""
+    run = world.launch()
+    weights = {"adapter_model.safetensors": {"size": 1, "sha256": "a" * 64}}
+    run.base_model.adapter = {"rank": 4, "alpha": 8.0, "base": "base", "revision": None}
+    run.base_model.weights = weights
+    run.base_model.save()
+    adapter = {"adapter_model.safetensors": "a" * 64, "adapter_config.json": "b" * 64}
+    model = {"weights": {"model.safetensors": "c" * 64}, "adapter": adapter}
+    return sealed_run.finished(run, changed(sealed_run.whole(run), "manifest", model=model))
+
+
+@scenario
 def launched_by_another_and_steered(world: World) -> Run:
     """A clone, defined by alice and launched by oscar, paused and resumed. What a trainer says of steering, as older
     platforms stored it, is in no record."""
