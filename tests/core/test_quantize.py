@@ -4,21 +4,25 @@ import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
+from grpo_core.cli.main import main
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.model.load import find_model, load_pretrained
 from grpo_core.model.lora import adapter_layers, load_policy
 from grpo_core.model.quantize import NF4, quantized_loading
+from grpo_core.trainer.checkpoints.export import export
 from grpo_core.trainer.checkpoints.write import save_weights
 
+from .runs import state_of, write_state
 from .test_model import change
-from .tiny import tiny_folder
+from .tiny import config, tiny_folder
 
 CPU = torch.device("cpu")
 
@@ -29,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def policy_of(folder: Path, **settings: str):
-    config = ModelConfig(path=str(folder), lora=LoraConfig(rank=2), **settings)
-    return load_policy(find_model(config, base=folder), config, device=CPU, seed=0)
+    given = ModelConfig(path=str(folder), lora=LoraConfig(rank=2), **settings)
+    return load_policy(find_model(given, base=folder), given, device=CPU, seed=0)
 
 
 def test_without_a_gpu_it_is_refused_with_the_remedy(folder):
@@ -58,8 +62,6 @@ def test_the_settings_are_qlora_s():
 
 
 def test_a_folder_that_is_quantised_already_is_refused(folder):
-    from transformers import AutoModelForCausalLM
-
     change(folder, "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
     with pytest.raises(ModelError, match=r"quantised already.*model\.quantization: none"):
         load_pretrained(folder, AutoModelForCausalLM, dtype=torch.float32, quantized={})
@@ -84,3 +86,20 @@ def test_merged_weights_are_those_of_the_base_without_quantisation(folder, tmp_p
         assert json.loads((tmp_path / "plain" / name).read_text()) == json.loads(
             (tmp_path / "quantized" / name).read_text()
         )
+
+
+def test_export_merges_into_the_base_without_quantisation(folder, tmp_path):
+    """On a machine without a GPU too: the state is of a run on one, whose config alone differs here."""
+    (tmp_path / "train.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
+    settings = config(model={"path": "base", "lora": {"rank": 2}}, checkpoints={"every": 1})
+    (tmp_path / "run.json").write_text(json.dumps(settings.to_dict()))
+    assert main(["train", str(tmp_path / "run.json"), "--out", str(tmp_path / "run")]) == 0
+    checkpoint = tmp_path / "run/checkpoints/step-000001"
+    export(checkpoint, tmp_path / "plain")
+    state: dict[str, Any] = state_of(checkpoint)
+    state["config"]["model"]["quantization"] = "nf4"
+    write_state(checkpoint, state)
+    export(checkpoint, tmp_path / "quantized")
+    plain, made = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "quantized"))
+    assert plain.keys() == made.keys()
+    assert all(torch.equal(plain[name], made[name]) for name in plain)
