@@ -60,11 +60,16 @@ class Scorer:
         return None if fault is None else fault.removeprefix(f"problem {item.id}: ")
 
     def score(
-        self, answers: Sequence[tuple[SuiteItem, str]], check: Callable[[], None] = lambda: None
+        self,
+        answers: Sequence[tuple[SuiteItem, str]],
+        check: Callable[[], None] = lambda: None,
+        *,
+        prefill: str = "",
     ) -> list[ComponentScore]:
-        """One score for each (item, completion), in order. `check` is called often and may raise to stop."""
+        """One score for each (item, completion), in order. `check` is called often and may raise to stop. `prefill`:
+        what the prompts had already written of each answer, which kinds read as they do for rewards."""
         with Runner(self.rubric) as runner:
-            samples = [ScoreRequest(item.scored_problem(), completion) for item, completion in answers]
+            samples = [ScoreRequest(item.scored_problem(), completion, prefill=prefill) for item, completion in answers]
             return [scored.components["score"] for scored in runner.score(samples, check=check)]
 
 

@@ -113,7 +113,7 @@ def suite_task(suite: Suite, encoded: Encoded, manner: Manner) -> Task:
         prompts=encoded,
         max_completion_tokens=longest,
         stream=(manner.seed, _SUITE_STREAM, int.from_bytes(hashlib.sha256(config.name.encode()).digest()[:8])),
-        judge=partial(_scored, suite),
+        judge=partial(_scored, suite, manner.prompts.prefill),
         parts=[(item.slice, item.cluster) for item in suite.items],
         protocol={
             **_protocol(manner, encoded, _template(suite, manner), longest),
@@ -189,5 +189,8 @@ def _passed(
     return [score.model_copy(update={"value": float(score.passed is True)}) for score in scores]
 
 
-def _scored(suite: Suite, answered: Sequence[Answered], check: Callable[[], None]) -> list[ComponentScore]:
-    return suite.scorer.score([(suite.items[answer.index], answer.completion) for answer in answered], check)
+def _scored(
+    suite: Suite, prefill: str, answered: Sequence[Answered], check: Callable[[], None]
+) -> list[ComponentScore]:
+    answers = [(suite.items[answer.index], answer.completion) for answer in answered]
+    return suite.scorer.score(answers, check, prefill=prefill)

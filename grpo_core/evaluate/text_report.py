@@ -62,9 +62,11 @@ def log_line(measured: Measured) -> str:
     result = measured.result
     if result.suite != HELDOUT:
         return f"{result.suite} {result.phase}: {share(measured)}"
+    wrong = sum(1 - item.score for item in measured.items if item.error is None)
     return (
         f"accuracy {result.phase}: {result.correct:g} of {result.problems} "
-        f"({format_percent(result.correct / result.problems)}; {result.truncated} truncated, {result.errors} errors)"
+        f"({format_percent(result.correct / result.problems)}); {wrong:g} wrong, {result.errors} could not be scored, "
+        f"{result.truncated} truncated"
     )
 
 

@@ -27,6 +27,7 @@ ANSWER = "answer"
 """The reference answer, among the fields of a problem."""
 
 _MARKS: tuple[Extract, ...] = ("answer_tag", "hashes", "boxed")
+_IF_MARKED: tuple[Extract, ...] = ("marked", "marked_number")
 
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-−])?[$€£¥]?[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?(?:/[0-9]+)?%?")
 _SHOWN = 200
@@ -157,9 +158,11 @@ class Kind:
 
     def sees(self, sample: ScoreRequest, params: Any) -> ScoreRequest:
         """The sample with the text that the kind scores as its completion."""
-        if not sample.prefill or not self.reads_prefill(params):
+        whole = sample.prefill + sample.completion
+        in_mark = getattr(params, "extract", "") in _IF_MARKED and _mark_in(whole) is not None
+        if not sample.prefill or not (in_mark or self.reads_prefill(params)):
             return sample
-        return replace(sample, completion=sample.prefill + sample.completion, prefill="")
+        return replace(sample, completion=whole, prefill="")
 
     def fault(self, problem: Problem, params: Any) -> str | None:
         """Why no completion of the problem can be scored, as where a reference cannot be read; None when one can."""
@@ -217,8 +220,12 @@ def extract_answer(completion: str, how: Extract) -> str | None:
             return completion.strip()
         case "marked" | "marked_number":
             text = _ascii_digits(completion) if how == "marked_number" else completion
-            marked = next((mark for mark in _MARKS if extract_answer(text, mark) is not None), None)
-            return extract_answer(text, marked or ("last_number" if how == "marked_number" else "whole"))
+            return extract_answer(text, _mark_in(text) or ("last_number" if how == "marked_number" else "whole"))
+
+
+def _mark_in(text: str) -> Extract | None:
+    """The first of the marks that an answer is behind."""
+    return next((mark for mark in _MARKS if extract_answer(text, mark) is not None), None)
 
 
 def inside_tag(completion: str, tag: str) -> str | None:

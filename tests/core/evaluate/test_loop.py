@@ -216,6 +216,15 @@ def test_two_ranks_answer_the_same(run, home, tmp_path):
     assert json.loads((out / "manifest.json").read_text())["data"]["overlap"].keys() == {"heldout", "mine", "format"}
 
 
+def test_scorers_read_the_prefill_as_rewards_do(home, tmp_path):
+    write(home / "opened.jsonl", [{"id": "one", "prompt": "say z", "target": {"regex": r"\(.*"}}])
+    opened = {**MINE, "path": "opened.jsonl", "scorer": {"kind": "format"}}
+    assert train(home, tmp_path / "run", [opened], data={"path": "train.jsonl", "prefill": "("}) == 0
+    ((item,), measured) = items(tmp_path / "run", "before", "mine")
+    assert (item["score"], measured["correct"]) == (1, 1)
+    assert not item["completion"].startswith("(")
+
+
 # ---------------------------------------------------------------------- bad input
 
 

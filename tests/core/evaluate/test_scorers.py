@@ -68,6 +68,13 @@ def test_what_a_scorer_raises_is_the_item_s_error(monkeypatch):
     assert (result.value, result.error) == (None, "ZeroDivisionError: no such number")
 
 
+def test_an_answer_that_the_prefill_begins_is_scored_whole():
+    suite = scorer("exact", {})
+    answers = [(SuiteItem("a", "p", "Rome"), "Rome</answer>")]
+    assert [result.value for result in suite.score(answers, prefill="<answer>")] == [1]
+    assert [result.value for result in suite.score(answers)] == [0]
+
+
 def test_forms_are_compared_in_a_process_of_their_own():
     item = SuiteItem("a", "p", {"json": {"type": "integer"}})
     results = scorer("format", {}).score([(item, "4"), (item, "four")])
