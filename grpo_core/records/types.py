@@ -247,7 +247,7 @@ class CheckpointManifest(Body):
     final: bool = False
     """Plain weights that transformers and vLLM load. The others hold all that training needs to continue."""
     best: bool = False
-    """Has the highest mean reward so far, over the ten steps before it."""
+    """Has the highest mean training reward so far, over the ten steps before it."""
     seconds: Seconds = 0.0
     """What writing it took."""
 

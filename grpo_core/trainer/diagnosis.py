@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from grpo_core.config.run import RunConfig
+from grpo_core.files.checkpoint import step_folder
 from grpo_core.records.monitors import MAX_ALL_EQUAL, MAX_TRUNCATED
 from grpo_core.records.types import Event, Group
 from grpo_core.rewards.base import MISSING
@@ -73,6 +74,8 @@ class Finding:
     code: str
     text: str
     advice: str
+    kept: int | None = None
+    """Step of the checkpoint that is kept for it."""
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}"
@@ -241,8 +244,8 @@ class Diagnosis:
     counts: Counts
     """The trainer's own, which hold the step before they are asked about."""
     _: KW_ONLY
-    keep: Callable[[int], str | None]
-    """Keep the newest checkpoint of at most this step; returns its folder's name, None where there is none."""
+    keep: Callable[[int], int | None]
+    """Keep the newest checkpoint of at most this step; returns its step, None where there is none."""
 
     def __post_init__(self) -> None:
         self._sums: deque[Counter[str]] = deque(maxlen=WINDOW)
@@ -261,18 +264,21 @@ class Diagnosis:
         held = findings(Evidence(window, self.config, self.ends, metrics, error))
         newest = Point.of(step, groups, self.counts.newest, metrics)
         if (ruin := ruined(newest, self._points, self.config)) is not None:
-            held.append(Finding("ruined", ruin.text, ruin.advice(self.keep(ruin.step - 1))))
+            good = self.keep(ruin.step - 1)
+            held.append(Finding("ruined", ruin.text, ruin.advice(good), good))
             self._points.clear()  # what comes is compared with what is left
         self._points.append(newest)
         for finding in held:
             last, self.counts.held[finding.code] = self.counts.held.get(finding.code), step
             if last is None or step - last > WINDOW:
                 data = {"cause": finding.code, "step": step, "text": finding.text, "advice": finding.advice}
+                data |= {"kept": finding.kept} if finding.kept is not None else {}
                 event = Event(type="diagnosis", message=f"step {step}: {finding}", data=data)
                 yield event, _seen(groups, self.config) if finding.code == "no_answer" else ""
 
-    def last_words(self) -> str:
-        """The outcome of a finished run: how many groups carried a signal, and each cause that held over all of it."""
+    def last_words(self, good: int | None = None) -> str:
+        """The outcome of a finished run: how many groups carried a signal, and each cause that held over all of it.
+        `good`: step of the checkpoint from before a ruinous update."""
         counts, sums = self.counts, self.counts.sums
         carried = self.config.algorithm.carried(sums)
         text = f"Finished {counts.steps} steps; {carried:,} of {sums['groups']:,} groups carried a signal."
@@ -283,7 +289,8 @@ class Diagnosis:
             )
         more = [str(finding) for finding in findings(Evidence(sums, self.config, self.ends))]
         if "ruined" in counts.held:
-            more.append(f"The policy was ruined, as was reported at step {counts.held['ruined']}.")
+            kept = f"; {step_folder(good)} is the last checkpoint from before it" if good is not None else ""
+            more.append(f"The policy was ruined, as was reported at step {counts.held['ruined']}{kept}.")
         return " ".join([text, *more])
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from grpo_core.config.run import RunConfig
+from grpo_core.files.checkpoint import step_folder
 from grpo_core.records.types import Group
 from grpo_core.text import format_percent
 
@@ -52,11 +53,11 @@ class Ruin:
     """Whose update did it."""
     text: str
 
-    def advice(self, checkpoint: str | None) -> str:
-        """`checkpoint`: the newest one from before that update, which is kept."""
-        kept = f"{checkpoint} is the last checkpoint from before it and is kept; start from it"
-        if checkpoint is None:
-            kept = "No checkpoint from before it is left (checkpoints.keep); start again"
+    def advice(self, checkpoint: int | None) -> str:
+        """`checkpoint`: step of the newest one from before that update, which is kept."""
+        kept = "No checkpoint from before it is left (checkpoints.keep); start again"
+        if checkpoint is not None:
+            kept = f"{step_folder(checkpoint)} is the last checkpoint from before it and is kept; start from it"
         return f"{kept} with a lower optim.lr, a longer warmup, a lower optim.max_grad_norm, or a KL penalty."
 
 

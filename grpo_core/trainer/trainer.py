@@ -112,7 +112,7 @@ class Trainer:
             where = "the log" if self.run_dir is not None else "what it printed"
             self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
             raise
-        return self._end("finished", "ok", self._diagnosis.last_words())
+        return self._end("finished", "ok", self._diagnosis.last_words(self._checkpoints.good))
 
     def _watchdog(self) -> Watchdog:
         """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""

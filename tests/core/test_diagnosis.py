@@ -178,6 +178,9 @@ def test_completions_that_cannot_be_scored(homes, tmp_path, scored):
     assert [row["frac_unscored"] for row in metrics_of(tmp_path / "run")] == [0.4, 0.4]
     before = rows(tmp_path / "run/evals/before.jsonl")[-1]
     assert (before["problems"], before["errors"]) == (10, 4)
+    log = (tmp_path / "run/log.txt").read_text()
+    right = before["correct"]
+    assert f"accuracy before: {right:g} of 10 ({format_percent(right / 10)}); {6 - right:g} wrong, 4 could not" in log
 
 
 def test_sampler_and_trainer_differ(homes, tmp_path, monkeypatch):
@@ -222,4 +225,5 @@ def test_an_update_that_ruins_the_policy_is_named_and_the_checkpoint_before_it_i
     assert event["data"]["advice"].startswith("step-000000 is the last checkpoint from before it and is kept")
     assert names_of_steps(out) == ["step-000000", "step-000005", "step-000006"]
     assert verify_checkpoint(out / "checkpoints/step-000000").step == 0
-    assert "The policy was ruined, as was reported at step 2." in words
+    assert event["data"]["kept"] == 0
+    assert "The policy was ruined, as was reported at step 2; step-000000 is the last checkpoint from bef" in words

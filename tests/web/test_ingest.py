@@ -297,6 +297,18 @@ def test_one_checkpoint_is_the_best_and_one_that_made_room_says_so(attempt: Atte
     assert (stored[1].removed_at is None, stored[2].removed_at, stored[2].seconds) == (False, None, 0.5)
 
 
+@pytest.mark.parametrize(("kept", "best", "pinned"), [(1, [1], [1]), (2, [2], [2]), (9, [2], [])])
+def test_the_checkpoint_from_before_a_ruinous_update_is_pinned(
+    attempt: Attempt, kept: int, best: list[int], pinned: list[int]
+) -> None:
+    """It is the best where a later one was; one that the run never had changes nothing."""
+    ruined = records.Event(type="diagnosis", message="ruined", data={"cause": "ruined", "step": 3, "kept": kept})
+    send(attempt, *envelopes([phase("training", 9), step(1), saved(1), step(2), saved(2, best=True), step(3), ruined]))
+    checkpoints = Checkpoint.objects.order_by("step")
+    assert [row.step for row in checkpoints if row.best] == best
+    assert [row.step for row in checkpoints if row.pinned] == pinned
+
+
 def test_going_back_before_the_best_makes_the_one_before_it_best(attempt: Attempt, run: Run) -> None:
     send(attempt, *envelopes([phase("training", 9), step(1), saved(1, best=True), step(2), saved(2), step(3)]))
     send(attempt, *envelopes([saved(3, best=True)], first=7))

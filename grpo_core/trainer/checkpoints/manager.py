@@ -34,7 +34,8 @@ from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.training.single import SingleTraining
 
 BEST_OVER = 10
-"""Steps whose mean reward decides which checkpoint is the best."""
+"""Steps whose mean training reward decides which checkpoint is the best: no held-out problem is answered between the
+first step and the last."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,14 @@ class CheckpointManager:
         if mark is not None and self.newest != mark.step and self.training.changed_in <= mark.step:
             self._cut()
 
-    def keep_until(self, step: int) -> str | None:
-        """Keep the newest checkpoint of at most this step: a later update ruined the policy. Its folder's name; None
-        where there is none. It takes the place of a later one that was the best."""
+    @property
+    def good(self) -> int | None:
+        """Step of the checkpoint from before a ruinous update; None while there was no such update."""
+        return self._good
+
+    def keep_until(self, step: int) -> int | None:
+        """Keep the newest checkpoint of at most this step: a later update ruined the policy. Its step; None where there
+        is none. It replaces a later one as the best."""
         if self.run_dir is None:
             return None
         good = [own for own in step_folders(self.run_dir.checkpoints) if own <= step]
@@ -121,7 +127,7 @@ class CheckpointManager:
         self._good = max(good)
         if self._best is not None and self._best.step > step:
             self._best = Best(step=self._good, reward=self._best.reward)
-        return step_folder(self._good)
+        return self._good
 
     @property
     def behind(self) -> bool:

@@ -18,7 +18,7 @@ from cohort.ingest.buckets import buckets_store
 from cohort.ingest.commitments import require_committed
 from cohort.ingest.copy import BadRecord, Table
 from cohort.ingest.evaluations import require_evaluations
-from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, resume_attempt, start_phase
+from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, keep_good, resume_attempt, start_phase
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
@@ -162,6 +162,8 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                         "own_kind",
                     )
                 rows.events.append(_event(attempt, envelope, record.type, record.message, record.data))
+                if record.type == "diagnosis" and isinstance(record.data.get("kept"), int):
+                    few.append(envelope)
             case records.PhaseStarted():
                 data = {"phase": record.phase, "total": record.total}
                 rows.events.append(_event(attempt, envelope, "phase", PHASE_WORDS[record.phase].capitalize(), data))
@@ -302,6 +304,8 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
             start_phase(attempt, seq, record)
         case records.Resumed():
             resume_attempt(attempt, seq, record)
+        case records.Event():
+            keep_good(attempt, record.data["kept"])
 
 
 def _update_run(

@@ -90,3 +90,14 @@ def resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) ->
     Run.objects.filter(pk=attempt.run_id).update(
         step=record.step, first_metrics=first or {}, latest_metrics=latest or {}
     )
+
+
+def keep_good(attempt: LockedAttempt, step: int) -> None:
+    """An update ruined the policy: the checkpoint of `step`, the last from before it, is pinned, and is the best where
+    a later one was."""
+    every = Checkpoint.objects.filter(run=attempt.run_id)
+    good = current_rows(every.filter(step=step, final=False)).order_by("-attempt__fence").first()
+    if good is None:
+        return
+    later = every.filter(best=True, step__gt=step).update(best=False)
+    every.filter(pk=good.pk).update(pinned=True, **({"best": True} if later else {}))
