@@ -159,7 +159,7 @@ class CheckpointConfig(Part):
     keep: Count = Field(default=2, title="Newest checkpoints kept")
     """Newest checkpoints kept. The best and those that a person pinned stay as well."""
     best: bool = Field(default=True, title="Keep the best checkpoint")
-    """Keep the checkpoint with the highest mean training reward over the ten steps before it; held-out problems, answered
+    """Keep the checkpoint with the highest mean training reward over the ten steps before it. Held-out problems, answered
     before and after training only, do not decide it."""
     final: bool = Field(default=True, title="Keep the trained weights")
     """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
