@@ -159,8 +159,8 @@ class CheckpointConfig(Part):
     keep: Count = Field(default=2, title="Newest checkpoints kept")
     """Newest checkpoints kept. The best and those that a person pinned stay as well."""
     best: bool = Field(default=True, title="Keep the best checkpoint")
-    """Keep the checkpoint with the highest mean training reward over the ten steps before it. Held-out problems, answered
-    before and after training only, do not decide it."""
+    """Keep the checkpoint with the highest mean training reward over the ten steps before it. Held-out problems are
+    answered before and after training only, and do not decide it."""
     final: bool = Field(default=True, title="Keep the trained weights")
     """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
     merged: bool = Field(default=True, title="Merge adapters into the weights kept")
