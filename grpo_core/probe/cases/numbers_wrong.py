@@ -1,10 +1,14 @@
 """Wrong answers to a problem with a number, in the form that earns most: none of them may be paid."""
 
+import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from grpo_core.probe.cases.case import NUMBERS, Case, ProbeClass, plain
 from grpo_core.probe.cases.numbers_right import in_words
+
+_FORMULA = re.compile(r"[0-9.]*[0-9](?: ?[-+*/×÷] ?[0-9.]*[0-9])+")
+_COSTLY = (r"(x+y+z+w+a+b)^{60}", "9**9**9**9", r"\sum_{k=1}^{10^9} k")
 
 
 def _of(name: str, title: str, change: Callable[[Fraction, Case], Fraction | str | None]) -> ProbeClass:
@@ -74,6 +78,24 @@ def _sum_of_prompt(number: Fraction, case: Case) -> Fraction | None:
     return sum(numbers, Fraction(0)) if len(numbers) > 1 else None
 
 
+def _formula_of_prompt(number: Fraction, case: Case) -> str | None:
+    formula = _FORMULA.search(case.problem.prompt)
+    return None if formula is None else formula[0]
+
+
+def _sum(number: Fraction, case: Case) -> str:
+    return f"{plain(number - 1)} + 1"
+
+
+def _root(number: Fraction, case: Case) -> str | None:
+    return f"\\sqrt{{{plain(number**2)}}}" if 0 < number < 10**6 else None
+
+
+def _costly(number: Fraction, case: Case) -> str | None:
+    """For the first problems alone: a verifier that works it out takes up to its deadline for each."""
+    return _COSTLY[case.index] if case.index < len(_COSTLY) else None
+
+
 def _other(number: Fraction, case: Case) -> str | None:
     return case.others[case.index % len(case.others)] if case.others else None
 
@@ -97,11 +119,17 @@ WRONG_NUMBERS = (
     _of("off_by_half", "off by a half", lambda number, case: number + Fraction(1, 2)),
     # Wrong in the third digit behind the point: what a loose tolerance lets through.
     _of("off_by_hundredth", "off by a hundredth", lambda number, case: number + Fraction(1, 100)),
+    _of("off_by_thousandth_part", "a thousandth part too large", lambda number, case: number * Fraction(1001, 1000)),
     _of("rounded", "rounded", _rounded),
     _of("zero", "zero", lambda number, case: Fraction(0)),
     _of("first_of_prompt", "the first number of the prompt", _from_prompt(last=False)),
     _of("last_of_prompt", "the last number of the prompt", _from_prompt(last=True)),
     _of("sum_of_prompt", "the sum of all numbers of the prompt", _sum_of_prompt),
+    # Equal to the right number and no answer: what is asked is to work it out.
+    _of("formula_of_prompt", "the formula of the prompt again", _formula_of_prompt),
+    _of("left_as_sum", "a sum left to be worked out", _sum),
+    _of("left_as_root", "a root left to be worked out", _root),
+    _of("costly", "an expression that takes long to work out", _costly),
     _of("other_answer", "the answer of another problem", _other),
     _of("wrong_in_words", "a wrong number in words", lambda number, case: in_words(number + 1)),
     _of("digits_inside", "the right digits inside a longer number", lambda number, case: f"1{plain(abs(number))}7"),

@@ -60,6 +60,7 @@ def test_a_text_that_names_the_right_answer_by_chance_is_left_out():
     assert written("judge_scores", number("10")) == []  # it says "Score: 10"
     assert written("json_claims", number("1")) == []
     assert written("echo", number("42", prompt="42")) == []  # the prompt is the answer
+    assert written("formula_of_prompt", number("82", prompt="what is 37 + 45?")) == ["37 + 45"]
 
 
 @pytest.mark.parametrize(("value", "words"), table("probe/numbers", "value", "words"))
