@@ -17,6 +17,7 @@ from grpo_core.distributed.ranks import Ranks, known_cause
 from grpo_core.errors import GrpoError, OutOfMemory
 from grpo_core.evaluate.task import manner_of
 from grpo_core.records.estimate import MEMORY, SECONDS, Estimate
+from grpo_core.rewards.signal import signal_of
 from grpo_core.rollout.make import make_rollout
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.progress import Progress
@@ -25,7 +26,6 @@ from grpo_core.trainer.inputs import Inputs, load_inputs
 from grpo_core.trainer.learn import learn
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
-from grpo_core.trainer.signal import signal_of
 from grpo_core.trainer.telemetry import peak_bytes, settling
 from grpo_core.training.make import make_training
 
@@ -146,7 +146,7 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
         return by_phase
 
     groups = [group for piece in pieces for group in piece.drawn.fresh]
-    mixed = sum(algorithm.learns_from(signal_of(group.scores, config)) for group in groups)
+    mixed = sum(algorithm.learns_from(signal_of(group.scores, config.reward, algorithm)) for group in groups)
     between = wilson(mixed, len(groups))
     skips = engine.skip_zero_advantage and algorithm.zero_advantage_is_inert and not algorithm.dynamic_sampling.enabled
     share = max(mixed, 0.5) / len(groups)

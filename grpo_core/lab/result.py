@@ -6,13 +6,18 @@ Loads no torch. Numbers are over all samples, also where texts had to be left ou
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpo_core.advantages.base import Signal
+from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.records.bounds import Facts
 from grpo_core.records.types import Body, ComponentScore, ErrorClass, FinishReason
+from grpo_core.rewards import Scored
+from grpo_core.rewards.signal import signal_of
 from grpo_core.stats.paired import nearly_equal
 from grpo_core.text import UNSTORABLE
 
@@ -30,6 +35,8 @@ class LabSample(Body):
     prompt: str
     answer: str
     completion: str
+    prompted: str = ""
+    """The prompt as the policy saw it: template, conversation, beginning of the answer. Empty where none saw it."""
     tokens: int | None = None
     """Of the completion; null where no tokenizer saw it."""
     finish: FinishReason | None = None
@@ -42,7 +49,7 @@ class LabSample(Body):
     origin: Literal["given", "row", "reference", "sampled"] = "given"
     """given: pasted. row: the dataset's own completion. reference: the reference answer in the reward's form."""
     texts_left_out: bool = False
-    """Prompt, answer, completion and the components' details are not here, because the result was too large."""
+    """Prompts, answer, completion and the components' details are not here, because the result was too large."""
 
 
 class NoSignal(Body):
@@ -55,6 +62,8 @@ class NoSignal(Body):
     all_wrong: int
     """One component that judges marks every answer wrong; the rest are equal for another reason."""
     all_equal: int
+    phantom: int = 0
+    """Rewards differ by shaping alone, which a run with the default algorithm.signal_gate does not learn from."""
     unscored: int = 0
     """Groups with fewer than two rewards; not among `of`."""
 
@@ -125,12 +134,13 @@ class LabResult(Body):
 def result_of(
     *,
     kind: Literal["try", "sample"],
-    weights: Mapping[str, float],
+    reward: RewardConfig,
     samples: Sequence[LabSample],
     group_size: int | None = None,
     **more: Any,
 ) -> LabResult:
-    """The sums over the samples. `weights` by component, in the rubric's order; `more`: LabResult's other fields."""
+    """The sums over the samples; `more`: LabResult's other fields."""
+    weights = {component.name: component.weight for component in reward.components}
     rewards = [sample.reward for sample in samples if sample.reward is not None]
     by_name = {name: [s.components[name] for s in samples if name in s.components] for name in weights}
     values = {
@@ -147,7 +157,7 @@ def result_of(
         samples=list(samples),
         groups=len({sample.group for sample in samples}),
         group_size=group_size,
-        no_signal=no_signal(samples) if kind == "sample" else None,
+        no_signal=no_signal(samples, reward) if kind == "sample" else None,
         rewards=summary(rewards),
         histogram=histogram(rewards),
         component_means={name: _mean(weighted) for name, weighted in values.items()},
@@ -159,22 +169,23 @@ def result_of(
     )
 
 
-def no_signal(samples: Sequence[LabSample]) -> NoSignal:
+def group_signal(members: Sequence[LabSample], reward: RewardConfig) -> Signal:
+    """What varies in a group, as a run that leaves `algorithm` at its defaults counts it."""
+    return signal_of([Scored(sample.reward, sample.components) for sample in members], reward, AlgorithmConfig())
+
+
+def no_signal(samples: Sequence[LabSample], reward: RewardConfig) -> NoSignal:
     groups: dict[int, list[LabSample]] = {}
     for sample in samples:
         groups.setdefault(sample.group, []).append(sample)
     counts: Counter[str] = Counter()
     for members in groups.values():
-        rewards = [sample.reward for sample in members if sample.reward is not None]
-        if len(rewards) < 2:
-            counts["unscored"] += 1
-        elif not nearly_equal(rewards):
-            counts["mixed"] += 1
-        else:
-            counts[_why_equal(members)] += 1
-    equal = {cause: counts[cause] for cause in ("all_right", "all_wrong", "all_equal")}
-    without = sum(equal.values())
-    return NoSignal(groups=without, of=without + counts["mixed"], unscored=counts["unscored"], **equal)
+        signal = group_signal(members, reward)
+        counts[_why_equal(members) if signal == "all_equal" else signal] += 1
+    without = {cause: counts[cause] for cause in ("all_right", "all_wrong", "all_equal", "phantom")}
+    groups_without = sum(without.values())
+    of = groups_without + counts["mixed"]
+    return NoSignal(groups=groups_without, of=of, unscored=counts["unscored"], **without)
 
 
 def _why_equal(members: Sequence[LabSample]) -> str:
@@ -244,7 +255,7 @@ def _bare(sample: LabSample) -> LabSample:
         name: score.model_copy(update={"detail": "", "traceback": "", "printed": "", "error": score.error and "…"})
         for name, score in sample.components.items()
     }
-    empty = {"prompt": "", "answer": "", "completion": ""}
+    empty = {"prompt": "", "answer": "", "completion": "", "prompted": ""}
     return sample.model_copy(update={**empty, "components": scores, "texts_left_out": True})
 
 

@@ -68,7 +68,7 @@ class _Run:
             facts, sandbox = runner.facts(), runner.sandbox()
         result = result_of(
             rubric_digest=rubric.digest,
-            weights={part.component.name: part.component.weight for part in rubric.parts},
+            reward=rubric.config,
             cost=facts,
             sandbox=sandbox,
             device=self._device(),
@@ -190,22 +190,23 @@ class _Run:
                 indices=range(first, first + len(batch)),
             )
             flat = [
-                (index, prompted.problem, sampled)
+                (index, prompted, sampled)
                 for index, (prompted, group) in enumerate(zip(batch, groups, strict=True), start=first)
                 for sampled in group
             ]
             requests = [
                 ScoreRequest(
-                    problem,
+                    prompted.problem,
                     completion_text(policy.tokenizer, sampled.tokens, policy.eos_ids, options.stop),
                     len(sampled.tokens),
                     options.prefill,
                 )
-                for _, problem, sampled in flat
+                for _, prompted, sampled in flat
             ]
             scores = runner.score(requests, check=self.check)
-            for (index, _, sampled), request, scored in zip(flat, requests, scores, strict=True):
-                lab_samples.append(_lab_sample(request, scored, group=index, origin="sampled", finish=sampled.finish))
+            for (index, prompted, sampled), request, scored in zip(flat, requests, scores, strict=True):
+                more = {"finish": sampled.finish, "prompted": kept_text(prompted.text)}
+                lab_samples.append(_lab_sample(request, scored, group=index, origin="sampled", **more))
             self.progress.advance(first + len(batch), "problems sampled and scored")
         left_out = len(encoded.dropped)
         return {
@@ -275,16 +276,17 @@ def _model(job_model: JobModel, base: Path, device: str) -> Any:
     return model
 
 
-def _lab_sample(sample: ScoreRequest, scored: Any, *, group: int, origin: Any, finish: Any = None) -> LabSample:
+def _lab_sample(sample: ScoreRequest, scored: Any, *, group: int, origin: Any, **more: Any) -> LabSample:
+    """`more`: LabSample's other fields, of a sampled completion."""
     return LabSample(
         problem_id=kept_text(sample.problem.id),
         prompt=kept_text(sample.problem.prompt),
         answer=kept_text(sample.problem.answer),
         completion=kept_text(sample.completion),
         tokens=sample.tokens,
-        finish=finish,
         reward=scored.reward,
         components=scored.components,
         group=group,
         origin=origin,
+        **more,
     )

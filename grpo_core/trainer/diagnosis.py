@@ -14,10 +14,10 @@ from grpo_core.files.checkpoint import step_folder
 from grpo_core.records.monitors import MAX_ALL_EQUAL, MAX_TRUNCATED
 from grpo_core.records.types import Event, Group
 from grpo_core.rewards.base import MISSING
+from grpo_core.rewards.signal import OVERLONG
 from grpo_core.stats.paired import EQUAL_TOLERANCE
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.ruin import Point, ruined
-from grpo_core.trainer.signal import OVERLONG
 
 WINDOW = 10
 """Steps that a cause is looked for in; fewer while there are fewer."""

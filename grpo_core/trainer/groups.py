@@ -12,9 +12,9 @@ from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample
 from grpo_core.rewards import Scored
+from grpo_core.rewards.signal import OVERLONG, signal_of
 from grpo_core.rewards.steps import completion_step_rewards
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
-from grpo_core.trainer.signal import OVERLONG, signal_of
 from grpo_core.training.base import TrainRow
 
 
@@ -52,7 +52,7 @@ def advantages_of(
         _scores(batch),
         components_CPG=components,
         weights_C=weights,
-        signals=[signal_of(group.scores, config) for group in batch],
+        signals=[signal_of(group.scores, config.reward, config.algorithm) for group in batch],
         token_penalties=penalties,
         step_rewards=step_rewards,
         values=values,
@@ -217,7 +217,11 @@ def _unlearned(batch: Sequence[SampledGroup], config: RunConfig) -> Advantages:
             "multi_objective_aggregation": "sum_then_normalize",
         }
     )
-    return step_advantages(replace(_scores(batch), signals=[signal_of(group.scores, config) for group in batch]), plain)
+    signals = [signal_of(group.scores, config.reward, config.algorithm) for group in batch]
+    return step_advantages(
+        replace(_scores(batch), signals=signals),
+        plain,
+    )
 
 
 def _number(value: Tensor) -> float | None:

@@ -22,6 +22,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import ComponentScore, Discard
 from grpo_core.rewards import Runner, Scored, ScoreRequest
 from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
+from grpo_core.rewards.signal import OVERLONG, signal_of
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.runtime import watchdog
 from grpo_core.runtime.clock import Clock, timed
@@ -29,7 +30,6 @@ from grpo_core.runtime.fault_injection import fault
 from grpo_core.trainer.checkpoints.position import deserialize_position, serialize_position
 from grpo_core.trainer.checkpoints.state import DrawState
 from grpo_core.trainer.sampled import Position, SampledGroup, StepBatch
-from grpo_core.trainer.signal import OVERLONG, signal_of
 
 _SCORES = TypeAdapter(list[list[Scored]])
 """Scores of some groups as plain data, for the other ranks, and back."""
@@ -194,7 +194,7 @@ class GroupSampler:
 
     def _why_discarded(self, group: SampledGroup) -> Discard | None:
         """Why the group carries no signal; None when it does."""
-        signal = signal_of(group.scores, self.config)
+        signal = signal_of(group.scores, self.config.reward, self.config.algorithm)
         if self.config.algorithm.learns_from(signal):
             return None
         if signal == "unscored":

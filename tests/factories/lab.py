@@ -129,7 +129,7 @@ def sampled(
     result = result_of(
         kind="sample",
         rubric_digest=job.spec_digest,
-        weights={"format": 0.2, "answer": 1.0},
+        reward=RewardConfig.model_validate(job.spec),
         samples=samples,
         seconds=12.5,
         group_size=len(groups[0]),
@@ -155,6 +155,7 @@ def _sample(letter: str, group: int, index: int) -> LabSample:
         prompt=f"what is {group} + 7? {HOSTILE if group == 0 else ''}",
         answer=str(group + 7),
         completion=f"<think>{HOSTILE}</think><answer>{index}</answer>",
+        prompted=f"Q: what is {group} + 7? A:",
         tokens=20 + index,
         finish="eos",
         reward=None if erred else 0.2 * form + float(right),

@@ -82,7 +82,7 @@ def result(spec: dict[str, Any] = RIGHT, *, completion: str = "2", count: int = 
         group=0,
     )
     made = result_of(
-        kind="try", rubric_digest=rubric.digest, weights={"right": 1.0}, samples=[sample] * count, seconds=0.5
+        kind="try", rubric_digest=rubric.digest, reward=rubric.config, samples=[sample] * count, seconds=0.5
     )
     return made.model_dump(mode="json", by_alias=True)
 

@@ -107,6 +107,7 @@ def test_samples_rows_and_a_probe_are_asked_for(
     ids = {"version": str(verifier_version.pk)}
     options = {"problems": 8, "group_size": 4, "temperature": 0.7, "top_p": 1.0, "seed": 3}
     options |= {"max_completion_tokens": 64, "template": "Q: {prompt}\nA:"}
+    options |= {"chat": "template", "system": "Be brief.", "prefill": "<think>\n"}
     sample = {f"sample-{name}": value for name, value in {**options, "dataset": dataset.pk}.items()}
     operator.post(f"{LAB}/ask/", {**ids, "what": "sample", "sample-base_model": base_model.pk, **sample})
     operator.post(f"{LAB}/ask/", {**ids, "what": "rows", "rows-dataset": dataset.pk, "rows-rows": 5})
@@ -199,6 +200,7 @@ def test_a_group_s_samples_are_browsed(viewer: Client, oscar: User, job: LabJob)
     address = f"{LAB}/jobs/{job.pk}"
     page = html(viewer.get(f"{address}/groups/0/"))
     assert page.count("<article") == 4
+    assert "Q: what is 0 + 7? A:" in page
     assert HOSTILE_SHOWN in page
     assert "<script>alert(1)" not in page
     assert f"{address}/groups/1/" in page

@@ -10,12 +10,14 @@ import yaml
 from pydantic import ValidationError
 
 from grpo_core.cli.main import main
+from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError
 from grpo_core.lab import result
 from grpo_core.lab.job import MAX_GIVEN_CHARS, options_of
 from grpo_core.lab.result import LabResult, LabSample, Times, fitted, histogram, summary, times
 from grpo_core.probe.report import ProbeReport
 from grpo_core.records.types import ComponentScore
+from tests.core.tiny import tiny_folder
 from tests.tables import cases
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "weight": 2, "params": {"extract": "last_number"}}]}
@@ -72,6 +74,15 @@ def test_a_sample_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> None:
     assert sum(result.errors.values()) == 1
 
 
+def test_a_sample_has_the_prompt_as_the_policy_saw_it(tmp_path: Path) -> None:
+    tiny_folder(tmp_path / "base")
+    options = {"problems": 2, "group_size": 2, "max_completion_tokens": 2, "template": "Q: {prompt}", "prefill": "A:"}
+    job = {"kind": "sample", "reward": RIGHT, "model": {"path": "base"}, "data": problems(tmp_path), "options": options}
+    result = LabResult.model_validate(lab(tmp_path, job))
+    assert [sample.prompted for sample in result.samples] == [f"Q: {sample.prompt}A:" for sample in result.samples]
+    assert all(sample.prompt in {f"{n} + 1 =" for n in range(6)} for sample in result.samples)
+
+
 def test_a_probe_of_given_problems_and_of_its_own(tmp_path: Path) -> None:
     job: dict[str, Any] = {"kind": "probe", "reward": RIGHT, "options": {"problems": 3, "seed": 1}}
     own = ProbeReport.from_json(lab(tmp_path, job))
@@ -114,9 +125,14 @@ def sample(
     return LabSample(**{**texts, "reward": reward, "components": components, "group": group, **more})
 
 
+def reward_of(weights: dict[str, float]) -> RewardConfig:
+    components = [{"name": name, "kind": "exact", "weight": weight} for name, weight in weights.items()]
+    return RewardConfig.model_validate({"components": components})
+
+
 def result_of(weights: dict[str, float], samples: list[LabSample], **more: Any) -> LabResult:
     return result.result_of(
-        **{"kind": "try", "rubric_digest": "d", "seconds": 1.0, **more}, weights=weights, samples=samples
+        **{"kind": "try", "rubric_digest": "d", "seconds": 1.0, **more}, reward=reward_of(weights), samples=samples
     )
 
 
@@ -129,9 +145,10 @@ def test_groups_without_a_signal_by_their_cause() -> None:
         [sample(4, 1.0, right=True, form=True), sample(4, 0.0, right=False, form=True)],  # a signal
         [sample(5, 1.0, right=True, form=True), sample(5, None)],  # one reward is none to compare
         [sample(6, 0.5), sample(6, 0.5)],  # nothing judges
+        [sample(7, 0.2, right=False, form=True), sample(7, 0.0, right=False, form=False)],  # shaping alone
     ]
-    totals = result.no_signal([row for group in groups for row in group])
-    assert (totals.groups, totals.of) == (5, 6)
+    totals = result.no_signal([row for group in groups for row in group], reward_of({"right": 1.0, "form": 0.2}))
+    assert (totals.groups, totals.of, totals.phantom) == (6, 7, 1)
     assert (totals.all_right, totals.all_wrong, totals.all_equal, totals.unscored) == (1, 2, 2, 1)
 
 

@@ -73,7 +73,7 @@ class _Job(ServiceForm):
             self.fields.setdefault(name, field_spec(self.model, name).form_field(required=True))
 
     def job_arguments(self) -> dict[str, Any]:
-        given = {name: self.cleaned_data[name] for name in self.options}
+        given = {name: value for name in self.options if (value := self.cleaned_data[name]) is not None}
         return {"dataset": self.cleaned_data.get("dataset"), "options": given}
 
     def take_config(self, error: ConfigError) -> None:
@@ -97,12 +97,18 @@ class SampleForm(_Job):
     kind: LabKind = "sample"
     kind_name = "sample"
     model = SampleOptions
-    options = ("problems", "group_size", "temperature", "top_p", "max_completion_tokens", "template", "seed")
+    options = (
+        *("problems", "group_size", "temperature", "top_p", "max_completion_tokens", "seed"),
+        *("template", "chat", "system", "prefill"),
+    )
+    chat = field_spec(SampleOptions, "chat").form_field()
+    system = field_spec(SampleOptions, "system").form_field()
+    prefill = field_spec(SampleOptions, "prefill").form_field()
     base_model = forms.ModelChoiceField(CatalogModel.objects.none(), empty_label="choose")
 
     @property
     def advanced(self) -> list[forms.BoundField]:
-        return [self[name] for name in ("top_p", "template", "seed")]
+        return [self[name] for name in ("top_p", "seed", "template", "chat", "system", "prefill")]
 
     @property
     def advanced_faults(self) -> bool:

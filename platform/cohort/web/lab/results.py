@@ -6,7 +6,8 @@ from typing import Any
 
 from cohort.lab.models import LabJob
 from cohort.web.lab.charts import HistogramDrawn, histogram_drawn
-from grpo_core.lab.result import LabResult, LabSample
+from grpo_core.config.reward import RewardConfig
+from grpo_core.lab.result import LabResult, LabSample, group_signal
 from grpo_core.stats.paired import nearly_equal
 
 GROUPS_A_PAGE = 50
@@ -39,6 +40,7 @@ class SampleShown:
 class GroupShown:
     index: int
     samples: tuple[SampleShown, ...]
+    reward: RewardConfig
 
     @property
     def first(self) -> LabSample:
@@ -66,10 +68,13 @@ class GroupShown:
     @property
     def signal(self) -> str:
         """Of several samples: why there is none, or mixed."""
-        if len(self.rewards) < 2:
-            return "not scored" if len(self.samples) > 1 else ""
-        if not nearly_equal(self.rewards):
-            return "mixed"
+        match group_signal([shown.sample for shown in self.samples], self.reward):
+            case "unscored":
+                return "not scored" if len(self.samples) > 1 else ""
+            case "phantom":
+                return "shaping alone"
+            case "mixed":
+                return "mixed"
         flags = set(self.flags)
         return "all right" if flags == {True} else "all wrong" if flags == {False} else "all equal"
 
@@ -77,7 +82,12 @@ class GroupShown:
 @dataclass(frozen=True)
 class Results:
     lab_result: LabResult
-    spec_components: list[dict[str, Any]]
+    spec: dict[str, Any]
+    """The reward, as the job has it."""
+
+    @property
+    def spec_components(self) -> list[dict[str, Any]]:
+        return list(self.spec["components"])
 
     @cached_property
     def groups(self) -> list[GroupShown]:
@@ -93,7 +103,8 @@ class Results:
             verdicts = [sample.components[row["name"]].passed for row in heaviest if row["name"] in sample.components]
             verdict = next((passed for passed in verdicts if passed is not None), None)
             members.setdefault(sample.group, []).append(SampleShown(sample, rows, verdict))
-        return [GroupShown(index, tuple(members[index])) for index in sorted(members)]
+        reward = RewardConfig.model_validate(self.spec)
+        return [GroupShown(index, tuple(members[index]), reward) for index in sorted(members)]
 
     def page(self, number: int) -> dict[str, Any]:
         first = (number - 1) * GROUPS_A_PAGE
@@ -123,6 +134,7 @@ class Results:
         pieces = (
             ("right", "all right", no_signal.all_right),
             ("mixed", "mixed", self.mixed),
+            ("equal", "shaping alone", no_signal.phantom),
             ("equal", "equal for another reason", no_signal.all_equal),
             ("wrong", "all wrong", no_signal.all_wrong),
         )
@@ -193,4 +205,4 @@ class Results:
 
 def results_of(job: LabJob) -> Results:
     """Of a job that is done; its result was checked when it came."""
-    return Results(LabResult.model_validate(job.result), list(job.spec["components"]))
+    return Results(LabResult.model_validate(job.result), job.spec)

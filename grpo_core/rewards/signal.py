@@ -1,5 +1,5 @@
 """What varies in a group, and so whether there is anything to learn from it. Dynamic sampling, advantages, records,
-metrics and the words at the end all read it here. Loads no torch.
+metrics, the words at the end and the lab all read it here. Loads no torch.
 
 A group in which only shaping varies (length, format, the overlong punishment) has a spread, and is divided by it: its
 advantages are as large as those of a group in which some succeed. "phantom" names it, and `algorithm.signal_gate`
@@ -11,21 +11,20 @@ from collections.abc import Sequence
 
 from grpo_core.advantages.base import Signal
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.config.run import RunConfig
+from grpo_core.config.reward import RewardConfig
 from grpo_core.records.types import ComponentScore
-from grpo_core.rewards import Scored
+from grpo_core.rewards.rubric import Scored
 from grpo_core.stats.paired import nearly_equal
 
 OVERLONG = "overlong"
 """Component name of the soft overlong punishment."""
 
 
-def signal_of(scores: Sequence[Scored], config: RunConfig) -> Signal:
+def signal_of(scores: Sequence[Scored], reward: RewardConfig, algorithm: AlgorithmConfig) -> Signal:
     """Of one group, before KL penalties."""
     rewards = [score.reward for score in scores if score.reward is not None]
     if len(rewards) < 2:
         return "unscored"
-    algorithm = config.algorithm
     components = [score.components for score in scores if score.reward is not None]
     columns = [rewards]
     if algorithm.multi_objective_aggregation == "normalize_then_sum":
@@ -33,7 +32,7 @@ def signal_of(scores: Sequence[Scored], config: RunConfig) -> Signal:
     steps = [_steps(components, name, algorithm) for name in components[0]]
     if all(nearly_equal(column) for column in columns) and nearly_equal([step for own in steps for step in own]):
         return "all_equal"
-    success = config.reward.success_of(components[0])
+    success = reward.success_of(components[0])
     own = _values(components, success), _steps(components, success, algorithm)
     return "phantom" if all(nearly_equal(column) for column in own) else "mixed"
 
