@@ -66,6 +66,19 @@ def finished(world: World) -> Run:
 
 
 @scenario
+def prompt_shown_as_the_policy_saw_it(world: World) -> Run:
+    """A conversation whose answer the prompt begins; one token of it is not listed."""
+    run = world.launch()
+    example = {"problem_id": "add-1", "text": "<|user|>1 + 7<|assistant|><think>", "answer_starts": 3, "left_out": 1}
+    chat = {"source": "tokenizer", "sha256": "c" * 64, "system": None, "kwargs": {}, "prefill": "<think>"}
+    train = sealed_run.manifest(run).data["train"] | {
+        "chat": chat,
+        "prompt_example": example | {"tokens": [256, 49, 257, 60]},
+    }
+    return sealed_run.finished(run, changed(sealed_run.whole(run), "manifest", data={"train": train}))
+
+
+@scenario
 def failed_before_its_first_record(world: World) -> Run:
     return never_began(world.launch())
 
