@@ -67,8 +67,8 @@ def finished(job: LabJob, result: dict[str, Any], *, seconds: float = 4.5) -> La
     return _ended(job, end="done", result=result, seconds=seconds)
 
 
-def failed(job: LabJob, message: str, log_tail: str = "", node: Node | None = None) -> LabJob:
-    return _ended(job, node, end="failed", code="model", message=message, log_tail=log_tail, seconds=1.0)
+def failed(job: LabJob, message: str, log_tail: str = "", node: Node | None = None, *, code: str = "model") -> LabJob:
+    return _ended(job, node, end="failed", code=code, message=message, log_tail=log_tail, seconds=1.0)
 
 
 def measured(job: LabJob, node: Node, **other: Any) -> LabJob:

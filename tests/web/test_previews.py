@@ -91,6 +91,16 @@ def test_what_is_not_valid_is_not_requested_and_nothing_typed_is_lost(
     assert operator.get(f"/p/ours/runs/previews/{job.pk}/").status_code == 286
 
 
+def test_problems_that_a_worker_refused_are_refused_at_launch(operator: Client, chosen: dict[str, str]) -> None:
+    """As a reference that math cannot read, which the platform does not read itself."""
+    send(operator, chosen)
+    why = "1 of 16 problems have a reference that cannot be compared with: problem p"
+    failed(LabJob.objects.get(), why, node=there(), code="data_error")
+    assert why in send(operator, chosen, "check")
+    assert operator.post(NEW, chosen | {"action": "launch"}).status_code == 422
+    assert operator.post(NEW, chosen | {"action": "launch", "optim.steps": "7"}).status_code == 302
+
+
 def test_hostile_problems_are_shown_and_never_rendered(
     operator: Client, alice: User, ours: Project, chosen: dict[str, str], models: Path
 ) -> None:

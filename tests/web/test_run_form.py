@@ -2,6 +2,7 @@
 a preset, another run, YAML, a setting that is idle under the other choices.
 """
 
+import json
 import re
 from html import unescape
 from typing import Any
@@ -13,7 +14,7 @@ from django.utils.html import escape
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import PromptDataset
-from cohort.catalog.services import base_model_register
+from cohort.catalog.services import base_model_register, dataset_create, verifier_version_create
 from cohort.runs.models import Run
 from cohort.web.launch.form import form_from_yaml
 from cohort.web.launch.run_form import RunForm
@@ -88,6 +89,26 @@ def test_a_launch_checks_its_config_once(
 
 
 # ---------------------------------------------------------------- refusals
+
+
+def test_a_reference_that_the_reward_cannot_read_is_refused_with_row_and_reason(
+    operator: Client, chosen: dict[str, str], maker: Maker
+) -> None:
+    answers = {"a": "2", "c": "3", "b": "many"}
+    rows = "".join(json.dumps({"id": name, "prompt": name, "answer": text}) + "\n" for name, text in answers.items())
+    given = {"project": maker.project, "actor": maker.actor}
+    dataset = dataset_create(**given, name="odd", format="plain", chunks=[rows.encode()])
+    spec = {"components": [{"name": "right", "kind": "numeric"}]}
+    numeric = verifier_version_create(**given, name="numeric", spec=spec)
+    sent = {**chosen, "dataset": str(dataset.pk), "verifier_version": str(numeric.pk), "eval.holdout": "1"}
+    reason = "odd: 1 of 3 problems have a reference that cannot be compared with"
+    page = html(operator.post(NEW, sent | {"action": "check"}, headers=HTMX))
+    assert reason in page
+    assert "problem b" in page
+    launched = operator.post(NEW, sent | {"action": "launch"})
+    assert (launched.status_code, reason in html(launched), Run.objects.count()) == (422, True, 0)
+    for other in ({"data.unreadable": "drop"}, {"data.limit": "2"}):
+        assert reason not in html(operator.post(NEW, sent | other | {"action": "check"}, headers=HTMX))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from cohort.runs.models import Run
 from cohort.web.access import STOP_POLLING, form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab import estimate_shown, preview_shown
-from cohort.web.launch.outlook import Outlook, overlaps_of
+from cohort.web.launch.outlook import Outlook, overlaps_of, unreadable_references
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
 from cohort.web.launch.shown import FieldShown, choices_shown, fields_shown, groups_shown, placing_shown
@@ -246,6 +246,9 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     digest = digest_of(config)
     if launch and (refused := preview_shown.refused_at_launch(preview_shown.preview_shown(form.project, "", digest))):
         form.general = list(refused)
+        return _page(request, form, status=422, checked=True)
+    if launch and (unread := unreadable_references(form)):
+        form.general = list(unread)
         return _page(request, form, status=422, checked=True)
     reason = form.texts[FIELD]
     make = partial(run_launch, overlap_seen=seen, probe_override=reason) if launch else run_create

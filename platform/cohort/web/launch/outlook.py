@@ -4,11 +4,15 @@ Estimates come from runs that happened; without one there is none.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Any
 
+from django.core.cache import cache
 from django.db.models import Exists, OuterRef
 
+from cohort.catalog.models import PromptDataset
+from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.models import DataOverlap
 from cohort.contamination.selectors import of_choice, token
 from cohort.evaluations.forecast import ForecastShown, forecast_of
@@ -25,8 +29,12 @@ from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.errors import DataError
+from grpo_core.rewards import Rubric
 
 PAST_RUNS = 8
+REFERENCES = 1000
+"""Problems of a dataset whose references the form looks at."""
 _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
 
 
@@ -83,7 +91,8 @@ class Outlook:
         """What ticking the box confirms as seen; empty where nothing was found."""
         pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
         self.checks = (
-            *(*_choices_made(form), _valid(form), *_probed(form), *_prompts(self.preview), _node_seen(form)),
+            *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(self.preview)),
+            _node_seen(form),
             *(*_without_effect(form), *pairs),
         )
 
@@ -92,6 +101,40 @@ def overlaps_of(form: RunForm) -> tuple[DataOverlap, ...]:
     if form.dataset is None:
         return ()
     return tuple(of_choice(form.dataset, form.eval_dataset, [suite.version for suite in form.suites]))
+
+
+def unreadable_references(form: RunForm) -> tuple[str, ...]:
+    """Why the run would not start: references of its problems that its reward cannot read, with row and reason. Of a
+    form that is valid. Looks at the first `REFERENCES` problems of a dataset, and only with rewards that are rules in
+    time linear in the text; the trainer looks at all, whatever the reward."""
+    if form.config is None or form.config.data.unreadable == "drop":
+        return ()
+    rubric = Rubric(form.config.reward)
+    if not rubric.rules_alone:
+        return ()
+    limits = {form.dataset: form.config.data.limit, form.eval_dataset: form.config.eval.limit}
+    sets = [(dataset, min(limit or REFERENCES, REFERENCES)) for dataset, limit in limits.items() if dataset is not None]
+    faults = [_reference_fault(rubric, dataset, limit) for dataset, limit in sets]
+    return tuple(fault for fault in faults if fault)
+
+
+def _reference_fault(rubric: Rubric, dataset: PromptDataset, limit: int) -> str:
+    """Kept for a while, because the form checks itself at every change."""
+
+    def fault() -> str:
+        try:
+            rubric.check_problems(list(islice(dataset_problems(dataset), limit)))
+        except DataError as error:
+            return f"{dataset.name}: {error}"
+        except FileNotFoundError:
+            return f"{dataset.name}: its file is gone from the artifacts; upload it again"
+        return ""
+
+    return str(cache.get_or_set(f"references/{dataset.pk}/{limit}/{rubric.digest}", fault))
+
+
+def _references(form: RunForm) -> tuple[Check, ...]:
+    return tuple(Check(False, True, fault) for fault in unreadable_references(form))
 
 
 def _forecast(form: RunForm) -> ForecastShown | None:
@@ -111,9 +154,9 @@ def _probed(form: RunForm) -> tuple[Check, ...]:
 
 def _prompts(preview: dict[str, Any] | None) -> tuple[Check, ...]:
     """Whether all prompts fit, where a preview of just these settings knows it."""
-    if preview is None or preview["read"] is None or preview["stale"]:
-        return ()
     refused = refused_at_launch(preview)
+    if not refused and (preview is None or preview["read"] is None or preview["stale"]):
+        return ()
     return tuple(Check(False, True, why) for why in refused) or (Check(True, True, "every prompt fits"),)
 
 
