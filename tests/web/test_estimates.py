@@ -156,6 +156,21 @@ def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[st
     assert (result.time.seconds, result.time.runs) == (96.0, 1)
 
 
+@pytest.mark.parametrize("preset", ["luspo", "cispo", "sapo", "vespo", "intellect2"])
+def test_a_loss_without_effect_is_said(maker: Maker, chosen: dict[str, str], preset: str) -> None:
+    """Papers that published no mini-batches: with one update for a batch their ratio is 1."""
+
+    def says(**sent: str) -> list[str]:
+        form = RunForm.posted(maker.project, chosen)
+        form.fill_preset(preset)
+        form.texts |= sent
+        assert form.check() is not None
+        return [check.text for check in Outlook(form).checks if "has no effect" in check.text and not check.blocks]
+
+    assert len(says()) == 1
+    assert says(**{"algorithm.mini_batches": "2"}) == []
+
+
 def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:
     def node_check(**sent: str) -> tuple[bool, bool]:
         check = foreseen(maker, chosen | sent).checks[-1]

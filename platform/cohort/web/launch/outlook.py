@@ -209,17 +209,19 @@ def _valid(form: RunForm) -> Check:
 
 
 def _without_effect(form: RunForm) -> tuple[Check, ...]:
-    """A loss that differs from GRPO's in what it does to a ratio, where the ratio is always 1."""
+    """A loss that differs from GRPO's in what it does to a ratio, or a bound on it, where the ratio is always 1."""
     if form.config is None:
         return ()
     algorithm = form.config.algorithm
-    if algorithm.loss == "clip" or algorithm.loss_spec.ratio != "old":
+    bounded = algorithm.loss == "clip" and algorithm.clip_delta is not None
+    if not bounded and (algorithm.loss == "clip" or algorithm.loss_spec.ratio != "old"):
         return ()
     if algorithm.updates_per_batch > 1 or algorithm.dynamic_sampling.enabled or form.config.engine.one_step_off:
         return ()
+    what = "clip_delta" if bounded else f"loss {algorithm.loss}"
     text = (
-        f"loss {algorithm.loss} has no effect: with one update for a sampled batch its ratio is 1 and its gradient "
-        "GRPO's; raise mini-batches or μ"
+        f"{what} has no effect: with one update for a sampled batch the ratio is 1 and the gradient GRPO's; raise "
+        "mini-batches or μ"
     )
     return (Check(False, False, text),)
 
