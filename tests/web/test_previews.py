@@ -76,6 +76,21 @@ def test_tokens_are_shown_before_the_launch_and_what_does_not_fit_is_named(
     assert operator.post(NEW, same | {"action": "launch"}).status_code == 302
 
 
+def test_settings_that_are_back_bring_their_own_tokens_back(
+    operator: Client, chosen: dict[str, str], models: Path
+) -> None:
+    node, jobs = there(), {}
+    for prefill in ("<first>", "<second>"):
+        send(operator, chosen, **{"data.prefill": prefill})
+        jobs[prefill] = str(done(LabJob.objects.latest("pk"), models, node).pk)
+    back = {"data.prefill": "<first>", "preview": jobs["<second>"]}
+    page = send(operator, chosen, "check", **back)
+    assert "▸</span>&lt;first&gt;" in panel(page)
+    assert f'name="preview" value="{jobs["<first>"]}"' in panel(page)
+    assert "of other settings" not in page
+    assert 'id="preview"' not in send(operator, chosen, "check", **back | {"preview": jobs["<first>"]})
+
+
 def test_what_is_not_valid_is_not_requested_and_nothing_typed_is_lost(
     operator: Client, chosen: dict[str, str], models: Path
 ) -> None:

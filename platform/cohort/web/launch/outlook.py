@@ -83,6 +83,8 @@ class Outlook:
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
         self.preview = preview_shown(form.project, form.texts["preview"], digest)
         """The exact tokens of this config's prompts, or of an earlier one's, from which they were requested."""
+        self.preview_changed = self.preview is not None and str(self.preview["job"].pk) != form.texts["preview"]
+        """Whether that is another than the page shows: a config that had its tokens shown before is back."""
         self.forecast = _forecast(form)
         """Share of groups with a signal by G, from the newest run of the same model and dataset; None without any."""
         self.overlaps = overlaps_of(form)
