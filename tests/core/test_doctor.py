@@ -134,6 +134,11 @@ FAULTS = {
         {},
         ("pad_is_end", "note", "256", "nothing for a run"),
     ),
+    "no pad": (
+        lambda folder: change(folder, "tokenizer_config.json", pad_token=None),
+        {},
+        ("pad_missing", "note", "no padding token", "nothing for a run"),
+    ),
     "an end appended": (
         lambda folder: post_process(folder, ["A", END]),
         {},

@@ -73,6 +73,8 @@ def test_missing_folder_names_where_it_was_looked_for(tmp_path, monkeypatch):
     with pytest.raises(ModelError) as caught:
         find_model(ModelConfig(path="nowhere"), base=tmp_path)
     assert all(str(folder / "nowhere") in str(caught.value) for folder in (tmp_path, tmp_path / "store"))
+    with pytest.raises(ModelError, match=r"no model folder 'someone/model'.*give model\.revision \(the commit\)"):
+        find_model(ModelConfig(path="someone/model"), base=tmp_path)
     with pytest.raises(ModelError, match="40 hex digits"):
         find_model(ModelConfig(path="someone/model", revision="main"), base=tmp_path)
 
@@ -288,6 +290,14 @@ def test_numbers_that_are_none_are_named(copy):
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"NaN or infinity: 3 numbers of 1 tensors, first model\.norm\.weight"):
         load(copy)
+
+
+def test_a_model_without_a_padding_token_pads_with_its_end(copy):
+    change(copy, "tokenizer_config.json", pad_token=None)
+    change(copy, "generation_config.json", pad_token_id=None)
+    policy = load(copy)
+    assert policy.tokenizer.pad_token_id is None
+    assert {policy.pad_id} == policy.eos_ids == {256}
 
 
 def test_a_pickle_beside_safetensors_is_refused(copy):
