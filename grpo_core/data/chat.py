@@ -75,8 +75,8 @@ class ChatTemplate:
             )
         except SecurityError as error:
             raise DataError(
-                f"the chat template of {self.source} does what a template may not: {error}. Only methods that change "
-                "nothing can be called"
+                f"the chat template of {self.source} does what a template may not: {str(error).rstrip('.')}. Only "
+                "methods that change nothing can be called"
             ) from None
         except _RAISED as error:
             roles = ", ".join(message.role for message in messages)

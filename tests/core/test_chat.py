@@ -183,7 +183,10 @@ def test_a_template_that_writes_the_date_is_named():
 @pytest.mark.parametrize(
     ("template", "match"),
     [
-        ("{{ messages[0].content.__class__.__mro__ }}", "may not"),
+        (
+            "{{ messages[0].content.__class__.__mro__ }}",
+            r"__class__.* is unsafe\. Only methods that change",
+        ),
         ("{{ messages.append(1) }}{{ messages[0].content }}", "may not"),
         ("{% for m in messages %}{{ m.role }}{% endfor %}", "leaves out the user message"),
         ("{{ raise_exception('only tools') }}", "only tools"),

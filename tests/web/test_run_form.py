@@ -164,6 +164,12 @@ def test_faults_stand_beside_their_fields_with_what_was_typed(operator: Client, 
     assert [title for is_open, title in folds if is_open] == ["Optimiser"], "a fault opens its folded group"
 
 
+def test_a_template_s_fault_ends_with_its_caret(operator: Client, chosen: dict[str, str]) -> None:
+    typed = chosen | {"data.chat_template": "{{ messages }}\r\n  {{ a $ b }}"}
+    page = operator.post(NEW, typed | {"action": "check"}).content.decode()
+    assert "line 2: unexpected char &#x27;$&#x27; at 22\n  {{ a $ b }}\n       ^</div>" in page
+
+
 def test_hostile_texts_come_back_escaped(operator: Client, chosen: dict[str, str]) -> None:
     data = chosen | {"name": HOSTILE, "sampling.group_size": HOSTILE, "preset": HOSTILE, "x.y": HOSTILE, HOSTILE: "1"}
     page = html(operator.post(NEW, data | {"action": "launch"}))

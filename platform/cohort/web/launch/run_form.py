@@ -294,10 +294,10 @@ def _rows_of(run: Run) -> dict[str, str]:
 
 
 def _sentence(subject: str, message: str) -> str:
-    """ "G must be 2 or more; given 1."."""
+    """ "G must be 2 or more; given 1."; a caret under a template's line stays the last sign."""
     separator = " " if message.startswith(("must ", "is ", "holds ", "does ")) else ": "
     text = f"{subject}{separator}{message}"
-    return text if text.endswith((".", ")")) else text + "."
+    return text if text.endswith((".", ")", "^")) else text + "."
 
 
 _STAND_INS: dict[str, Any] = {
