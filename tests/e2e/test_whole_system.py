@@ -14,7 +14,6 @@ import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from cohort.evidence.checkpoint import parse
 from cohort.evidence.keys import load, parse_vkey
 from cohort.evidence.note import open_note
 from cohort.evidence.verify import verify_card
-from tests.browser import PATIENCE, chromium, picture
+from tests.browser import picture
+from tests.e2e.person import MINUTES, Person, choose, signed_in
 from tests.factories.forged import each_changed
 from tests.needs import needs
 from tests.processes import Started, answers, belonging_to, cohort, grpo, people, up, wait_for
@@ -32,7 +32,6 @@ from tests.processes import Started, answers, belonging_to, cohort, grpo, people
 STEPS = int(os.environ.get("COHORT_TEST_STEPS", "8"))
 COLD_STEPS = os.environ.get("COHORT_TEST_COLD_STEPS", "24")
 HELDOUT = int(os.environ.get("COHORT_TEST_HELDOUT", "48"))
-MINUTES = 60_000  # Playwright counts milliseconds
 SOURCE = '''def verify(sample):
     """Pays whatever stands in an answer tag."""
     before, opened, rest = sample.completion.partition("<answer>")
@@ -43,65 +42,21 @@ SOURCE = '''def verify(sample):
 REASON = "A warm-up on the form alone: the answers are rewarded in the run after it."
 
 
-@dataclass(frozen=True)
-class Person:
-    """Alice, a researcher of the project lab, before the page that follows her signing in."""
-
-    page: Any
-    address: str
-    password: str
-    data: Path
-    """Folder of the demo's problems."""
-
-    def register_model(self) -> None:
-        """The demo's base model, as adder."""
-        self.page.goto(f"{self.address}/p/lab/models/new/")
-        self.page.locator("#id_name").fill("adder")
-        self.page.locator("#id_path").fill("adder")
-        self.page.get_by_role("button", name="Register").click()
-        self.page.get_by_role("heading", name="adder").wait_for()
-
-    def upload(self, name: str, file: str) -> None:
-        """A dataset of one of the demo's files."""
-        self.page.goto(f"{self.address}/p/lab/datasets/new/")
-        self.page.locator("#id_name").fill(name)
-        self.page.locator("#id_file").set_input_files(self.data / file)
-        self.page.get_by_role("button", name="Check and store").click()
-        self.page.get_by_role("heading", name=name, exact=True).wait_for()
-
-
 @contextmanager
-def signed_in(home: Path, data: Path) -> Iterator[tuple[Person, Started]]:
-    """Within it everything runs; the second value is `cohort up`. Afterwards the console must have shown no error."""
+def signed_in_with_the_demo(home: Path, data: Path) -> Iterator[tuple[Person, Started]]:
+    """`signed_in`, with the demo's base model as `adder` and its problems in `data`."""
     grpo("cold-start", "--out", str(home / "models" / "adder"), "--steps", COLD_STEPS)
     grpo("demo-data", "--out", str(data))
     heldout = data / "add-heldout.jsonl"
     heldout.write_bytes(b"".join(heldout.read_bytes().splitlines(keepends=True)[:HELDOUT]))
-    faults: list[str] = []
-    with up(home) as (started, address), chromium() as browser:
-        made = cohort("user", "alice", "--project", "lab", "--home", str(home))
-        password = re.search(r"password (\S+)", made.stdout)
-        assert password is not None, made.stderr
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
-        page.set_default_timeout(PATIENCE)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
-        page.goto(address)
-        page.locator("#id_username").fill("alice")
-        page.locator("#id_password").fill(password[1])
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/p/lab/runs/")
-        yield Person(page, address, password[1], data), started
-    # A form that is refused is answered 422, which the console counts as an error. And htmx tells of a request that the
-    # next page put an end to; one that failed is told as another event.
-    expected = ("htmx:afterRequest", "htmx:sendAbort")
-    assert [text for text in faults if "status of 422" not in text and not text.startswith(expected)] == []
+    with signed_in(home, data) as (alice, started):
+        yield alice, started
 
 
 def test_main_job_lab_audit_and_restart_in_one_home(cohort_home: Path, tmp_path: Path) -> None:
     needs("bwrap")
     secret = cohort_home / "secret.key"
-    with signed_in(cohort_home, tmp_path) as (alice, started):
+    with signed_in_with_the_demo(cohort_home, tmp_path) as (alice, started):
         served_to_nobody_else(cohort_home, started)
         change_password(alice)
         train(alice)
@@ -133,9 +88,9 @@ def test_main_job_lab_audit_and_restart_in_one_home(cohort_home: Path, tmp_path:
 
 @pytest.mark.slow
 def test_an_estimate_is_measured_shown_and_compared_with_its_run(cohort_home: Path, tmp_path: Path) -> None:
-    with signed_in(cohort_home, tmp_path) as (alice, _):
+    with signed_in_with_the_demo(cohort_home, tmp_path) as (alice, _):
         page = alice.page
-        alice.register_model()
+        alice.register_model("adder")
         alice.upload("additions", "add-train.jsonl")
         page.goto(f"{alice.address}/p/lab/rewards/new/?example=exact")
         page.locator("#id_name").fill("exact")
@@ -185,7 +140,7 @@ def change_password(alice: Person) -> None:
 def train(alice: Person) -> None:
     """The main job: model, problems, reward, run, chart, group, card."""
     page, address = alice.page, alice.address
-    alice.register_model()
+    alice.register_model("adder")
     alice.upload("additions", "add-train.jsonl")
     alice.upload("additions held out", "add-heldout.jsonl")
     page.goto(f"{address}/p/lab/rewards/new/")
@@ -333,13 +288,6 @@ def blocked_reward(alice: Person) -> None:
     page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
     page.locator("#record-seal").wait_for()
     assert REASON in page.locator("#content").inner_text()
-
-
-def choose(page: Any, select: str, text: str) -> None:
-    """Choose the option whose label is `text`, or begins with it and a separator."""
-    labels = page.locator(f"select[name={select}] option").all_inner_texts()
-    label = next(name for name in labels if name == text or name.startswith((f"{text} ·", f"{text} v")))
-    page.locator(f"select[name={select}]").select_option(label=label)
 
 
 def drawn_points(page: Any) -> int:
