@@ -14,7 +14,7 @@ def note(page: str, field: str) -> str:
 
 
 def error(page: str, field: str) -> str:
-    match = re.search(r'<div class="error-text">(.*?)(</div>|$)', note(page, field), re.DOTALL)
+    match = re.search(r'<div class="error-text[^>]*>(.*?)(</div>|$)', note(page, field), re.DOTALL)
     return match[1] if match else ""
 
 
