@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup  ## Start everything, train a small model, check its card (stop with Ctrl-C)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT)
 
-demo-chat: setup smollm2  ## Start everything, train SmolLM2-135M-Instruct on sums, check its card (about half an hour)
+demo-chat: setup smollm2  ## Start everything, train SmolLM2-135M-Instruct on sums, check its card (about 20 minutes)
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT) --chat $(SMOLLM2) \
 		$(if $(PUBLIC_SETS),--public-sets '$(PUBLIC_SETS)')
 

@@ -199,3 +199,10 @@ def test_small_marks() -> None:
     assert 'max="120" value="84"' in show.progress(84, 120)
     assert show.compact_json({"a": [1, "é"]}) == '{"a": [1, "é"]}'
     assert show.compact_json("text") == "text"
+
+
+def test_a_long_prompt_is_cut_in_its_middle() -> None:
+    examples = "system: You add. " * 20
+    cut = show.both_ends(f"{examples}What is 4 + 10?", 120)
+    assert (len(cut), cut[:39], cut[-16:]) == (120, examples[:39], " What is 4 + 10?")
+    assert show.both_ends(cut, 120) == cut

@@ -69,6 +69,14 @@ def visible(text: Any) -> SafeString:
 
 
 @register.filter
+def both_ends(text: str, length: int) -> str:
+    """The text; of one longer than `length` characters the first third of so many and the rest from its end, where
+    prompts with the same system message and examples differ."""
+    first = length // 3
+    return text if len(text) <= length else f"{text[:first]}…{text[first + 1 - length :]}"
+
+
+@register.filter
 def tokens(row: PreviewRow) -> SafeString:
     """A prompt as the policy sees it: special tokens marked, ▸ where the answer begins."""
     before, answer = (
