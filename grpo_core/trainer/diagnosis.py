@@ -172,6 +172,19 @@ def _phantom_advice(config: RunConfig) -> str:
     return f"Shaping has nothing to shape yet: {gate}use easier problems, or a cold start that teaches the task first."
 
 
+def _differs_advice(config: RunConfig) -> str:
+    """The settings that make a difference, where there are any."""
+    sampling = config.sampling
+    cutting = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0 or sampling.repetition_penalty != 1
+    causes = {
+        "Take top_p 1, top_k 0, min_p 0 and repetition_penalty 1.": cutting,
+        "bfloat16 rounds so far: take model.dtype float32.": config.model.dtype == "bfloat16",
+        "Give vLLM the trainer's dtype.": config.engine.rollout == "vllm",
+    }
+    held = [text for text, holds in causes.items() if holds] or ["See that the sampler has the newest weights."]
+    return " ".join([*held, "algorithm.correction weighs what is left (docs/losses/off-policy.md)."])
+
+
 CAUSES = (
     Cause("part_unscored", _unscored, lambda c: "Mend the verifier, or the problems that it cannot read."),
     Cause(
@@ -219,10 +232,7 @@ CAUSES = (
     Cause(
         "sampler_differs",
         _differs,
-        lambda c: (
-            "Take top_p 1 and top_k 0, the same dtype on both sides, and see that the sampler has the newest weights "
-            "(docs/losses/off-policy.md)."
-        ),
+        _differs_advice,
     ),
 )
 """In the order in which they are reported: a cause comes before what it explains."""

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import verify_checkpoint
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.kinds import exact
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.text import format_percent
+from grpo_core.trainer.diagnosis import Evidence, findings
 
 from .runs import (
     LETTERS,
@@ -197,6 +199,25 @@ def test_sampler_and_trainer_differ(homes, tmp_path, monkeypatch):
     assert (1, "sampler_differs") in begun(tmp_path / "run")
     far = metrics["sampling/logp_difference/mean"]
     assert f"differ by {far:.3g} nats a token" in texts(tmp_path / "run")["sampler_differs"]
+
+
+def test_settings_that_make_sampler_and_trainer_differ_are_the_ones_named():
+    def advice(**parts):
+        whole = {
+            "data": {"path": "d"},
+            "reward": {"components": [RIGHT]},
+            "model": {"path": "m"},
+            "eval": {"path": "e"},
+        }
+        newest = {"sampling/logp_difference/mean": 0.06, "sampling/logp_difference/max": 0.5}
+        (finding,) = findings(Evidence({}, RunConfig.from_dict(whole | parts), metrics=newest))
+        return finding.advice
+
+    uncorrected = {"correction": {"mode": "none"}}
+    assert "top_p" not in advice(model={"path": "m", "dtype": "bfloat16"})
+    assert "take model.dtype float32" in advice(model={"path": "m", "dtype": "bfloat16"})
+    assert advice(sampling={"top_p": 0.9}, algorithm=uncorrected).startswith("Take top_p 1")
+    assert "newest weights" in advice()
 
 
 # ---------------------------------------------------------------------- a ruinous update
