@@ -128,11 +128,12 @@ def _reference_fault(rubric: Rubric, dataset: PromptDataset, limit: int) -> str:
             rubric.check_problems(list(islice(dataset_problems(dataset), limit)))
         except DataError as error:
             return f"{dataset.name}: {error}"
-        except FileNotFoundError:
-            return f"{dataset.name}: its file is gone from the artifacts; upload it again"
         return ""
 
-    return str(cache.get_or_set(f"references/{dataset.pk}/{limit}/{rubric.digest}", fault))
+    try:
+        return str(cache.get_or_set(f"references/{dataset.pk}/{limit}/{rubric.digest}", fault))
+    except FileNotFoundError:  # not kept: it may be there again
+        return f"{dataset.name}: its file is gone from the artifacts; upload it again"
 
 
 def _references(form: RunForm) -> tuple[Check, ...]:
