@@ -151,6 +151,15 @@ class UploadReply(Message):
     """The file is whole and its SHA-256 is right."""
 
 
+class LogReply(Message):
+    """Answer to a part of the attempt's log."""
+
+    received: int
+    """Bytes held without a gap; the next part begins there."""
+    full: bool
+    """The platform stores no more of this log; the rest stays in the worker's `log.txt`."""
+
+
 class LostAttempt(Message):
     attempt_id: Id
     fence: Step

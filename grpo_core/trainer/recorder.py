@@ -36,7 +36,7 @@ class RunRecorder:
 
     def warn(self, message: str) -> None:
         self.write(Event(type="warning", message=message))
-        self.progress.line(message)
+        self.progress.line(f"warning: {message}")
 
     def event(self, event: Event, more: str = "") -> None:
         """Record it and show it, with `more` lines that are only shown."""

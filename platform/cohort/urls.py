@@ -26,7 +26,7 @@ from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import views as review
-from cohort.web.runs import actions, list_rows, page, queue, retry, series
+from cohort.web.runs import actions, list_rows, logs, page, queue, retry, series
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
@@ -81,7 +81,9 @@ _runs = [
     path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
     path("runs/<int:run_id>/evaluations/import/", actions.run_import, name="run_import"),
     path("runs/<int:run_id>/attempts/", page.run_attempts, name="run_attempts"),
-    path("runs/<int:run_id>/logs/", page.run_logs, name="run_logs"),
+    path("runs/<int:run_id>/logs/", logs.run_logs, name="run_logs"),
+    path("runs/<int:run_id>/logs/more/", logs.run_logs_more, name="run_logs_more"),
+    path("runs/<int:run_id>/log.txt", logs.run_log_file, name="run_log_file"),
     path("runs/<int:run_id>/config/", page.run_config, name="run_config"),
     path("runs/<int:run_id>/config.yaml", series.run_config_yaml, name="run_config_yaml"),
     path("runs/<int:run_id>/metrics.csv", series.run_metrics_csv, name="run_metrics_csv"),

@@ -28,6 +28,7 @@ from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
+from cohort.runs.logs import log_append
 from cohort.runs.models import Attempt, ImportedResult, Run
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
@@ -68,14 +69,22 @@ def run_of(maker: Maker) -> Run:
         add_checkpoint(first, step, best=step == 4, stored=step == 6, removed=step == 2)
     ended(first, "lost", end_code="worker_lost", end_reason=f"No sign of life {HOSTILE}", valid_through=6)
     put_in(run, "training", step=6, phase="training", seconds_per_step=1.0)
-    Attempt.objects.filter(pk=maker.attempt(run).pk).update(resumed_step=6)
+    second = maker.attempt(run)
+    Attempt.objects.filter(pk=second.pk).update(resumed_step=6)
+    printed = f"step 7/12 · reward 0.5\nwarning: {HOSTILE}\nValueError: no\n{'a long line ' * 40}\n"
+    log_append(attempt=second, fence=second.fence, offset=0, body=printed.encode())
     return run
 
 
 def run_tabs(maker: Maker, alice: User) -> list[str]:
     run = run_of(maker)
     tabs = ("", "groups/", f"groups/{run.groups.get().pk}/?sample=2", "evaluations/", "attempts/?all=1")
-    return ["runs/", "runs/?q=nothing", "runs/new/", *(f"runs/{run.pk}/{tab}" for tab in (*tabs, "logs/", "config/"))]
+    return [
+        "runs/",
+        "runs/?q=nothing",
+        "runs/new/",
+        *(f"runs/{run.pk}/{tab}" for tab in (*tabs, "logs/", "logs/?q=step&level=warning", "config/")),
+    ]
 
 
 def stalled(maker: Maker, alice: User) -> list[str]:

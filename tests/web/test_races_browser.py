@@ -12,8 +12,10 @@ from playwright.sync_api import Browser, Page, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.lab.models import LabJob
-from cohort.runs.models import Run
+from cohort.runs.logs import log_append, log_size
+from cohort.runs.models import Attempt, Run
 from cohort.web.launch import form as form_views
+from tests.browser import picture
 from tests.factories.lab import measured, there
 from tests.factories.runs import Maker, add_group, add_steps, put_in
 from tests.web.control import fresh
@@ -192,3 +194,31 @@ def test_small_numbers_fit_their_tiles_and_axes(open_page: OpenPage, maker: Make
     title = chart.locator(".ytitle").bounding_box()
     assert title is not None
     assert title["x"] + title["width"] <= min(box["x"] for tick in ticks.all() if (box := tick.bounding_box()))
+
+
+# ---------------------------------------------------------------- the log
+
+
+def test_a_log_is_followed_while_it_is_printed(open_page: OpenPage, run: Run) -> None:
+    attempt = run.attempts.get()
+
+    def prints(first: int, last: int) -> None:
+        text = "".join(f"step {step}/400 of the run\n" for step in range(first, last))
+        log_append(attempt=attempt, fence=attempt.fence, offset=log_size(attempt), body=text.encode())
+
+    prints(1, 200)
+    page = open_page(f"runs/{run.pk}/logs/")
+    follow, newest = page.get_by_label("follow"), page.get_by_text("step 250/400 of the run")
+    expect(page.get_by_text("step 199/400 of the run")).to_be_in_viewport()
+    prints(200, 251)
+    expect(newest).to_be_in_viewport()
+    page.locator("#log").evaluate("log => (log.scrollTop = 0)")
+    expect(follow).not_to_be_checked()
+    prints(251, 300)
+    expect(page.get_by_text("step 299/400 of the run")).to_be_attached()
+    expect(newest).not_to_be_in_viewport()
+    follow.check()
+    expect(page.get_by_text("step 299/400 of the run")).to_be_in_viewport()
+    picture(page, "log")
+    Attempt.objects.filter(pk=attempt.pk).update(state="finished", ended_at=timezone.now())
+    expect(follow).not_to_be_attached()

@@ -20,15 +20,16 @@ from cohort.base.environment import environment
 from cohort.catalog.models import PromptDataset
 from cohort.nodes.models import Node
 from cohort.review.models import Group, Sample
-from cohort.runs.models import Attempt, Run, RunState, StepMetric
+from cohort.runs.logs import log_bytes
+from cohort.runs.models import Attempt, LogChunk, Run, RunState, StepMetric
 from cohort.worker_api import records
-from grpo_core.protocol.messages import Beat, BeatReply
+from grpo_core.protocol.messages import Beat, BeatReply, LogReply
 from tests.factories.stock import PROBLEMS
 from tests.processes import DEADLINE, session_members, wait_for
 from tests.worker.cable import Cable
 from tests.worker.conftest import Attempted, Attempting, Site
 from worker.node.facts import refusal
-from worker.platform_client.client import AttemptLink, Refused
+from worker.platform_client.client import AttemptLink, Refused, Unreachable
 from worker.processes.orphans import sweep
 
 
@@ -47,6 +48,7 @@ def test_a_whole_run(site: Site, attempt: Attempting) -> None:
     assert "a run" in (begun.folder / "config.yaml").read_text()
     assert (begun.folder / "log.txt").read_text() == "mode finish\n"
     assert run.log_tail == "mode finish"
+    assert b"".join(log_bytes(stored)) == b"mode finish\n"
     with pytest.raises(Refused) as caught:  # as a second message finds it
         attempt("finish", run=run).end()
     assert caught.value.code == "not_waiting"
@@ -244,6 +246,38 @@ def test_an_outage_loses_nothing(attempt: Attempting, cable: Cable, caplog: pyte
     assert begun.end() == ("finished", "ok")
     assert begun.run.state == RunState.SEALING
     assert Attempt.objects.get().outcome is not None
+    assert b"".join(log_bytes(Attempt.objects.get())) == (begun.folder / "log.txt").read_bytes()
+
+
+def test_a_part_of_the_log_whose_answer_is_lost_is_stored_once(
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[LogReply] = []
+    send = AttemptLink.log
+
+    def lossy(self: AttemptLink, **part: Any) -> LogReply:
+        answers.append(send(self, **part))
+        if len(answers) == 1:
+            raise Unreachable("the answer was lost")
+        return answers[-1]
+
+    monkeypatch.setattr(AttemptLink, "log", lossy)
+    begun = attempt("wait-for-file")
+    wait_for(lambda: "its log is sent later" in caplog.text, "the first part is sent")
+    (begun.folder / "go").touch()
+    assert begun.end() == ("finished", "ok")
+    assert b"".join(log_bytes(Attempt.objects.get())) == (begun.folder / "log.txt").read_bytes() != b""
+    assert [answer.received for answer in answers[:2]] == [len("mode wait-for-file\n")] * 2
+
+
+def test_a_log_that_the_platform_refuses_ends_no_run(
+    attempt: Attempting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cohort.worker_api.api.log_append", fail)
+    assert attempt("finish").end() == ("finished", "ok")
+    assert "its log is sent later" in caplog.text
+    monkeypatch.undo()
+    assert LogChunk.objects.count() == 0
 
 
 def test_a_worker_cut_off_for_too_long_stops_its_trainer(

@@ -30,6 +30,7 @@ from grpo_core.protocol.messages import (
     JobClaim,
     JobFinish,
     JobGiven,
+    LogReply,
     LostAttempt,
     LostAttempts,
     NodeInfo,
@@ -244,6 +245,12 @@ class AttemptLink(_Link):
         headers["Content-Type"] = "application/octet-stream"
         reply = self._post(f"uploads/{sha256}", part, headers=headers, check=_READ_AGAIN_SECONDS)
         return _parse(UploadReply, reply)
+
+    def log(self, *, offset: int, part: bytes, meanwhile: Meanwhile) -> LogReply:
+        """Send a part of the log; an empty one asks how far it is. Tried once. `meanwhile` as in `records`."""
+        headers = {"X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset)}
+        headers["Content-Type"] = "application/octet-stream"
+        return _parse(LogReply, self._post("log", part, during=meanwhile, headers=headers))
 
 
 class JobLink(_Link):

@@ -1,4 +1,4 @@
-"""Sends records and checkpoints to the platform, each in its own thread, so that another node can resume the run.
+"""Sends records, the log and checkpoints to the platform; checkpoints in a thread, so that another node can resume.
 
 Nothing waits for it while the trainer runs: it is niced, has its own connections, and takes the newest checkpoint
 only now and then. What arrived stays, so a file is continued where it broke off. Final weights are not sent.
@@ -16,8 +16,11 @@ import zstandard
 from pydantic import ValidationError
 
 from grpo_core.files.spool import Spooled, SpoolReader
+from grpo_core.protocol.messages import LogReply
 from grpo_core.records.types import ENVELOPE, CheckpointManifest
 from worker.platform_client.client import AttemptLink, Meanwhile, Refused, Unreachable
+
+log = logging.getLogger(__name__)
 
 # Ships a spool to the platform, in order, and deletes what the platform holds.
 #
@@ -73,12 +76,69 @@ def _checkpoint(record: Spooled) -> CheckpointManifest | None:
     return body if isinstance(body, CheckpointManifest) else None
 
 
+LOG_BYTES = 256 * 1024
+"""Most of the log that one call sends."""
+_LOG_SECONDS = 1.0
+"""Between two calls, unless much is waiting."""
+_LOG_PAUSE = 10.0
+"""After a call that had no answer."""
+
+
+class LogShipper:
+    """Sends what the trainer prints. A log that cannot be sent is no reason to end a run: it stays in `log.txt`."""
+
+    def __init__(self, link: AttemptLink, file: Path, *, run_id: int) -> None:
+        self._link, self._file, self._run_id = link, file, run_id
+        self._offset = 0
+        self._next = 0.0
+        self._over = False
+        """Nothing more is sent: the platform holds as much as it stores, or refused."""
+
+    def ship(self, meanwhile: Meanwhile, *, at_once: bool = False) -> bool:
+        """Send a part that is due; whether one was sent. `meanwhile` is called while it is on its way. Raises Refused
+        when the attempt is another worker's."""
+        if self._over or (time.monotonic() < self._next and not at_once):
+            return False
+        part = self._read()
+        if not part:
+            return False
+        try:
+            reply = self._send(part, meanwhile)
+        except Unreachable as error:
+            log.warning("run %s: its log is sent later: %s", self._run_id, error)
+            self._next = time.monotonic() + _LOG_PAUSE
+            return False
+        except Refused as refused:
+            if refused.disowned:
+                raise
+            log.warning("run %s: its log stays here: %s", self._run_id, refused)
+            self._over = True
+            return False
+        self._offset, self._over = reply.received, reply.full
+        self._next = time.monotonic() + (0.0 if len(part) == LOG_BYTES else _LOG_SECONDS)
+        return True
+
+    def _send(self, part: bytes, meanwhile: Meanwhile) -> LogReply:
+        try:
+            return self._link.log(offset=self._offset, part=part, meanwhile=meanwhile)
+        except Refused as refused:
+            if refused.code != "wrong_offset":
+                raise
+            return self._link.log(offset=0, part=b"", meanwhile=meanwhile)  # the answer to the last part was lost
+
+    def _read(self) -> bytes:
+        try:
+            with self._file.open("rb") as handle:
+                handle.seek(self._offset)
+                return handle.read(LOG_BYTES)
+        except FileNotFoundError:
+            return b""
+
+
 PART_BYTES = 8 * 1024 * 1024
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _RESTARTS = 2
 """How often a file that arrived wrong is sent again before its checkpoint is given up."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)

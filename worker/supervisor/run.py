@@ -19,7 +19,7 @@ from worker.folders import resume, run_folder
 from worker.folders.run_folder import Cleanup, Pins
 from worker.node import facts
 from worker.platform_client.client import Meanwhile, PlatformError, Refused, Unreachable
-from worker.platform_client.uploads import Shipper, Uploader
+from worker.platform_client.uploads import LogShipper, Shipper, Uploader
 from worker.processes import orphans
 from worker.processes.child import Child, GroupSurvives
 from worker.supervisor.loop import Loop, Stopped, Supervisor
@@ -60,6 +60,7 @@ class _Attempt:
         self._made = False
         """Whether the folder is this attempt's."""
         self._shipper = Shipper(self._link, self._files.spool_folder)
+        self._log = LogShipper(self._link, self._files.log_file, run_id=claimed.run_id)
         upload_link = supervisor.platform.upload_link(claimed)
         self._uploader = Uploader(upload_link, self._folder, every=self._settings.upload_seconds, run_id=claimed.run_id)
         self._pins = Pins(self._folder)
@@ -127,7 +128,7 @@ class _Attempt:
             log=self._files.log_file,
             group=Cgroup.make(f"cohort-{held.record.mark}"),
         )
-        status = loop.watch(child, started=held.started, turn=lambda: self._ship(lambda: loop.mind(child)) == "sent")
+        status = loop.watch(child, started=held.started, turn=lambda: self._turn(child))
         out_of_memory = child.ran_out_of_memory()
         self._ship_rest()
         if loop.stopped_for is None and self._with.stop.is_set() and ended_as_asked(self._folder, status):
@@ -200,6 +201,15 @@ class _Attempt:
             self._pins.pin(reply.pinned)
         return reply.desired
 
+    def _turn(self, child: Child) -> bool:
+        """Send what is there; whether there may be more at once."""
+
+        def meanwhile() -> None:
+            self._loop.mind(child)
+
+        sent = self._ship(meanwhile) == "sent"
+        return self._log.ship(meanwhile) or sent
+
     def _ship(self, meanwhile: Meanwhile) -> Literal["sent", "empty", "failed"]:
         """Send one batch. After a try that failed, nothing is tried for a moment: that is failed, too."""
         if time.monotonic() < self._next_try:
@@ -234,6 +244,8 @@ class _Attempt:
             if time.monotonic() - self._failing_since > self._patience:
                 raise Unreachable(f"{self._last_error}. The last records stay in the worker's spool")
             time.sleep(self._limits.tick)
+        while self._log.ship(self._loop.beat, at_once=True):
+            self._loop.beat()
 
     def _upload_rest(self) -> None:
         """Where the run may be resumed on another node: have its newest checkpoint there, if that is quick enough."""

@@ -27,6 +27,7 @@ from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token, node_present
 from cohort.runs import attempts
 from cohort.runs.checkpoints import needless, offers, removed
+from cohort.runs.logs import log_append
 from cohort.runs.models import Attempt, Run
 from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
 from cohort.worker_api.records import NUMBER, UNKNOWN, refusal
@@ -48,6 +49,10 @@ class NodeToken(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> Node | None:
         return node_by_token(token)
+
+
+class BadPart(Refused, code="bad_request"):
+    """A part of a file or log without the headers that say whose it is and where it belongs."""
 
 
 class LeaseToken(HttpBearer):
@@ -136,18 +141,15 @@ def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
 @api.post(_ATTEMPT + "/uploads/{sha256}", auth=_attempt_auth, response=wire.UploadReply)
 def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a checkpoint's file, as it is; an empty body asks how much is held."""
-    fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
-    if not NUMBER.fullmatch(fence):
-        return refusal(422, "bad_request", "the header X-Cohort-Fence must hold the attempt's fence")
-    if request.body and not NUMBER.fullmatch(offset):
-        return refusal(422, "bad_request", "the header X-Cohort-Offset must say at which byte the part begins")
-    return checkpoint_part(
-        attempt=_caller(request),
-        fence=int(fence),
-        sha256=sha256,
-        offset=int(offset) if request.body else None,
-        body=request.body,
-    )
+    fence, offset = _part_headers(request)
+    return checkpoint_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
+
+
+@api.post(_ATTEMPT + "/log", auth=_attempt_auth, response=wire.LogReply)
+def log(request: HttpRequest, attempt_id: int) -> Any:
+    """A part of what the trainer printed, as it is; an empty body asks how much is held."""
+    fence, offset = _part_headers(request)
+    return log_append(attempt=_caller(request), fence=fence, offset=offset, body=request.body)
 
 
 @api.post(_ATTEMPT + "/heartbeat", auth=_attempt_auth, response=wire.BeatReply)
@@ -207,6 +209,16 @@ def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> Non
 # ---------------------------------------------------------------------- replies
 
 
+def _part_headers(request: HttpRequest) -> tuple[int, int | None]:
+    """The attempt's fence, and at which byte the part begins; None of an empty one. Raises BadPart."""
+    fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
+    if not NUMBER.fullmatch(fence):
+        raise BadPart("the header X-Cohort-Fence must hold the attempt's fence")
+    if request.body and not NUMBER.fullmatch(offset):
+        raise BadPart("the header X-Cohort-Offset must say at which byte the part begins")
+    return int(fence), int(offset) if request.body else None
+
+
 def _artifact(key: str, what: str, again: str) -> FileResponse:
     try:
         handle = artifacts.open_read(key)
@@ -231,7 +243,7 @@ def _refused(request: HttpRequest, error: Refused, status: int) -> HttpResponse:
 for _status, _errors in {
     404: (UnknownFile, FileMissing),
     409: (NotWaiting, OtherVersion, StaleFence, attempts.RecordsMissing, WrongOffset),
-    422: (BadFile, jobs.BadResult),
+    422: (BadFile, BadPart, jobs.BadResult),
 }.items():
     for _error in _errors:
         api.add_exception_handler(_error, partial(_refused, status=_status))

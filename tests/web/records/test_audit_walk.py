@@ -267,8 +267,13 @@ def test_files_of_a_run_that_are_taken_away_are_told(
     client_for: Callable[[User], Client], maker: Maker, bob: User
 ) -> None:
     run = maker.run()
+    maker.attempt(run)
     client = client_for(bob)
-    for file, kind in (("config.yaml", "run_config_downloaded"), ("metrics.csv", "run_metrics_downloaded")):
+    for file, kind in (
+        ("config.yaml", "run_config_downloaded"),
+        ("metrics.csv", "run_metrics_downloaded"),
+        ("log.txt", "run_log_downloaded"),
+    ):
         assert client.head(f"/p/ours/runs/{run.pk}/{file}").status_code == 200
         assert not AuditEntry.objects.filter(kind=kind).exists()
         assert client.get(f"/p/ours/runs/{run.pk}/{file}").status_code == 200

@@ -2,7 +2,7 @@
 
 from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
 from cohort.runs.models.run import Attempt, AttemptState, Desired, Priority, Run, RunEvent, RunState, ServiceBeat
-from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, StepMetric
+from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, LogChunk, StepMetric
 
 __all__ = [
     "Attempt",
@@ -15,6 +15,7 @@ __all__ = [
     "EvalItem",
     "EvalResult",
     "ImportedResult",
+    "LogChunk",
     "Priority",
     "Run",
     "RunEvent",

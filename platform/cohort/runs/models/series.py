@@ -1,4 +1,4 @@
-"""What grows with the length of a run: one row a step, one a checkpoint."""
+"""What grows with the length of a run: one row a step, one a checkpoint, one a stretch of the log."""
 
 from typing import ClassVar
 
@@ -100,3 +100,18 @@ class Bucket(models.Model):
 
     def __str__(self) -> str:
         return f"steps {self.first_step}-{self.first_step + self.width - 1} of {self.attempt}"
+
+
+class LogChunk(models.Model):
+    """A stretch of what an attempt's trainer, and what it started, printed. Stretches lie end to end from byte 0."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="log_chunks", db_index=False)
+    offset = models.PositiveBigIntegerField()
+    """Of its first byte in the attempt's log."""
+    data = models.BinaryField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "offset"], name="log_chunk_once")]
+
+    def __str__(self) -> str:
+        return f"log of {self.attempt} from byte {self.offset}"

@@ -141,6 +141,8 @@ def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
             "value": "–" if (value := sample.components[name].get("value")) is None else number(value),
             "detail": sample.components[name].get("detail") or "",
             "error": sample.components[name].get("error") or "",
+            "traceback": sample.components[name].get("traceback") or "",
+            "printed": sample.components[name].get("printed") or "",
         }
         for name in names
     ]

@@ -208,11 +208,6 @@ def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    return render(request, "runs/logs.html", Header(run_for(request, slug, run_id)).context("logs"))
-
-
-@require_safe
 def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     return render(request, "runs/config.html", header.context("config", yaml=header.config.to_yaml()))

@@ -140,7 +140,7 @@ def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     run = run_for(request, slug, run_id)
     text = run.parsed_config.to_yaml()
     downloaded(request, kind="run_config_downloaded", subject=f"run:{run.pk}", project=run.project)
-    return file_response(text, "application/yaml", f"{_stem(run)}.config.yaml")
+    return file_response(text, "application/yaml", f"{file_stem(run)}.config.yaml")
 
 
 @require_safe
@@ -149,10 +149,10 @@ def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
     run = run_for(request, slug, run_id)
     downloaded(request, kind="run_metrics_downloaded", subject=f"run:{run.pk}", project=run.project)
     lines = map(csv_line, metric_table(run, everything=bool(request.GET.get("all"))))
-    return streamed(lines, "text/csv; charset=utf-8", f"{_stem(run)}.metrics.csv")
+    return streamed(lines, "text/csv; charset=utf-8", f"{file_stem(run)}.metrics.csv")
 
 
-def _stem(run: Run) -> str:
+def file_stem(run: Run) -> str:
     """Name for a file: only plain characters, so that it is safe in a header and on any disk."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run"
     return f"{plain[:60]}-{run.pk}"

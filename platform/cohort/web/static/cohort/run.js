@@ -23,7 +23,7 @@
     if (!timers.has(id) || event.detail.requestConfig.verb !== "get") return;
     const { wait } = timers.get(id), status = event.detail.xhr.status;
     if (status === 200 || status === 286) later(id, FAST); // `ask` ends it where nothing polls any more
-    else if (status === 204) later(id, Math.min(wait * 1.4, SLOWEST));
+    else if (status === 204) later(id, Math.min(wait * 1.4, Number(document.getElementById(id)?.dataset.slowest ?? SLOWEST)));
     else later(id, Math.min(wait * 2, TROUBLE));
     if (status === 200 || status === 286) document.dispatchEvent(new CustomEvent("cohort:live"));
   });
