@@ -19,6 +19,7 @@ from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
 from cohort.web.diff import views as diff
+from cohort.web.home import views as home
 from cohort.web.lab import job_views
 from cohort.web.lab import views as lab
 from cohort.web.launch import form
@@ -34,7 +35,8 @@ _RECORD = "runs/<int:run_id>/record"
 _GROUP = "runs/<int:run_id>/groups/<int:group_id>"
 
 _accounts = [
-    path("", accounts.project_home, name="project_home"),
+    path("", home.project_home, name="project_home"),
+    path("seen/", home.project_seen, name="project_seen"),
     path("counts/", accounts.project_counts, name="project_counts"),
     path("members/", accounts.member_list, name="member_list"),
     path("members/invitations/<int:invitation_id>/withdraw/", accounts.invitation_withdraw, name="invitation_withdraw"),

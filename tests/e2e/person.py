@@ -56,7 +56,7 @@ def signed_in(home: Path, data: Path) -> Iterator[tuple[Person, Started]]:
         page.locator("#id_username").fill("alice")
         page.locator("#id_password").fill(password[1])
         page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/p/lab/runs/")
+        page.wait_for_url("**/p/lab/")
         yield Person(page, address, password[1], data), started
     # A form that is refused is answered 422, which the console counts as an error. And htmx tells of a request that the
     # next page put an end to; one that failed is told as another event.

@@ -40,7 +40,7 @@ def windows(
         page.get_by_label("Name").fill("alice")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/p/ours/runs/")
+        page.wait_for_url("**/p/ours/")
         page.goto(f"{server}/p/ours/{path}")
         return page
 

@@ -77,6 +77,8 @@ class Membership(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    seen_at = models.DateTimeField(null=True)
+    """When the person last marked the project's first page as seen."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

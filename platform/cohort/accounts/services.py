@@ -9,6 +9,7 @@ import secrets
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Case, Count, QuerySet, Value, When
+from django.db.models.functions import Now
 
 from cohort.accounts.models import Membership, Project, Role, User
 from cohort.accounts.quotas import lock_person, lock_project, over_person
@@ -185,3 +186,8 @@ def _refuse_last_admin(membership: Membership) -> None:
             f"{membership.user.username} is the last admin of {membership.project.name}. "
             "Make another member admin first."
         )
+
+
+def home_seen(*, membership: Membership) -> None:
+    """The person has seen what the project's first page shows."""
+    Membership.objects.filter(pk=membership.pk).update(seen_at=Now())

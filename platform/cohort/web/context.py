@@ -30,7 +30,7 @@ LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINI
 
 
 _GROUPS = {
-    "": {"Runs": "run_list"},
+    "": {"Home": "project_home", "Runs": "run_list"},
     "Catalog": {
         "Base models": "base_model_list",
         "Datasets": "dataset_list",
@@ -144,7 +144,9 @@ class Frame(ProjectFrame):
         href, count_of = reverse(name, args=[slug]), _COUNTED.get(name, "")
         path = self._request.path
         of_record = "/record/" in path.partition("/runs/")[2]  # pages of a run's record are among the records
-        current = name == "record_list" if of_record else path.startswith(href)
+        current = (
+            name == "record_list" if of_record else path == href if name == "project_home" else path.startswith(href)
+        )
         return {"label": label, "href": href, "current": current, "count_of": count_of}
 
     @property

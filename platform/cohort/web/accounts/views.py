@@ -110,7 +110,7 @@ def person(request: HttpRequest) -> User:
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Straight to the runs of the only project, else to the list of projects, which shows invitations too."""
+    """Straight to the only project, else to the list of projects, which shows invitations too."""
     memberships = list(services.projects_of(person(request))[:2])
     if len(memberships) == 1 and not invitations.invitations_for(person(request)).exists():
         return redirect("project_home", memberships[0].project.slug)
@@ -155,11 +155,6 @@ def project_new(request: HttpRequest) -> HttpResponse:
             messages.success(request, f"Project {project.name} made. You are its admin.")
             return redirect("project_home", project.slug)
     return render(request, "accounts/project_new.html", {"form": form}, status=form.status)
-
-
-@require_safe
-def project_home(request: HttpRequest, slug: str) -> HttpResponse:
-    return redirect("run_list", project_for(request, slug).slug)
 
 
 @require_safe

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,21 +110,25 @@ def record_page(project: Project, params: Mapping[str, str]) -> dict[str, Any]:
         selected = selected.filter(pk__lt=before)
     # First the ids, then the contents: otherwise PostgreSQL would read every document before it sorts.
     chosen = list(selected.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
-    read = Record.objects.filter(pk__in=chosen).annotate(sealed_state=_text(_STATE), suites=_text(_SHORT))
+    rows = record_rows(chosen[:PAGE])
+    following = chosen[PAGE - 1] if len(chosen) > PAGE else None
+    shown_of = {"matching": matching, "total": total, "following": following}
+    return {"rows": rows, "filter": criteria, "filtered": any(criteria.values()), **shown_of}
+
+
+def record_rows(pks: Sequence[int]) -> list[RecordRow]:
+    """These records, newest first, in a fixed number of queries."""
+    read = Record.objects.filter(pk__in=pks).annotate(sealed_state=_text(_STATE), suites=_text(_SHORT))
     records = list(read.defer("document").select_related("run").order_by("-pk"))
-    shown = records[:PAGE]
-    status = standings([record.pk for record in shown])
-    runs = Record.objects.filter(run__in=[record.run_id for record in shown])
+    status = standings([record.pk for record in records])
+    runs = Record.objects.filter(run__in=[record.run_id for record in records])
     newest = set(runs.order_by("run_id", "-end", "-version").distinct("run_id").values_list("pk", flat=True))
-    rows = [
+    return [
         RecordRow(
             record, record.sealed_state, status[record.pk], json.loads(record.suites or "[]"), record.pk in newest
         )
-        for record in shown
+        for record in records
     ]
-    following = shown[-1].pk if len(records) > PAGE else None
-    shown_of = {"matching": matching, "total": total, "following": following}
-    return {"rows": rows, "filter": criteria, "filtered": any(criteria.values()), **shown_of}
 
 
 def _text(sql: str) -> RawSQL:

@@ -1,0 +1,203 @@
+"""What the first page of a project shows, in a fixed number of queries however many runs there are."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from cohort.accounts.models import Membership, Role, reaches
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.nodes.services import nodes_here
+from cohort.records.after_seal.rules import State
+from cohort.records.models import Record
+from cohort.runs.models import EvalResult, Run, RunEvent, RunState
+from cohort.runs.transitions import ENDED, ON_A_WORKER
+from cohort.web.after_seal.offers import signable
+from cohort.web.context import version_of
+from cohort.web.records.listing import RecordRow, record_rows
+from grpo_core.config.evaluation import HELDOUT
+
+SHOWN = 8
+"""Most runs of a list."""
+RECORDS = 5
+RECENT = timedelta(days=14)
+"""How long a run that failed stays among what needs somebody."""
+
+
+@dataclass(frozen=True)
+class RunLine:
+    run: Run
+    health: tuple[str, ...] = ()
+    """What the trainer reported as wrong, in short; the newest first."""
+    before: float | None = None
+    after: float | None = None
+    """Shares of the held-out problems, or else of the first suite, before and after training."""
+    suite: str = ""
+    new: bool = False
+    """Ended since the person last marked the page as seen."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that waits for a person."""
+
+    run: Run
+    what: str
+    why: str
+    link: str
+    """Name of the URL that it is done at, which takes the project and the run."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Of the way to a first run."""
+
+    title: str
+    text: str
+    done: bool
+    links: tuple[tuple[str, str], ...]
+    """(label, name of the URL)."""
+
+
+class Home:
+    def __init__(self, membership: Membership) -> None:
+        self.membership, self.project, self.role = membership, membership.project, membership.role
+        self.now = timezone.now()
+
+    @property
+    def _runs(self) -> QuerySet[Run]:
+        slim = Run.objects.filter(project=self.project).defer("config", "log_tail", "first_metrics")
+        return slim.select_related("base_model", "created_by")
+
+    @cached_property
+    def running(self) -> list[RunLine]:
+        runs = list(self._runs.filter(state__in=ON_A_WORKER).order_by("-pk")[: SHOWN + 1])
+        health = diagnoses_of(runs)
+        return [RunLine(run, health=tuple(health[run.pk])) for run in runs]
+
+    @cached_property
+    def waiting(self) -> list[Run]:
+        return list(self._runs.filter(state=RunState.QUEUED).order_by("queued_at")[: SHOWN + 1])
+
+    @cached_property
+    def finished(self) -> list[RunLine]:
+        """Those that ended last, with what changed."""
+        runs = list(self._runs.filter(state__in=ENDED).order_by("-ended_at", "-pk")[:SHOWN])
+        scores = _scores(runs)
+        seen = self.membership.seen_at or self.membership.created_at
+        return [
+            RunLine(run, **scores.get(run.pk, {}), new=run.ended_at is not None and run.ended_at > seen) for run in runs
+        ]
+
+    @property
+    def has_new(self) -> bool:
+        return any(line.new for line in self.finished)
+
+    @cached_property
+    def needs(self) -> list[Need]:
+        """What the person, in their role, can do something about; the newest first."""
+        needs: list[Need] = []
+        if reaches(self.role, Role.OPERATOR):
+            runs = self._runs.filter(state__in=[RunState.FAILED, RunState.PAUSED, RunState.DRAFT])
+            for run in runs.filter(created_at__gte=self.now - RECENT).order_by("-pk")[:SHOWN]:
+                what = {"failed": "failed", "paused": "paused", "draft": "draft, not launched"}[run.state]
+                needs.append(Need(run, what, run.reason, "run_detail"))
+        for row in self.unsigned:
+            needs.append(
+                Need(row.record.run, f"record {row.standing.words}", "It waits for your sign-off.", "record_detail")
+            )
+        return needs
+
+    @cached_property
+    def records(self) -> list[RecordRow]:
+        every = Record.objects.filter(run__project=self.project).order_by("-pk")
+        return record_rows(list(every.values_list("pk", flat=True)[:RECORDS]))
+
+    @property
+    def unsigned(self) -> list[RecordRow]:
+        """Of the newest records those that the person may sign."""
+        open_states = (State.NONE, State.OPERATOR, State.REVIEWER)
+        user, role = self.membership.user, self.role
+        return [
+            row
+            for row in self.records
+            if row.newest
+            and row.standing.state in open_states
+            and not any(entry.by_id == user.pk for entry in row.standing.signed)
+            and signable(record=row.record, standing=row.standing, user=user, role=role)[0]
+        ]
+
+    @cached_property
+    def nodes(self) -> int:
+        """Nodes with a recent heartbeat."""
+        return nodes_here().count()
+
+    @cached_property
+    def empty(self) -> bool:
+        return not Run.objects.filter(project=self.project).exists()
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The way to a first run."""
+        model = BaseModel.objects.filter(project=self.project).exists()
+        data = PromptDataset.objects.filter(project=self.project).exists()
+        reward = VerifierVersion.objects.filter(verifier__project=self.project).exists()
+        return [
+            Step(
+                "A machine that trains",
+                "A worker on this machine or another takes runs from the queue. `cohort up` starts one here.",
+                self.nodes > 0,
+                (("Nodes", "node_list"),),
+            ),
+            Step(
+                "Model, problems and reward",
+                "A base model, a dataset of problems, and what completions are scored by. The run form can make "
+                "problems and their reward from a ready-made task.",
+                model and data and reward,
+                (("Base models", "base_model_list"), ("Datasets", "dataset_list"), ("Rewards", "verifier_list")),
+            ),
+            Step(
+                "Define the run",
+                "Start from a paper's preset; everything is checked before it is launched.",
+                False,
+                (("New run", "run_new"),),
+            ),
+        ]
+
+    @property
+    def version(self) -> str:
+        """Changes when anything that is shown does."""
+        lines = [(line.run.pk, line.run.state, line.run.step, line.health) for line in self.running]
+        ended = [(line.run.pk, line.run.state, line.new, line.after) for line in self.finished]
+        needs = [(need.run.pk, need.what) for need in self.needs]
+        records = [(row.record.pk, row.standing.state) for row in self.records]
+        return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, self.nodes))
+
+
+def diagnoses_of(runs: Sequence[Run]) -> dict[int, list[str]]:
+    """By run, what its newest attempt reported as wrong, in short; the newest first."""
+    causes: dict[int, list[str]] = defaultdict(list)
+    events = RunEvent.objects.filter(run__in=[run.pk for run in runs], kind="diagnosis", attempt__ended_at=None)
+    for run, code in events.order_by("-id").values_list("run_id", "data__cause"):
+        if (cause := code.replace("_", " ")) not in causes[run]:
+            causes[run].append(cause)
+    return causes
+
+
+def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
+    """Of each run's held-out problems, or else of its first suite: {suite, before, after}; a later attempt's result
+    takes the place of an earlier one's."""
+    results: dict[int, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    rows = EvalResult.objects.filter(run__in=[run.pk for run in runs], phase__in=("before", "after")).order_by("pk")
+    for run, suite, phase, correct, problems in rows.values_list("run_id", "suite", "phase", "correct", "problems"):
+        results[run][suite][phase] = correct / problems if problems else 0.0
+    return {
+        run: {"suite": suite, **{phase: suites[suite].get(phase) for phase in ("before", "after")}}
+        for run, suites in results.items()
+        for suite in [HELDOUT if HELDOUT in suites else next(iter(suites))]
+    }
