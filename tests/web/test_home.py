@@ -44,16 +44,10 @@ def test_what_runs_shows_its_health(viewer: Client, maker: Maker, bob: User) -> 
     run = maker.run(HOSTILE, state="training", optim={"steps": 12})
     attempt = maker.attempt(run)
     add_steps(attempt, [{"reward": 0.25}] * 3)
-    for cause, fence in (("cut_off", attempt), ("part_unscored", attempt), ("cut_off", attempt), ("all_wrong", None)):
-        run.events.create(
-            kind="diagnosis",
-            message="m",
-            data={"cause": cause, "step": 1},
-            attempt=fence,
-            actor="trainer",
-            at=timezone.now(),
-        )
-    maker.run("waits", state="queued", queued_at=timezone.now())
+    whose = {"attempt": attempt, "actor": "trainer", "at": timezone.now()}
+    for cause in ("cut_off", "part_unscored", "cut_off"):
+        run.events.create(kind="diagnosis", message="m", data={"cause": cause, "step": 1}, **whose)
+    put_in(maker.run("waits"), "queued", queued_at=timezone.now())
     home = home_of(bob)
     assert [(line.run.pk, line.health) for line in home.running] == [(run.pk, ("cut off", "part unscored"))]
     assert [row.name for row in home.waiting] == ["waits"]
