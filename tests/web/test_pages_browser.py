@@ -80,6 +80,7 @@ def run_tabs(maker: Maker, alice: User) -> list[str]:
     run = run_of(maker)
     tabs = ("", "groups/", f"groups/{run.groups.get().pk}/?sample=2", "evaluations/", "attempts/?all=1")
     return [
+        "",
         "runs/",
         "runs/?q=nothing",
         "runs/new/",
