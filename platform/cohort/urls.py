@@ -18,6 +18,8 @@ from cohort.web.audit import views as audit
 from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
+from cohort.web.compare import answers
+from cohort.web.compare import views as compare
 from cohort.web.diff import views as diff
 from cohort.web.home import views as home
 from cohort.web.lab import job_views
@@ -75,6 +77,10 @@ def _entries(listed: str, prefix: str) -> list[URLPattern]:
 _runs = [
     path("runs/", list_rows.run_list, name="run_list"),
     path("runs/new/", form.run_new, name="run_new"),
+    path("runs/compare/", compare.run_compare, name="run_compare"),
+    path("runs/compare/series.json", compare.run_compare_series, name="run_compare_series"),
+    path("runs/compare/suite/", compare.run_compare_suite, name="run_compare_suite"),
+    path("runs/compare/answers/", answers.run_compare_answers, name="run_compare_answers"),
     path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
     path("runs/previews/<int:job_id>/", form.run_preview, name="run_preview"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),

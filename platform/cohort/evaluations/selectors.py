@@ -204,17 +204,21 @@ def _measured_suite(
     shown = after or before
     assert shown is not None, "a suite is known by its results"
     same = before is not None and after is not None and before.protocol == after.protocol
-    margin = config.eval.margin if suite is None or suite.margin is None else suite.margin
-    facts = SuiteFacts(
+    facts = suite_facts(suite, name, shown, config)
+    return Measured(facts, before, after, same, _touched(shown))
+
+
+def suite_facts(suite: SuiteConfig | None, name: str, shown: EvalResult, config: RunConfig) -> SuiteFacts:
+    """What the config of a run says of a suite; `suite` None: the held-out problems."""
+    return SuiteFacts(
         suite=name,
         title=suite.title if suite else HELDOUT_TITLE if name == HELDOUT else name,
         category=suite.category if suite else "performance",
         higher_is=suite.higher_is if suite else "better",
         sensitive=suite.sensitive if suite else False,
-        margin=margin,
+        margin=config.eval.margin if suite is None or suite.margin is None else suite.margin,
         protocol=shown.protocol,
     )
-    return Measured(facts, before, after, same, _touched(shown))
 
 
 def _scores(result: EvalResult) -> list[Item]:

@@ -75,7 +75,7 @@ def to_markdown(diff: Diff) -> Iterator[str]:
 def _lines(diff: Diff) -> Iterator[str]:
     counts = diff.counts
     yield from (
-        f"# Records compared: {_cell(diff.before.head['title'])} → {_cell(diff.after.head['title'])}",
+        f"# Records compared: {markdown_cell(diff.before.head['title'])} → {markdown_cell(diff.after.head['title'])}",
         "",
         f"- before: seal `{diff.before.seal}`, sealed {diff.before.head['sealed_at']}",
         f"- after: seal `{diff.after.seal}`, sealed {diff.after.head['sealed_at']}",
@@ -97,21 +97,21 @@ def _section_lines(section: SectionDiff) -> list[str]:
     if not section.differing:
         return [*lines, "No difference.", ""]
     for suite in section.suites:
-        lines += [f"### Suite {_cell(suite.suite)} ({SIGNS[suite.kind]} {suite.kind})", ""]
+        lines += [f"### Suite {markdown_cell(suite.suite)} ({SIGNS[suite.kind]} {suite.kind})", ""]
         lines += ["| figure | before | after | difference |", "| --- | --- | --- | --- |"]
         lines += [_suite_row(cell) for cell in suite.cells]
         lines += ["", *(_table(suite.others) if suite.others else []), ""]
     for field in section.differing:
-        lines += [f"### {SIGNS[field.kind]} {_cell(field.label)} ({field.kind})", ""]
+        lines += [f"### {SIGNS[field.kind]} {markdown_cell(field.label)} ({field.kind})", ""]
         if field.withheld:
             where = "on both sides" if field.withheld == "both" else field.withheld
             lines += [f"Withheld {where}.", ""]
         if field.words_differ:
-            lines += [f"- before: {_cell(field.before)}", f"- after: {_cell(field.after)}", ""]
+            lines += [f"- before: {markdown_cell(field.before)}", f"- after: {markdown_cell(field.after)}", ""]
         if field.values or field.marks:
             lines += [*_table([*field.values, *field.marks]), ""]
     if section.equal:
-        lines += [f"Equal: {', '.join(_cell(field.label) for field in section.equal)}.", ""]
+        lines += [f"Equal: {', '.join(markdown_cell(field.label) for field in section.equal)}.", ""]
     return lines
 
 
@@ -123,7 +123,7 @@ def _file_lines(diff: Diff) -> list[str]:
         sides = [
             f"{side['sha256'][:12]}…, {side['size']:,} bytes" if side else "–" for side in (file.before, file.after)
         ]
-        lines.append(f"| {SIGNS[file.kind]} {file.kind} | {_cell(file.path)} | {sides[0]} | {sides[1]} |")
+        lines.append(f"| {SIGNS[file.kind]} {file.kind} | {markdown_cell(file.path)} | {sides[0]} | {sides[1]} |")
     return lines
 
 
@@ -131,10 +131,11 @@ def _table(changes: Any) -> list[str]:
     rows = ["| | where | before | after | difference |", "| --- | --- | --- | --- | --- |"]
     for change in changes:
         delta = signed(change.difference) if change.difference is not None else ""
-        before = _cell(one_line(change.before)) if change.kind != Kind.ADDED else "–"
-        after = _cell(one_line(change.after)) if change.kind != Kind.REMOVED else "–"
+        before = markdown_cell(one_line(change.before)) if change.kind != Kind.ADDED else "–"
+        after = markdown_cell(one_line(change.after)) if change.kind != Kind.REMOVED else "–"
         rows.append(
-            f"| {SIGNS[change.kind]} {change.kind} | {_cell(change.path or 'value')} | {before} | {after} | {delta} |"
+            f"| {SIGNS[change.kind]} {change.kind} | {markdown_cell(change.path or 'value')} "
+            f"| {before} | {after} | {delta} |"
         )
     return rows
 
@@ -149,10 +150,10 @@ def cell_texts(cell: Cell) -> tuple[str, str, str]:
 
 def _suite_row(cell: Cell) -> str:
     before, after, change = cell_texts(cell)
-    return f"| {cell.name} | {_cell(before)} | {_cell(after)} | {change} |"
+    return f"| {cell.name} | {markdown_cell(before)} | {markdown_cell(after)} | {change} |"
 
 
-def _cell(text: Any) -> str:
+def markdown_cell(text: Any) -> str:
     """On one line, with everything that Markdown or HTML would act on escaped."""
     plain = printable(" ".join(str("–" if text is None else text).split()))
     return re.sub(r"([\\`*_{}\[\]<>()#|~!&])", r"\\\1", plain)

@@ -1,0 +1,1 @@
+"""Pages that compare runs of a project: settings, curves, evaluations, answers to the same problem."""
