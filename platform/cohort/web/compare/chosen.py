@@ -120,7 +120,7 @@ def styles_of(pks: Sequence[int]) -> dict[int, tuple[int, int]]:
             taken.clear()
         slot = next(slot for slot in ((pk + step) % pairs for step in range(pairs)) if slot not in taken)
         taken.add(slot)
-        styles[pk] = (slot % COLOURS + 1, slot // COLOURS + 1)
+        styles[pk] = (slot % COLOURS + 1, (slot + slot // COLOURS) % DASHES + 1)  # neighbours differ in both
     return styles
 
 

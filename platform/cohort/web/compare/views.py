@@ -1,6 +1,7 @@
 """Several runs of a project side by side: the page, its curves as JSON or CSV, and one suite at a time."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +23,16 @@ from cohort.web.runs.chart_list import CHARTS
 
 LONGEST = 200
 """Characters of a metric's name."""
-_TITLES = {chart.columns[0]: (chart.title, chart.unit) for chart in CHARTS if len(chart.columns) < 3}
+_TITLES = {chart.columns[0]: chart.title for chart in CHARTS if chart.kind == "band" or len(chart.columns) == 1} | {
+    "frac_informative": "Groups with signal"
+}
+_COMPONENT = re.compile(r"rewards/(.+)/mean")
 
 
 @dataclass(frozen=True)
 class Panel:
     metric: str
     title: str
-    unit: str
 
 
 @require_safe
@@ -38,13 +41,13 @@ def run_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
     that it fits; `format` csv or md gives the table as a file."""
     project = project_for(request, slug)
     choice = Choice(project, request.GET)
-    found = search(choice, request.GET["add"]) if request.GET.get("add", "").strip() else None
-    if found is not None and (found.total == 1 or (request.GET.get("all") == "1" and found.matches)):
-        return HttpResponseRedirect(f"{reverse('run_compare', args=[slug])}?{choice.with_runs(found.matches)}")
+    hits = search(choice, request.GET["add"]) if request.GET.get("add", "").strip() else None
+    if hits is not None and (hits.total == 1 or (request.GET.get("all") == "1" and hits.matches)):
+        return HttpResponseRedirect(f"{reverse('run_compare', args=[slug])}?{choice.with_runs(hits.matches)}")
     context: dict[str, Any] = {
         "choice": choice,
-        "found": found,
-        "found_links": [(run, choice.with_runs([run])) for run in found.matches[:20]] if found else [],
+        "hits": hits,
+        "hit_links": [(run, choice.with_runs([run])) for run in hits.matches[:20]] if hits else [],
         "suggested": [(run, choice.with_runs([run])) for run in suggestions(choice)],
         "limit": MOST_RUNS,
     }
@@ -78,8 +81,8 @@ def _legend(choice: Choice, settings: SettingsTable) -> list[dict[str, Any]]:
 
 
 def _panel(metric: str) -> Panel:
-    title, unit = _TITLES.get(metric, (metric, ""))
-    return Panel(metric, title, unit)
+    component = _COMPONENT.fullmatch(metric)
+    return Panel(metric, f"Reward component {component[1]}" if component else _TITLES.get(metric, metric))
 
 
 def _logged(request: HttpRequest, choice: Choice, **data: Any) -> None:

@@ -28,7 +28,8 @@
     const gap = Math.max(120, Math.floor(place.parentElement.clientWidth / axes.length) - 8), height = 240, top = 34, bottom = 22;
     const x = (at) => 60 + at * gap, y = (share) => top + (1 - share) * (height - top - bottom);
     const drawn = svg("svg", { width: 120 + (axes.length - 1) * gap, height, "aria-hidden": "true" });
-    const number = (value) => String(+value.toPrecision(4)).replace("-", "−");
+    const number = (value) =>
+      (value !== 0 && Math.abs(value) < 1e-4 ? value.toExponential(2).replace(/\.?0*e/, "e") : String(+value.toPrecision(4))).replaceAll("-", "−");
     axes.forEach((axis, at) => {
       drawn.append(svg("line", { class: "axis", x1: x(at), x2: x(at), y1: top, y2: height - bottom }));
       drawn.append(svg("text", { x: x(at), y: 12, "text-anchor": "middle" }, clipped(axis.label, 20)));

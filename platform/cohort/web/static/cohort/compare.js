@@ -16,7 +16,11 @@
     note: panel.querySelector("[data-note]"), values: panel.querySelector(".compare-values"), reply: null, lines: [], scale: null,
   }));
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(4)).replace("-", "−"));
+  const number = (value) => {
+    if (value === null || value === undefined) return "–";
+    const tiny = value !== 0 && Math.abs(value) < 1e-4;
+    return (tiny ? String(value.toExponential(3)).replace(/\.?0*e/, "e") : String(+value.toPrecision(4))).replaceAll("-", "−");
+  };
 
   // ---------------------------------------------------------------- what is chosen, and the address
   const given = new URLSearchParams(location.search);
@@ -39,9 +43,10 @@
     for (const [name, value] of chosen()) query.append(name, value);
     return query;
   };
+  const links = [...document.querySelectorAll('#runs a[href^="?"]')]; // of the same page with other runs
   const remember = () => {
     history.replaceState(null, "", `?${carried(new URLSearchParams(location.search))}`);
-    for (const link of document.querySelectorAll('#runs a[href^="?"]')) link.search = carried(new URLSearchParams(link.search));
+    for (const link of links) link.search = carried(new URLSearchParams(link.search));
     for (const other of document.querySelectorAll("#runs form, #compare-view")) {
       const own = other === form ? ["hide"] : VIEW; // the form of the view has its other fields itself
       for (const input of other.querySelectorAll('input[type="hidden"]')) if (own.includes(input.name)) input.remove();
