@@ -27,6 +27,7 @@ def run_of(maker: Maker, name: str, seed: int, lr: float, right: int) -> Run:
                 "kl": 0.001 * step * lr * 1e6 + 1e-5,
                 "completions/mean_length": 120 + 10 * math.sin(step / 9 + seed),
                 "num_tokens": 5000.0 * step,
+                "entropy": float(seed),
             }
             for step in range(1, 61)
         ],
@@ -44,14 +45,14 @@ def drawn(page: Page, metric: str) -> int:
 
 
 def test_runs_are_compared(browser: Browser, transactional_db: None, maker: Maker, live_server: LiveServer) -> None:
-    runs = [run_of(maker, f"slow seed {seed}", seed, 1e-6, 12) for seed in (1, 2, 3)]
+    runs = [run_of(maker, f"slow seed {seed}", seed, 1e-6, 12) for seed in (1, 2, 6)]
     runs.append(run_of(maker, "fast", 1, 3e-6, 18))
     Run.objects.filter(pk=runs[1].pk).update(cloned_from=runs[0])
     with windows(browser, live_server.url, permissions=["clipboard-read", "clipboard-write"]) as opened:
         page = opened(f"runs/{runs[0].pk}/")
         page.locator("#compare-run").click()
         page.get_by_role("link", name=f"+ slow seed 2 {runs[1].pk}").click()
-        for name in ("seed 3", "fast"):
+        for name in ("seed 6", "fast"):
             page.locator("#add").fill(name)
             page.get_by_role("button", name="Add", exact=True).click()
         curves = page.locator("#curves[data-ready=step]")
@@ -98,11 +99,17 @@ def test_runs_are_compared(browser: Browser, transactional_db: None, maker: Make
         assert text.startswith("| run |")
         assert len(text.strip().splitlines()) == 6
         assert page.locator("#compare-parallel path").count() == 4
+        chosen = "&".join(f"run={run.pk}" for run in runs)
+        for band, shown in (("range", "3 [1, 6]"), ("sd", "3 [0.3542, 5.646]")):  # 1, 2, 6: variance 14/2
+            page.goto(f"{live_server.url}/p/ours/runs/compare/?{chosen}&metric=entropy&band={band}")
+            expect(page.locator("#curves[data-ready=step]")).to_be_visible()
+            page.locator("[data-table]").click()
+            expect(page.locator(".compare-values tbody tr").first).to_have_text(f"60{shown}1")
         page.wait_for_load_state("networkidle")
         page.locator("details").evaluate_all("folds => folds.forEach((fold) => (fold.open = true))")
         faults = serious_faults(page, "compare")
 
-        page.goto(f"{live_server.url}/p/ours/runs/compare/answers/?{page.url.split('?')[1]}&suite=heldout")
+        page.goto(f"{live_server.url}/p/ours/runs/compare/answers/?{chosen}&suite=heldout")
         expect(page.locator("#opened h2")).to_have_text("held-0")
         page.keyboard.press("j")
         expect(page.locator("#opened")).to_contain_text("2 of")
@@ -117,6 +124,6 @@ def test_runs_are_compared(browser: Browser, transactional_db: None, maker: Make
         assert faults == []
 
         for path in ("", "answers/"):
-            phone = opened(f"runs/compare/{path}?{'&'.join(f'run={run.pk}' for run in runs)}&suite=heldout", width=360)
+            phone = opened(f"runs/compare/{path}?{chosen}&suite=heldout", width=360)
             phone.wait_for_load_state("networkidle")
             assert phone.evaluate("document.documentElement.scrollWidth") <= 360, path

@@ -379,3 +379,14 @@ def test_hostile_names_and_texts_run_nowhere(viewer: Client, maker: Maker) -> No
         page = viewer.get(f"{PAGE}{part}", {"run": [run.pk for run in runs], "suite": HOSTILE}).content.decode()
         assert "&lt;script&gt;" in page
         assert "<script>alert" not in page
+
+
+@pytest.mark.parametrize("value", ["%00", "9" * 30, "%ED%A0%80", "-1", "a%00b", "1e999"])
+def test_odd_values_in_the_address_are_no_error_of_ours(viewer: Client, maker: Maker, value: str) -> None:
+    runs = [evaluated(maker, name, [1, 0]) for name in ("a", "b")]
+    for run in runs:
+        add_steps(run.attempts.get(), [{"reward": 0.5}])
+    for part in ("", "series.json", "suite/", "answers/"):
+        for name in ("baseline", "hide", "add", "metric", "x", "suite", "item", "items", "show", "format"):
+            answer = viewer.get(address(*runs, part=part, **{"suite": "heldout", "metric": "reward", name: value}))
+            assert answer.status_code in (200, 302), (part, name)

@@ -15,7 +15,7 @@ from cohort.records.models import Record
 from cohort.runs.models import Run
 from cohort.web.diff import views
 from cohort.web.diff.export import to_document, to_markdown
-from cohort.web.diff.shown import marked
+from cohort.web.diff.shown import marked, shown
 from tests.factories import sealed_run
 from tests.factories.documents import HOSTILE, comparison, document, entry
 from tests.tables import cases
@@ -84,6 +84,16 @@ def test_a_changed_added_or_removed_field(first: dict[str, Any]) -> None:
     assert of(diff(first, second), "reward.source").kind == Kind.REMOVED
     added = of(diff(second, first), "reward.source")
     assert (added.kind, added.before, added.after) == (Kind.ADDED, None, "said")
+
+
+def test_settings_that_people_choose_first_come_first(first: dict[str, Any]) -> None:
+    """Of the config's sealed file, not of its digest: what a page shows before any hash."""
+    digest = with_entry(first, "method.config", value={"sha256": "b" * 64}, text="config.yaml, sha256 bbbb")
+    before = {"engine": {"threads": 1}, "model": {"path": "a"}, "optim": {"steps": 3}, "seed": 0}
+    after = {"engine": {"threads": 2}, "model": {"path": "b"}, "optim": {"steps": 5}, "seed": 1}
+    rows = shown(diff(first, digest, (before, after)))["settings"]
+    assert [row["path"] for row in rows] == ["model.path", "optim.steps", "seed", "engine.threads"]
+    assert shown(diff(first, digest))["settings"] == []
 
 
 def test_withheld_is_told_and_never_guessed(first: dict[str, Any]) -> None:

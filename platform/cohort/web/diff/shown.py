@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from cohort.records.diff.compare import Diff, FieldDiff, SectionDiff, SuiteDiff
+from cohort.records.diff.compare import CONFIG, Diff, FieldDiff, SectionDiff, SuiteDiff
 from cohort.records.diff.values import Change, Kind, one_line, signed
+from cohort.web.compare.settings_table import CHOSEN_FIRST
 from cohort.web.diff.export import SIGNS, cell_texts
+from cohort.web.launch.schema import input_of
 
 MOST_WORDS = 3_000
 """Of both together, with the spaces between; beyond it the texts are shown side by side unmarked."""
@@ -65,11 +67,27 @@ def shown(diff: Diff) -> dict[str, Any]:
     return {
         "diff": diff,
         "head": _rows(diff.head)["rows"],
+        "settings": _rows(_settings(diff))["rows"],
         "sections": [_section(section) for section in diff.sections],
         "files": [{"file": file, "mark": _mark(file.kind)} for file in diff.differing_files],
         "counts": [(_mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
         "equal": counts[Kind.EQUAL],
     }
+
+
+def _settings(diff: Diff) -> list[Change]:
+    """Differing settings of the run form, what people choose first at the top; none where the configs are not known.
+    They are in the field of the config too, among all else that differs."""
+    ranks = {name: rank for rank, name in enumerate(CHOSEN_FIRST)}
+    values = [
+        change
+        for section in diff.sections
+        for field in section.fields
+        if field.path == CONFIG
+        for change in field.values
+        if input_of(change.path) is not None
+    ]
+    return sorted(values, key=lambda change: ranks.get(input_of(change.path) or "", len(ranks)))
 
 
 def _section(section: SectionDiff) -> dict[str, Any]:
