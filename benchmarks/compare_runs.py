@@ -76,6 +76,9 @@ def measure(chosen: argparse.Namespace) -> None:
     def line(name: str, address: str) -> None:
         client.get(address)
         spent = [_seconds(lambda: client.get(address)) for _ in range(chosen.times)]
+        busy = time.process_time()
+        client.get(address)
+        busy = time.process_time() - busy
         with CaptureQueriesContext(connection) as captured:
             answer = client.get(address)
         assert answer.status_code == 200, answer.status_code
@@ -152,12 +155,11 @@ class _Quiet(WSGIRequestHandler):
 def in_browser(session: str, address: str, times: int) -> None:
     """From the request to the last curve drawn, of the five that the page has at first."""
     from django.conf import settings
-    from django.contrib.staticfiles.handlers import StaticFilesHandler
     from django.core.wsgi import get_wsgi_application
 
     from tests.browser import chromium
 
-    server = make_server("127.0.0.1", 0, StaticFilesHandler(get_wsgi_application()), _Server, _Quiet)
+    server = make_server("127.0.0.1", 0, get_wsgi_application(), _Server, _Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     here = f"http://127.0.0.1:{server.server_port}"
     with chromium() as browser:

@@ -75,7 +75,7 @@ def test_runs_are_compared(browser: Browser, transactional_db: None, maker: Make
         page.locator("#compare-log").check()
 
         item = page.locator(f'.compare-runs [data-run="{runs[3].pk}"]')
-        item.get_by_role("link", name="make baseline").click()
+        item.get_by_role("button", name="make baseline").click()
         expect(item.locator(".tag")).to_have_text("baseline")
         expect(page.locator("#curves[data-ready=tokens]")).to_be_visible()
         assert page.locator("#compare-log").is_checked(), "what was chosen comes along"

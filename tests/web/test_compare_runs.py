@@ -55,9 +55,14 @@ def test_runs_are_added_by_number_and_name_made_baseline_and_removed(viewer: Cli
     assert f'href="?run={first.pk}&amp;run={third.pk}"' in page
     assert viewer.get(address(first, add="beta", all="1")).headers["Location"] == address(first, third, second)
     assert "No other run has “gamma”" in words(html(viewer.get(address(first, add="gamma"))))
+    pressed = f"{address(first, second, third, baseline=str(first.pk))}&"
+    assert viewer.get(f"{pressed}baseline={third.pk}").headers["Location"] == address(
+        first, second, third, baseline=str(third.pk)
+    )
+    assert viewer.get(f"{pressed}drop={first.pk}").headers["Location"] == address(second, third)
     page = html(viewer.get(address(first, second, baseline=str(second.pk))))
-    assert f'href="?run={second.pk}&amp;baseline={second.pk}"' in page, "the address without the first"
-    assert f'href="?run={first.pk}&amp;run={second.pk}&amp;baseline={first.pk}"' in page
+    assert f'name="drop" value="{second.pk}"' in page
+    assert f'name="baseline" value="{first.pk}">make baseline' in page
 
 
 def test_clones_and_parents_are_suggested(viewer: Client, maker: Maker) -> None:

@@ -1,7 +1,7 @@
 """Which runs an address compares, how each is drawn, and the addresses that change the choice.
 
-Everything a person chooses stands in the address: `run` once for each run, `baseline`, `hide`. A run keeps its colour
-and dash when others come and go, because they follow from its id.
+Everything a person chooses stands in the address: `run` once for each run, `baseline`, `hide`; `drop` takes a run away.
+A run keeps its colour and dash when others come and go, because they follow from its id.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,6 @@ class Chosen:
     """1 to DASHES: solid, dashed, dotted, dash-dotted."""
     is_baseline: bool
     hidden: bool
-    without: str
-    """Query of the page without this run."""
-    as_baseline: str
-    """Query of the page with this run as its baseline."""
 
 
 class Choice:
@@ -66,8 +62,6 @@ class Choice:
                 *styles[run.pk],
                 is_baseline=run == self.baseline,
                 hidden=run.pk in hidden,
-                without=self._changed(drop=run.pk),
-                as_baseline=self._changed(baseline=run.pk),
             )
             for run in self.runs
         ]
@@ -94,20 +88,23 @@ class Choice:
                 query.appendlist("run", str(run.pk))
         return query.urlencode()
 
-    def _changed(self, *, drop: int | None = None, baseline: int | None = None) -> str:
-        query = self._query()
-        if drop is not None:
-            for name in ("run", "hide", "baseline"):
-                query.setlist(name, [text for text in query.getlist(name) if natural(text) != drop])
-        if baseline is not None:
-            query["baseline"] = str(baseline)
-        return query.urlencode()
-
     def _query(self) -> QueryDict:
         query = self.params.copy()
-        for name in ("add", "all"):
+        for name in ("add", "all", "drop"):
             query.pop(name, None)
         return query
+
+    @property
+    def settled(self) -> str | None:
+        """Query of the page once a button of the list was pressed: without the run to `drop`, with the last baseline
+        alone. None where no button was."""
+        if "drop" not in self.params and len(self.params.getlist("baseline")) < 2:
+            return None
+        query, drop = self._query(), natural(self.params.get("drop"))
+        for name in ("run", "hide", "baseline"):
+            kept = [text for text in query.getlist(name) if natural(text) != drop]
+            query.setlist(name, kept[-1:] if name == "baseline" else kept)
+        return query.urlencode()
 
 
 def styles_of(pks: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -22,8 +22,12 @@ TOKENS = "num_tokens"
 """Metric that holds all tokens so far."""
 MOST_ROWS = 60_000
 """Rows read for one metric of all runs; more are read from wider buckets."""
-POINTS, FEWEST_POINTS = 900, 120
+MOST_POINTS = 30_000
+"""Points drawn of all runs together."""
+POINTS, FEWEST_POINTS = 900, 150
 """Most points of one run, with few runs and with many."""
+DIGITS = 6
+"""Significant digits of a number that is drawn; files have all."""
 _END = 2**31 - 1
 
 PHASES = tuple(f"seconds/{name}" for name in ("sample", "reward", "logprobs", "update", "checkpoint", "waiting"))
@@ -58,12 +62,16 @@ class Curves:
         """`low` and `high` only where they can differ from `value`, `x` only where it is not the step."""
         runs: dict[int, dict[str, Any]] = {}
         for pk, curve in self.by_run.items():
-            runs[pk] = {"step": curve.step, "value": curve.value}
+            runs[pk] = {"step": curve.step, "value": _short(curve.value)}
             if self.width > 1:
-                runs[pk] |= {"low": curve.low, "high": curve.high}
+                runs[pk] |= {"low": _short(curve.low), "high": _short(curve.high)}
             if curve.x != curve.step:
                 runs[pk] |= {"x": curve.x}
         return {"width": self.width, "runs": runs}
+
+
+def _short(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
 def metrics_of(runs: Sequence[Run]) -> list[str]:
@@ -83,14 +91,14 @@ def default_metrics(runs: Sequence[Run], recorded: Collection[str]) -> list[str]
 
 def curves(runs: Sequence[Run], metric: str, *, axis: Axis = "step") -> Curves:
     """The current values of the metric. A run that never recorded it has an empty curve."""
-    limit = max(FEWEST_POINTS, min(POINTS, MOST_ROWS // max(1, len(runs))))
+    limit = max(FEWEST_POINTS, min(POINTS, MOST_POINTS // max(1, len(runs))))
     longest, total = max((run.step for run in runs), default=0), sum(run.step for run in runs)
     read = next((width for width in (1, *WIDTHS) if total <= MOST_ROWS * width), WIDTHS[-1])
     stretches = limit // 3
     width = read if longest <= read * (limit if read == 1 else stretches) else read * -(-longest // (read * stretches))
     joined: dict[int, dict[int, list[float]]] = {run.pk: {} for run in runs}
     ends: dict[int, dict[int, int]] = {run.pk: {} for run in runs}
-    for run_id, last, low, high, value in _values(runs, metric, read):
+    for run_id, last, low, high, value in _values(runs, metric, read, width):
         at = (last - 1) // width
         into = joined[run_id].get(at)
         if into is None:
@@ -99,7 +107,7 @@ def curves(runs: Sequence[Run], metric: str, *, axis: Axis = "step") -> Curves:
             into[:] = [min(into[0], low), max(into[1], high), value]
         ends[run_id][at] = last
     steps = {pk: tuple(own.values()) for pk, own in ends.items()}
-    x = _positions(runs, steps, axis, read)
+    x = _positions(runs, steps, axis, read, width)
     return Curves(
         width,
         {
@@ -129,7 +137,8 @@ _BUCKETS = f"""
     ORDER BY bucket.attempt_id, bucket.first_step
 """
 _STEPS = f"""
-    SELECT part.run_id, step.step, value.number
+    SELECT part.run_id, max(step.step), min(value.number), max(value.number),
+        (array_agg(value.number ORDER BY step.step DESC))[1]
     FROM {_PARTS}
     JOIN runs_stepmetric AS step
         ON step.run_id = part.run_id AND step.step BETWEEN part.first AND part.last
@@ -138,6 +147,7 @@ _STEPS = f"""
         SELECT (CASE WHEN %s THEN step.seconds -> %s ELSE step.metrics -> %s END)::float8 AS number
     ) AS value
     WHERE value.number IS NOT NULL
+    GROUP BY part.run_id, (step.step - 1) / %s
 """
 
 
@@ -150,8 +160,9 @@ class _Part:
     last: int
 
 
-def _values(runs: Sequence[Run], metric: str, read: int) -> list[tuple[int, int, float, float, float]]:
-    """(run, last step, lowest, highest, last value) of each step or bucket, in the order of steps."""
+def _values(runs: Sequence[Run], metric: str, read: int, width: int) -> list[tuple[int, int, float, float, float]]:
+    """(run, last step, lowest, highest, last value) of each bucket of `read` steps, and of what no bucket holds in each
+    stretch of `width`; in the order of steps."""
     parts = _parts(runs)
     rows: list[tuple[int, int, float, float, float]] = []
     with connection.cursor() as cursor:
@@ -169,8 +180,8 @@ def _values(runs: Sequence[Run], metric: str, read: int) -> list[tuple[int, int,
             read //= FACTOR
         spans = [(part.run_id, part.attempt_id, part.first, part.last) for part in parts.values()]
         phase = metric.removeprefix("seconds/")
-        cursor.execute(_STEPS, [*_columns(spans), phase != metric, phase, metric])
-        rows += [(run_id, step, value, value, value) for run_id, step, value in cursor.fetchall()]
+        cursor.execute(_STEPS, [*_columns(spans), phase != metric, phase, metric, width])
+        rows += cursor.fetchall()
     return sorted(rows, key=lambda row: row[1])
 
 
@@ -203,7 +214,7 @@ _TIMES = """
 
 
 def _positions(
-    runs: Sequence[Run], steps: dict[int, tuple[int, ...]], axis: Axis, read: int
+    runs: Sequence[Run], steps: dict[int, tuple[int, ...]], axis: Axis, read: int, width: int
 ) -> dict[int, tuple[float | None, ...]]:
     """Of each point. time: hours since the run first recorded a step, pauses and waits in it; samples: completions of
     the config's size of a step."""
@@ -214,7 +225,7 @@ def _positions(
         return dict(steps)
     known: dict[tuple[int, int], float] = {}
     if axis == "tokens":
-        known = {(run_id, last): value for run_id, last, _, _, value in _values(runs, TOKENS, read)}
+        known = {(run_id, last): value for run_id, last, _, _, value in _values(runs, TOKENS, read, width)}
     else:
         points = [(pk, step) for pk, own in steps.items() for step in own]
         with connection.cursor() as cursor:

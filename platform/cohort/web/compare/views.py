@@ -41,6 +41,8 @@ def run_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
     that it fits; `format` csv or md gives the table as a file."""
     project = project_for(request, slug)
     choice = Choice(project, request.GET)
+    if choice.settled is not None:
+        return HttpResponseRedirect(f"{reverse('run_compare', args=[slug])}?{choice.settled}")
     hits = search(choice, request.GET["add"]) if request.GET.get("add", "").strip() else None
     if hits is not None and (hits.total == 1 or (request.GET.get("all") == "1" and hits.matches)):
         return HttpResponseRedirect(f"{reverse('run_compare', args=[slug])}?{choice.with_runs(hits.matches)}")
