@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0002_guards'),
+        ('runs', '0003_run_values'),
     ]
 
     operations = [

@@ -27,7 +27,7 @@ _INGEST = {
     **dict.fromkeys(("runs.evalresult", "runs.evalitem", "runs.stepmetric"), _ADD),
     **dict.fromkeys(("lab.labjob", "nodes.node", "runs.run"), _CHANGE),
     **dict.fromkeys(("runs.attempt", "runs.bucket", "runs.checkpoint", "runs.logchunk", "runs.servicebeat"), _KEEP),
-    "runs.checkpointfile": _ALL,
+    **dict.fromkeys(("runs.checkpointfile", "runs.runvalue"), _ALL),
     "accounts.user": "SELECT (id, username)",
 }
 """By model, what calls of workers do with its table; on all others, nothing."""

@@ -22,6 +22,7 @@ from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, keep_good, resum
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.transitions import OWN_KINDS
 from grpo_core.records import types as records
 
@@ -300,6 +301,7 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
             _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
             columns = {"attempt_id": attempt.attempt_id, "run_id": attempt.run_id, "seq": seq, "at": envelope.at}
             EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
+            evaluation_values_store(run_id=attempt.run_id)
         case records.PhaseStarted():
             start_phase(attempt, seq, record)
         case records.Resumed():

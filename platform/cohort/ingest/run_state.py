@@ -10,6 +10,7 @@ from django.db.models.functions import Coalesce, Least
 
 from cohort.ingest.copy import BadRecord, Table
 from cohort.runs.models import Attempt, Checkpoint, Run, RunState, StepMetric
+from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.transitions import current_rows, current_steps, run_move
 from grpo_core.records import types as records
 
@@ -78,6 +79,7 @@ def resume_attempt(attempt: LockedAttempt, seq: int, record: records.Resumed) ->
     Attempt.objects.filter(run=attempt.run_id, fence__lt=attempt.fence).update(
         valid_through=Least(Coalesce(F("valid_through"), record.step), record.step)
     )
+    evaluation_values_store(run_id=attempt.run_id)
     # The best may lie beyond the checkpoint; then the one before it is the best again.
     every = Checkpoint.objects.filter(run=attempt.run_id)
     every.filter(best=True).update(best=False)

@@ -14,6 +14,7 @@ from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, 
 from cohort.runs import dispatch
 from cohort.runs.limits import queue_full
 from cohort.runs.models import Priority, Run, RunState, RunSuite
+from cohort.runs.run_values import config_values_store
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
@@ -153,6 +154,7 @@ def run_create(
         created_by=actor,
     )
     run.parsed_config = config
+    config_values_store(run_id=run.pk)
     RunSuite.objects.bulk_create(RunSuite(run=run, version=suite.version) for suite in suites)
     data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
     run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)

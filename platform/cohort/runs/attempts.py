@@ -20,6 +20,7 @@ from cohort.nodes.services import node_present
 from cohort.runs import dispatch, retry, schedule
 from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Desired, Run, RunState, StepMetric
+from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.services import requested_reason
 from cohort.runs.transitions import run_event, run_lock, run_move
 from cohort.runs.waiting import Reasons
@@ -62,6 +63,7 @@ def _claim(run: Run, node: Node, info: NodeInfo, claim_id: str) -> tuple[Attempt
     if not resume:
         # It begins at the first step, so all that earlier attempts recorded is superseded.
         run.attempts.update(valid_through=Least(Coalesce("valid_through", -1), -1))
+        evaluation_values_store(run_id=run.pk)
         run.step, run.first_metrics, run.latest_metrics = 0, {}, {}
     else:  # the trainer reports which one it really resumes from
         run.step = min(run.step, resume[0].step)

@@ -16,6 +16,7 @@ from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.limits import queue_full
 from cohort.runs.models import Checkpoint, Desired, Priority, Run, RunEvent, RunState
+from cohort.runs.run_values import config_values_store
 from cohort.runs.transitions import (
     ENDED,
     ON_A_WORKER,
@@ -185,6 +186,7 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     run.config, run.config_digest, run.steps_total = config.to_dict(), config.digest(), config.optim.steps
     run.parsed_config = config
     run.save(update_fields=["config", "config_digest", "steps_total"])
+    config_values_store(run_id=run.pk)
     words = (
         f"Extended by {steps:,} step{'' if steps == 1 else 's'}, from {before['steps']:,} to {run.steps_total:,}; "
         f"resumes from step {newest.step:,}"

@@ -4,6 +4,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from cohort.accounts.models import Project
@@ -108,6 +110,13 @@ class Run(models.Model):
     """Since when nothing has moved although the worker lives; empty while something does."""
     cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
 
+    tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    """Short words of people, in the order of the alphabet."""
+    note = models.TextField(blank=True, default="")
+    """Of people, as it is now; what it was is in the audit log."""
+    archived_at = models.DateTimeField(null=True)
+    """Since when the list leaves the run out."""
+
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
     created_at = models.DateTimeField(auto_now_add=True)
     queued_at = models.DateTimeField(null=True)
@@ -120,6 +129,7 @@ class Run(models.Model):
             models.Index(fields=["project", "-id"], name="run_by_project"),
             models.Index(fields=["state"], name="run_by_state"),
             models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="run_waiting"),
+            GinIndex(fields=["tags"], name="run_by_tag"),
         ]
         constraints: ClassVar = [
             models.CheckConstraint(condition=models.Q(state__in=RunState.values), name="run_state_known"),

@@ -1,0 +1,64 @@
+"""What the list of runs is searched and sorted by, and how people keep a way to look at it."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+from cohort.accounts.models import Project
+from cohort.runs.models.run import Run
+
+
+class RunValue(models.Model):
+    """One setting of a run's config, or its score on one suite, so that runs are found by it through an index.
+
+    Written with the config and with evaluations (`cohort.runs.run_values`), never by hand; it may be made anew from
+    them at any time. What changes with every step, the newest metrics, stays in `Run.latest_metrics`: to read it of
+    10,000 runs takes 15 ms, and of their configs, which PostgreSQL keeps compressed, 150.
+    """
+
+    # The index and the constraint below begin with them; so no index of each alone.
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="values", db_index=False)
+    key = models.TextField()
+    """The setting's path, as algorithm.kl.coef; `variant`; or `evaluation.<newest, before or after>.<suite>`."""
+    number = models.FloatField(null=True)
+    """Of a score: the share that is right, 0 to 1."""
+    text = models.TextField(blank=True)
+    """Of what is no number; true and false of what is neither."""
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "key"], name="run_value_once")]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "key", "number"], include=["run"], name="run_value_by_number")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key} of run {self.run_id}"
+
+
+class SavedView(models.Model):
+    """A search of the list of runs with its columns and order, under a name: its owner's, or shared with the project.
+
+    The one that is its owner's default opens with the list.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="saved_views")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=4000)
+    """That of the list's address: q, columns, sort."""
+    shared = models.BooleanField(default=False)
+    default = models.BooleanField(default=False)
+
+    class Meta:
+        ordering: ClassVar = ["name", "id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "owner", "name"], name="saved_view_name_once"),
+            models.UniqueConstraint(
+                fields=["project", "owner"], condition=models.Q(default=True), name="saved_view_one_default"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,1 @@
+"""The language in which people search the list of runs: its syntax, its fields, and the rows that match."""
