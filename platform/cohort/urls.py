@@ -29,7 +29,7 @@ from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import views as review
-from cohort.web.runs import actions, list_rows, logs, page, queue, retry, series
+from cohort.web.runs import actions, list_actions, list_rows, logs, page, queue, retry, series
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
@@ -76,6 +76,10 @@ def _entries(listed: str, prefix: str) -> list[URLPattern]:
 
 _runs = [
     path("runs/", list_rows.run_list, name="run_list"),
+    path("runs/bulk/", list_actions.run_bulk, name="run_bulk"),
+    path("runs/views/", list_actions.view_save, name="view_save"),
+    path("runs/views/<int:view_id>/", list_actions.view_change, name="view_change"),
+    path("runs/<int:run_id>/marks/", list_actions.run_marks, name="run_marks"),
     path("runs/new/", form.run_new, name="run_new"),
     path("runs/compare/", compare.run_compare, name="run_compare"),
     path("runs/compare/series.json", compare.run_compare_series, name="run_compare_series"),

@@ -28,6 +28,8 @@ from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.statements.services import statement_make
 from cohort.runs.models import Checkpoint, Run
+from cohort.runs.run_values import evaluation_values_store
+from cohort.runs.saved_views import view_save
 from tests.database import Databases
 from tests.factories.lab import sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
@@ -53,6 +55,7 @@ QUERIES = (
     ("clone", "since"),
     ("record", "format", "signed", "verdict", "until", "size", "dataset", "epoch", "issue"),
     ("variant", "preset", "tab", "show", "state", "q", "v", "suite", "example", "all", "evals"),
+    ("sort", "columns", "after", "before", "q"),
     ("actor", "kind", "subject", "to", "records", "imported", "superseded", "running", "texts"),
 )
 
@@ -111,6 +114,7 @@ class World:
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
+            "view_id": view_save(project=ours, actor=self.users["admin"], name="shared", query="", shared=True).pk,
         }
         self.hostile = self._hostile(maker)
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
@@ -125,7 +129,8 @@ class World:
         group = add_group(attempt, [1.0, 0.0], **texts)
         for phase, scores in (("before", [0, 1]), ("after", [1, 1])):
             add_evaluation(attempt, phase, scores, suite=HOSTILE, completion=HOSTILE)
-        Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE)
+        Run.objects.filter(pk=run.pk).update(reason=HOSTILE, log_tail=HOSTILE, note=HOSTILE)
+        evaluation_values_store(run_id=run.pk)
         given, text = {"project": maker.project, "actor": maker.actor}, HOSTILE.replace("\x07", "")
         problem = {"id": text, "prompt": text, "answer": text, "target": text, "slice": text}
         line = json.dumps(problem).encode()

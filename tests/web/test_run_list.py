@@ -1,13 +1,16 @@
 """The list of runs: what a row shows, pages, filters, polling."""
 
 import re
+from html import unescape
 
 import pytest
 from django.test import Client
 
 from cohort.accounts.models import Project
-from cohort.runs.models import Run
-from tests.factories.runs import Maker, add_steps, put_in
+from cohort.runs.marks import run_archive
+from cohort.runs.models import Run, RunValue
+from cohort.runs.run_values import evaluation_values_store
+from tests.factories.runs import Maker, add_evaluation, add_steps, put_in
 from tests.tables import cases
 from tests.web.control import poll_of
 from tests.web.pages import html
@@ -34,13 +37,19 @@ def test_an_empty_list_offers_the_form_to_who_may_use_it(ours: Project, admin: C
     assert "/runs/new/" not in html(viewer.get(LIST))
 
 
-def test_a_row_shows_state_progress_reward_and_change(viewer: Client, maker: Maker) -> None:
+def test_a_row_shows_state_progress_reward_and_scores(viewer: Client, maker: Maker) -> None:
     run = maker.run("adder", state="training", preset="dapo", optim={"steps": 120})
-    add_steps(maker.attempt(run), [{"reward": 0.25}, {"reward": 0.75}])
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.25}, {"reward": 0.75}])
+    add_evaluation(attempt, "before", [1, 0, 0, 0])
+    add_evaluation(attempt, "after", [1, 1, 1, 0])
+    evaluation_values_store(run_id=run.pk)
     maker.run("reported nothing")
-    page = html(viewer.get(LIST))
+    page = rows_of(html(viewer.get(LIST)))
     empty, full = page[page.index("<tbody>") : page.index("</tbody>")].split("<tr")[1:]
-    for part in ("Training", 'max="120" value="2"', ">0.75<", "+0.50", "tiny", "DAPO · population std", "alice"):
+    assert "25.0 % → 75.0 %" in words(full)
+    parts = ("Training", 'max="120" value="2"', ">0.75<", "tiny", "DAPO · population std", "alice")
+    for part in (*parts, "Reward from 0.25 at step 1 to 0.75 at step 2"):
         assert part in full
     assert empty.count(">–<") == 2, "dashes, not zeros"
     assert "0.00" not in empty
@@ -51,20 +60,61 @@ def test_pages_are_newest_first_whole_and_lead_back(viewer: Client, maker: Maker
     few = queries(lambda: viewer.get(LIST))
     many(maker, 120)
     full = queries(lambda: viewer.get(LIST))
-    assert full == few <= 10, "it costs the same for one run and for fifty"
-    seen, address, newer = [], f"{LIST}?state=draft", None
-    for count in (50, 50, 20):
-        page = html(viewer.get(address))
-        assert f"showing {count} of 120" in words(page)
-        seen.append(names(page))
-        newer = re.search(r'href="\?([^"]*after=\d+)" rel="prev"', page)
-        older = re.search(r'href="(\?state=draft&amp;before=\d+)" rel="next"', page)
-        address = LIST + older[1].replace("&amp;", "&") if older else ""
-    assert address == "", "the last page has no older one"
-    assert [name for page in seen for name in page] == [f"run {number}" for number in reversed(range(120))]
-    assert newer is not None
-    back = html(viewer.get(f"{LIST}?{newer[1].replace('&amp;', '&')}"))
-    assert names(back) == seen[1]
+    assert full == few <= 15, "it costs the same for one run and for fifty"
+    assert pages(viewer, "q=state%3Ddraft") == [f"run {number}" for number in reversed(range(120))]
+
+
+def pages(client: Client, query: str) -> list[str]:
+    """Names on all pages in turn, from the first by the links to the next; and that the links back lead to the same."""
+    names_of: dict[str, list[str]] = {}
+    address, back = f"{LIST}?{query}", ""
+    while address:
+        page = html(client.get(address))
+        names_of[address] = names(page)
+        back = link(page, "prev")
+        address = link(page, "next")
+    addresses = list(names_of)
+    for earlier in reversed(addresses[:-1]):
+        page = html(client.get(back))
+        assert names(page) == names_of[earlier]
+        back = link(page, "prev")
+    assert back == "", "the first page has no earlier one"
+    return [name for shown in names_of.values() for name in shown]
+
+
+def link(page: str, rel: str) -> str:
+    match = re.search(rf'href="(\?[^"]*)" rel="{rel}"', page)
+    return LIST + unescape(match[1]) if match else ""
+
+
+def rows_of(page: str) -> str:
+    return page[page.index('id="run-rows"') :]
+
+
+@pytest.mark.parametrize(
+    "sort", ["step", "-step", "G", "-G", "reward", "-reward", "preset", "-loss", "name", "started"]
+)
+def test_pages_by_equal_values_lose_no_run_and_show_none_twice(viewer: Client, maker: Maker, sort: str) -> None:
+    """Steps, rewards and G of few values, and runs without any, over three pages."""
+    many(maker, 120)
+    for number, run in enumerate(Run.objects.order_by("pk")):
+        metrics = {} if number % 4 == 3 else {"reward": 0.1 * (number % 3)}
+        Run.objects.filter(pk=run.pk).update(step=number % 3, latest_metrics=metrics)
+    group_size = {"run_id__in": Run.objects.values("pk")[:70], "key": "sampling.group_size"}
+    RunValue.objects.filter(**group_size).update(number=4)
+    shown = pages(viewer, f"sort={sort}")
+    assert len(shown) == len(set(shown)) == 120
+
+
+def test_runs_are_in_the_order_of_a_setting_and_those_without_are_last(viewer: Client, maker: Maker) -> None:
+    for size in (4, 16, 8):
+        maker.run(f"of {size}", sampling={"group_size": size})
+    RunValue.objects.filter(run=maker.run("without")).delete()
+    assert names(html(viewer.get(f"{LIST}?sort=-G"))) == ["of 16", "of 8", "of 4", "without"]
+    page = html(viewer.get(f"{LIST}?sort=G&columns=G"))
+    assert names(page) == ["of 4", "of 8", "of 16", "without"]
+    assert 'aria-sort="ascending"' in page
+    assert [int(text) for text in re.findall(r'<td class="num"\s*data-label="G">(\d+)<', page)][:3] == [4, 8, 16]
 
 
 @pytest.mark.parametrize(("query", "shown"), cases("runs/list_filters", "query", "names"))
@@ -73,7 +123,37 @@ def test_filters(viewer: Client, maker: Maker, query: str, shown: list[str]) -> 
     maker.run("live one", state="training", preset="dapo")
     page = html(viewer.get(f"{LIST}?{query}"))
     assert names(page) == shown
-    assert ("showing 1 of 1 that fit, 2 in all" in words(page)) == (len(shown) == 1)
+
+
+def test_counts_are_of_all_that_match(viewer: Client, maker: Maker) -> None:
+    many(maker, 60)
+    maker.run("broken", state="failed")
+    run_archive(run=maker.run("away"), actor=maker.actor, archived=True)
+    shown = words(html(viewer.get(f"{LIST}?q=state%3Ddraft")))
+    assert "showing 50 of 60 that match, 61 in all, 1 archived" in shown
+    assert names(html(viewer.get(f"{LIST}?q=archived:yes"))) == ["away"]
+
+
+def test_a_wrong_search_is_kept_and_says_where_it_is_wrong(viewer: Client, maker: Maker) -> None:
+    maker.run("broken", state="failed")
+    page = html(viewer.get(LIST, {"q": "broken rewrd>0.5"}))
+    assert 'value="broken rewrd&gt;0.5"' in page
+    assert "<mark>rewrd&gt;0.5</mark>" in page
+    assert "Near it: reward" in page
+    assert 'aria-invalid="true"' in page
+    assert "No run matches" not in page
+    assert "The order nothing is not known" in html(viewer.get(LIST, {"sort": "nothing"}))
+    assert "is called nothing" in html(viewer.get(LIST, {"columns": "nothing"}))
+
+
+def test_settings_that_differ_are_offered_as_columns(viewer: Client, maker: Maker) -> None:
+    maker.run("small", sampling={"group_size": 4})
+    maker.run("large", sampling={"group_size": 8})
+    page = html(viewer.get(f"{LIST}?columns=state,seed"))
+    offered = re.findall(r'name="columns" value="([^"]+)"', page)
+    assert "G" in offered
+    assert "beta" not in offered, "it is the same in both"
+    assert page.count('data-label="seed"') == 2
 
 
 def test_only_a_list_with_live_runs_polls(viewer: Client, maker: Maker) -> None:

@@ -29,7 +29,9 @@ def tags_of(text: str) -> list[str]:
     words = [word.removeprefix("#").casefold() for word in _BETWEEN.split(text.strip()) if word]
     for word in words:
         if len(word) > TAG_CHARACTERS:
-            raise NotPossible(f"a tag has at most {TAG_CHARACTERS} characters; {word[:20]}… has {len(word)}", code="tag_long")
+            raise NotPossible(
+                f"a tag has at most {TAG_CHARACTERS} characters; {word[:20]}… has {len(word)}", code="tag_long"
+            )
         if not _TAG.fullmatch(word):
             raise NotPossible(
                 f"{word!r} can be no tag: one begins with a letter or a digit and has only those, hyphens, dots and "
@@ -51,9 +53,7 @@ def run_tags_change(*, run: Run, actor: User, add: Collection[str] = (), remove:
         raise NotPossible(f"a run has at most {MOST_TAGS} tags; it would have {len(after)}", code="too_many_tags")
     run.tags = after
     run.save(update_fields=["tags"])
-    run_logged(
-        run=run, actor=audit.who(actor), kind="run_tagged", before={"tags": before}, after={"tags": after}
-    )
+    run_logged(run=run, actor=audit.who(actor), kind="run_tagged", before={"tags": before}, after={"tags": after})
     return True
 
 

@@ -1,7 +1,5 @@
 """Saved views of the list of runs: a search, its columns and its order under a name."""
 
-from typing import Any
-
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -77,5 +75,6 @@ def _name(text: str) -> str:
     return name
 
 
-def _longest(field: str) -> Any:
-    return SavedView._meta.get_field(field).max_length
+def _longest(field: str) -> int:
+    longest: int = getattr(SavedView, field).field.max_length
+    return longest

@@ -20,7 +20,7 @@ from cohort.evidence.canonical import parse
 from cohort.launch import creation
 from cohort.nodes import services as nodes
 from cohort.nodes.models import Draining
-from cohort.runs import attempts, limits, transitions
+from cohort.runs import attempts, limits, marks, transitions
 from cohort.runs import services as steering
 from cohort.runs.models import Attempt, Priority, Run, RunState
 from cohort.runs.services import NotPossible
@@ -159,6 +159,10 @@ def runs(did: Story, maker: Maker, actor: User) -> None:
     Attempt.objects.filter(pk=taken.pk).update(outcome={"status": "finished"})
     taken.refresh_from_db()
     did(steering.run_sealed, run=finish(taken, "finished", "ok"))
+    did(marks.run_tags_change, run=waits, actor=actor, add=["hack"])
+    did(marks.run_note_set, run=waits, actor=actor, note="looked at")
+    did(marks.run_archive, run=waits, actor=actor, archived=True)
+    did(marks.run_archive, run=waits, actor=actor, archived=False)
 
 
 def test_every_function_that_writes_leaves_its_entries(

@@ -1,5 +1,5 @@
-"""What a name in a search, a column or an order of the list means: the short names, every setting of a config, scores on
-suites, and metrics. Declared here once: the help on the page and the guide's table are made of it.
+"""What a name in a search, a column or an order of the list means: the short names, every setting of a config, scores
+on suites, and metrics. Declared here once: the help on the page is made of it, and the guide's table compared with it.
 """
 
 import re
@@ -50,7 +50,12 @@ def short_names() -> dict[str, Field]:
     """By name, in the order of the help."""
     fields = (
         _column("name", "text", "name", "the run's name"),
-        _column("state", "state", "state", "draft, queued, training, succeeded, failed …; live, stalled, again (queued again)"),
+        _column(
+            "state",
+            "state",
+            "state",
+            "draft, queued, training, succeeded, failed …; live, stalled, again (queued again)",
+        ),
         _column("tag", "tag", "tags", "a tag that the run has"),
         _column("person", "text", "created_by__username", "who made the run"),
         _column("note", "text", "note", "text of the note"),

@@ -78,9 +78,7 @@ def _word(project: Project, word: str) -> Q:
     )
 
 
-def _condition(
-    runs: QuerySet[Run], project: Project, term: Term, field: Field, alias: str
-) -> tuple[QuerySet[Run], Q]:
+def _condition(runs: QuerySet[Run], project: Project, term: Term, field: Field, alias: str) -> tuple[QuerySet[Run], Q]:
     """(the runs with what the condition needs, the condition), which is true or false and never unknown."""
     different = term.operator == "!="
     match field.kind:
@@ -142,8 +140,10 @@ def _number(
     """`compared` (lookup, number); None: whether there is a number at all."""
     if field.source == "value":
         values = RunValue.objects.filter(project=project, key=field.key)
-        values = values.filter(number__isnull=False) if compared is None else values.filter(
-            **{f"number__{compared[0]}": compared[1]}
+        values = (
+            values.filter(number__isnull=False)
+            if compared is None
+            else values.filter(**{f"number__{compared[0]}": compared[1]})
         )
         return runs, Q(pk__in=values.values("run"))
     runs = runs.alias(**{alias: number_of(field)})

@@ -1,8 +1,8 @@
 """From what a person typed to terms. Knows no field and no database: what a name means is `fields`' to say.
 
-    query = {term}
-    term  = ["-"] (value | field operator value)
-    field, value = text without spaces, or in double quotes, within which \\" is a quote and \\\\ a backslash
+query = {term}
+term  = ["-"] (value | field operator value)
+field, value = text without spaces, or in double quotes, within which \\" is a quote and \\\\ a backslash
 """
 
 import re

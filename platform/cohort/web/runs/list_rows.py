@@ -1,44 +1,61 @@
-"""The list of runs: newest first, in pages that stay where they are while new runs arrive."""
+"""The list of runs: searched, sorted, a page at a time, with the columns that the address names.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+The address holds all of it: `q`, `sort` (a field, with a minus for the largest first), `columns`, and `after` or
+`before`, the edge of another page. A page is taken from its edge on (keyset), so that it stays where it is while runs
+arrive.
+"""
 
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+import math
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from cohort.accounts.models import Project
+from cohort.accounts.models import Project, User
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
-from cohort.runs.models import Run, RunState
-from cohort.runs.transitions import ON_A_WORKER
+from cohort.runs.marks import MOST_AT_ONCE
+from cohort.runs.models import Run, RunState, RunValue, SavedView
+from cohort.runs.saved_views import views_for
+from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
+from cohort.runs.search.filters import Order, search
+from cohort.runs.search.syntax import SearchError, quoted
 from cohort.web.access import project_for
+from cohort.web.accounts.views import person
 from cohort.web.context import LIVE, query_without, render_polled, version_of
 from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
+from cohort.web.runs.columns import Column, cell_text, columns_of, offers, percent, variant_of
+from cohort.web.runs.trend import Trend, trends
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.presets import PRESETS
 
 PAGE = 50
-
-STATES = {
-    "live": ("live", Q(state__in=LIVE)),
-    "again": ("queued again", Q(state=RunState.QUEUED, fence__gt=0)),
-    "stalled": ("stalled", Q(state__in=ON_A_WORKER, stalled_at__isnull=False)),
-    **{state.value: (state.label.lower(), Q(state=state)) for state in RunState},
-}
-"""Choices of the state filter: value → (label, which runs)."""
+FIRST = "-created"
+"""Order where the address names none: newest first."""
 
 
-@dataclass(frozen=True)
 class RunRow:
-    run: Run
-    reward: float | None
-    change: float | None
-    """Since the first step."""
-    recipe: str
-    """Preset and normalization variant."""
+    def __init__(self, run: Run, columns: list[Column], scores: dict[str, float]) -> None:
+        self.run, self.scores = run, scores
+        """`scores`: share right by key of `RunValue`."""
+        self.cells = [(column, cell_text(column.field, run, scores) if column.field else "") for column in columns]
+        self.trend: Trend | None = None
+
+    @property
+    def reward(self) -> float | None:
+        reward: float | None = self.run.latest_metrics.get("reward")
+        return reward
+
+    @property
+    def recipe(self) -> str:
+        """Preset and normalization variant."""
+        preset, variant = PRESETS.get(self.run.preset), ALL[variant_of(self.run)].short
+        return f"{preset_source(preset)} · {variant}" if preset else variant
 
     @property
     def unscored(self) -> float:
@@ -54,38 +71,128 @@ class RunRow:
         """Waits, and a worker has had it before."""
         return self.run.state == RunState.QUEUED and self.run.fence > 0
 
+    @cached_property
+    def suite(self) -> str:
+        """The one whose scores the list shows: the held-out problems, else the first by name."""
+        suites = sorted(key.split(".", 2)[2] for key in self.scores if key.startswith("evaluation.newest."))
+        return HELDOUT if HELDOUT in suites else next(iter(suites), "")
+
+    @property
+    def before(self) -> str:
+        return self._score("before")
+
+    @property
+    def after(self) -> str:
+        return self._score("after")
+
+    def _score(self, phase: str) -> str:
+        share = self.scores.get(f"evaluation.{phase}.{self.suite}")
+        return "–" if share is None else percent(share)
+
 
 class RunPage:
-    """Runs with a smaller id than `before` (or a larger one than `after`), newest first."""
+    """One page of the runs that the address selects."""
 
-    def __init__(self, project: Project, params: Mapping[str, str]) -> None:
-        """`params`: those of the page's address."""
-        before, after = natural(params.get("before")), natural(params.get("after"))
-        runs: QuerySet[Run] = Run.objects.filter(project=project)
-        self.total = runs.count()
-        state, text = params.get("state", ""), storable(params.get("q", "").strip())
-        self.state, self.text = state if state in STATES else "", text
-        if self.state:
-            runs = runs.filter(STATES[state][1])
-        if text:
-            names = ("name", "preset", "base_model__name", "dataset__name", "created_by__username")
-            runs = runs.filter(reduce(or_, [Q((f"{name}__icontains", text)) for name in names]))
-        self.matching = runs.count() if self.state or text else self.total
-        query = runs.select_related("base_model", "dataset", "created_by").defer("log_tail")
-        if after is not None:
-            fetched = list(query.filter(pk__gt=after).order_by("pk")[: PAGE + 1])
-            shown = fetched[:PAGE][::-1]
-            has_newer, has_older = len(fetched) > PAGE, True
-        else:
-            if before is not None:
-                query = query.filter(pk__lt=before)
-            fetched = list(query.order_by("-pk")[: PAGE + 1])
-            shown = fetched[:PAGE]
-            has_newer, has_older = before is not None, len(fetched) > PAGE
-        self.rows = [_row(run) for run in shown]
-        self.older = shown[-1].pk if has_older and shown else None
-        """`before` of the next page; None at the end."""
-        self.newer = shown[0].pk if has_newer and shown else None
+    def __init__(self, project: Project, params: QueryDict) -> None:
+        self.project, self.text = project, storable(params.get("q", "").strip())
+        self._fields = Fields(project)
+        self.columns = columns_of(params.getlist("columns"), self._fields)
+        self.notices = list(self.columns.unknown)
+        """What of the address could not be understood, but for the search."""
+        self.order = self._order(storable(params.get("sort", "")))
+        self.fault: SearchError | None = None
+        self.rows: list[RunRow] = []
+        self.matching = 0
+        self.following = self.preceding = ""
+        """Edges of the next and the previous page; empty at the ends."""
+        every = Run.objects.filter(project=project)
+        self.total = every.filter(archived_at=None).count()
+        self.archived = every.exclude(archived_at=None).count()
+        try:
+            runs = search(project, self.text, self._fields).runs
+        except SearchError as error:
+            self.fault = error
+            return
+        self.matching = runs.count() if self.text else self.total
+        self._read(self.order.apply(runs, project), params)
+
+    def _order(self, text: str) -> Order:
+        self.sort = text or FIRST
+        name = self.sort.removeprefix("-")
+        try:
+            field = self._fields.field(name)
+        except UnknownField as error:
+            self.notices.append(f"The order {name} is not known, so the newest are first. {error}")
+            self.sort, field = FIRST, short_names()["created"]
+        return Order(None if field.name == "created" else field, self.sort.startswith("-"))
+
+    def _read(self, runs: Any, params: QueryDict) -> None:
+        after, before = self._edge(params.get("after")), self._edge(params.get("before"))
+        backwards = before is not None
+        read = self.order.page(runs, before or after, backwards=backwards, size=PAGE + 1)
+        more = len(read) > PAGE
+        shown = (read[1:] if backwards else read[:PAGE]) if more else read
+        if shown and (more or backwards):
+            self.following = _edge_text(*reversed(shown[-1]))
+        if shown and (after is not None or (backwards and more)):
+            self.preceding = _edge_text(*reversed(shown[0]))
+        ids = [pk for pk, _ in shown]
+        related = ("base_model", "dataset", "created_by", "verifier_version__verifier")
+        stored = Run.objects.filter(pk__in=ids).select_related(*related).defer("log_tail", "first_metrics")
+        by_id = {run.pk: run for run in stored}
+        scores: dict[int, dict[str, float]] = {}
+        values = RunValue.objects.filter(run__in=ids, key__startswith="evaluation.", number__isnull=False)
+        for run_id, key, share in values.values_list("run_id", "key", "number"):
+            scores.setdefault(run_id, {})[key] = share or 0.0
+        self.rows = [RunRow(by_id[pk], self.columns.shown, scores.get(pk, {})) for pk in ids if pk in by_id]
+
+    def _edge(self, text: str | None) -> tuple[Any, int] | None:
+        """(value, id) of the run at the edge; None for what no page has linked to."""
+        number, given, value = storable(text or "").partition("~")
+        pk = natural(number)
+        if pk is None:
+            return None
+        return (_value(self.order.field, value) if given and self.order.field else None), pk
+
+    @property
+    def shown_rows(self) -> list[RunRow]:
+        """With their trends, which a poll that finds nothing new does without."""
+        if "trend" in self.columns.names:
+            drawn = trends([row.run for row in self.rows])
+            for row in self.rows:
+                row.trend = drawn.get(row.run.pk)
+        return self.rows
+
+    @property
+    def headings(self) -> list[tuple[Column, str, str]]:
+        """(column, what its link sorts by, aria-sort) of each column shown."""
+        return [self._heading(column) for column in self.columns.shown]
+
+    @property
+    def name_heading(self) -> tuple[Column, str, str]:
+        return self._heading(Column("name", "Name", "name"))
+
+    def _heading(self, column: Column) -> tuple[Column, str, str]:
+        if self.sort.removeprefix("-") != column.sort:
+            first = f"-{column.sort}" if column.number or column.sort in ("step", "created") else column.sort
+            return column, first if column.sort else "", ""
+        falls = self.sort.startswith("-")
+        return column, column.sort if falls else f"-{column.sort}", "descending" if falls else "ascending"
+
+    @cached_property
+    def offers(self) -> Any:
+        return offers([row.run for row in self.rows], self._fields.scores(), self.columns.names)
+
+    @property
+    def fault_parts(self) -> tuple[str, str, str]:
+        """The search before, at and after what is wrong with it."""
+        assert self.fault is not None
+        start, end = self.fault.start, self.fault.end
+        return self.text[:start], self.text[start:end], self.text[end:]
+
+    @property
+    def at_once(self) -> int:
+        return MOST_AT_ONCE
 
     @property
     def live(self) -> bool:
@@ -95,33 +202,59 @@ class RunPage:
     def version(self) -> str:
         """Changes when anything that a row shows has changed."""
         parts = [
-            *((row.run.pk, row.run.state, row.run.step, row.run.steps_total, row.reward) for row in self.rows),
+            *(
+                (row.run.pk, row.run.state, row.run.step, row.run.steps_total, row.run.latest_metrics)
+                for row in self.rows
+            ),
             *((row.run.desired, row.run.retries, row.run.fence, row.run.stalled_at) for row in self.rows),
+            *((row.run.tags, row.run.note, row.run.archived_at, sorted(row.scores.items())) for row in self.rows),
         ]
-        return version_of((parts, self.matching))
+        return version_of((parts, self.matching, self.total, self.following, self.preceding))
 
 
-def _row(run: Run) -> RunRow:
-    now, start = run.latest_metrics.get("reward"), run.first_metrics.get("reward")
-    algorithm = run.config["algorithm"]
-    preset = PRESETS.get(run.preset)
-    variant = ALL[f"{algorithm.get('advantage', 'group')}/{algorithm['scale']}/{algorithm['std_ddof']}"].short
-    return RunRow(
-        run=run,
-        reward=now,
-        change=now - start if now is not None and start is not None and run.step > 1 else None,
-        recipe=f"{preset_source(preset)} · {variant}" if preset else variant,
-    )
+def _edge_text(value: Any, pk: int) -> str:
+    if value is None:
+        return str(pk)
+    text = repr(value) if isinstance(value, float) else value.isoformat() if isinstance(value, datetime) else value
+    return f"{pk}~{text}"
+
+
+def _value(field: Field, text: str) -> Any:
+    """The value of an edge as its field's type; None for one that it cannot be."""
+    try:
+        if field.kind == "number":
+            number = float(text)
+            return number if math.isfinite(number) else None
+        return datetime.fromisoformat(text) if field.kind in ("time", "archived") else text
+    except ValueError:
+        return None
+
+
+class ViewChip:
+    def __init__(self, view: SavedView, *, user: User, here: str) -> None:
+        self.view, self.own = view, view.owner_id == user.pk
+        self.current = bool(here) and QueryDict(view.query) == QueryDict(here)
 
 
 @require_safe
 def run_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """With `v` the rows alone, for a poll."""
+    """With `v` the rows alone, for a poll. Without any parameter the person's default view, where there is one."""
     project = project_for(request, slug)
+    views: list[SavedView] = []
+    if "v" not in request.GET:
+        views = list(views_for(project=project, user=person(request)))
+        default = next((view for view in views if view.default and view.owner_id == request.user.pk), None)
+        if default is not None and default.query and not request.GET:
+            return redirect(f"{reverse('run_list', args=[slug])}?{default.query}")
+    page = RunPage(project, request.GET)
+    here = query_without(request, "v", "after", "before")
     context = {
-        "page": RunPage(project, request.GET),
-        "states": STATES,
-        "query": query_without(request, "before", "after", "v"),
+        "page": page,
+        "views": [ViewChip(view, user=person(request), here=here) for view in views],
+        "fields": short_names().values(),
+        "query": here,
+        "unsorted": query_without(request, "v", "after", "before", "sort"),
         "here": query_without(request, "v"),
+        "quoted": quoted,
     }
     return render_polled(request, "runs/list.html", "runs/_rows.html", context)

@@ -1,0 +1,194 @@
+"""Columns of the list of runs: those that are always offered, and any field of the search language."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.base.formatting import exact, minus, num
+from cohort.runs.models import Run
+from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
+
+MOST = 30
+"""Columns of one table."""
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    """As the address has it."""
+    label: str
+    sort: str = ""
+    """Field that it is sorted by; empty where it has no order."""
+    number: bool = False
+    field: Field | None = None
+    """Whose value it shows; the others have their own cell in the template."""
+
+
+def _usual() -> dict[str, Column]:
+    columns = (
+        Column("state", "State", "state"),
+        Column("step", "Step", "step"),
+        Column("reward", "Reward", "reward", number=True),
+        Column("trend", "Trend"),
+        Column("scores", "Before → after", "eval.heldout", number=True),
+        Column("model", "Model", "model"),
+        Column("recipe", "Recipe", "preset"),
+        Column("tags", "Tags", "tag"),
+        Column("person", "Started by", "person"),
+        Column("when", "When", "created"),
+    )
+    return {column.name: column for column in columns}
+
+
+USUAL = _usual()
+"""Shown where the address names no columns, in this order. The name of the run is before them in every table."""
+
+
+@dataclass
+class Columns:
+    shown: list[Column]
+    unknown: list[str]
+    """What is wrong with names in the address."""
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.shown]
+
+    @property
+    def usual(self) -> bool:
+        return self.names == list(USUAL)
+
+
+def columns_of(given: Sequence[str], fields: Fields) -> Columns:
+    """Of the parameter `columns`, given once or more, with commas within."""
+    names = list(dict.fromkeys(name.strip() for text in given for name in text.split(",") if name.strip()))
+    if not names:
+        return Columns(list(USUAL.values()), [])
+    shown, unknown = [], []
+    for name in names[:MOST]:
+        if name in USUAL:
+            shown.append(USUAL[name])
+            continue
+        try:
+            shown.append(_of_field(fields.field(name)))
+        except UnknownField as error:
+            unknown.append(str(error))
+    if len(names) > MOST:
+        unknown.append(f"The address names {len(names)} columns; {MOST} are shown at most.")
+    return Columns(shown, unknown)
+
+
+def _of_field(field: Field) -> Column:
+    return Column(field.name, field.name, field.name, field.kind == "number", field)
+
+
+def cell_text(field: Field, run: Run, scores: Mapping[str, float]) -> str:
+    """The field's value of one run; empty where it has none. `scores` are the run's, by key of `RunValue`."""
+    if field.key.startswith("evaluation."):
+        share = scores.get(field.key)
+        return "" if share is None else percent(share)
+    match field.source:
+        case "metric":
+            value = run.latest_metrics.get(field.key)
+            return "" if value is None else num(float(value))
+        case "column":
+            return _column_text(run, field)
+        case _:
+            return _setting_text(run, field)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _column_text(run: Run, field: Field) -> str:
+    value: Any = run
+    for piece in field.key.split("__"):
+        value = getattr(value, piece)
+    match field.kind:
+        case "time" | "archived":
+            return f"{value:%Y-%m-%d %H:%M}" if value else ""
+        case "tag":
+            return " ".join(value)
+        case "number":
+            return num(value)
+    return str(value)
+
+
+def _setting_text(run: Run, field: Field) -> str:
+    if field.key == "variant":
+        return variant_of(run)
+    value: Any = run.config
+    for piece in field.key.split("."):
+        if isinstance(value, list) and piece.isdigit() and int(piece) < len(value):
+            value = value[int(piece)]
+        elif isinstance(value, dict):
+            value = value.get(piece)
+        else:
+            return ""
+    return setting_text(value)
+
+
+def setting_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return exact(value)
+    return "" if value is None else minus(value) if value.startswith("-") else value if isinstance(value, str) else ""
+
+
+def variant_of(run: Run) -> str:
+    """Key of web.launch.variants."""
+    algorithm = run.config["algorithm"]
+    return f"{algorithm.get('advantage', 'group')}/{algorithm['scale']}/{algorithm['std_ddof']}"
+
+
+# ---------------------------------------------------------------------- what is offered
+
+
+@dataclass(frozen=True)
+class Offer:
+    title: str
+    names: list[str]
+
+
+def offers(runs: Sequence[Run], scores: Iterable[str], chosen: Sequence[str]) -> list[Offer]:
+    """Columns to choose from: the usual ones, settings that differ between the runs shown, scores, metrics. What was
+    chosen is among them."""
+    by_path = {field.key: name for name, field in short_names().items() if field.source == "value"}
+    settings = [by_path.get(path, path) for path in differing(runs)]
+    metrics = sorted({name for run in runs for name in run.latest_metrics} - {"reward"})
+    groups = [
+        Offer("Usual", list(USUAL)),
+        Offer("Settings that differ between these runs", settings),
+        Offer("Scores on suites", [name for score in scores for name in (score, f"{score}.before", f"{score}.after")]),
+        Offer("Newest metrics", metrics),
+    ]
+    for group in groups:  # a name that no page can show as it is can still be written
+        group.names[:] = filter(str.isprintable, group.names)
+    offered = {name for group in groups for name in group.names}
+    others = [name for name in chosen if name not in offered]
+    columns = [name for name in ("note", "verifier", "dataset", "created", "started", "ended") if name not in others]
+    return [*(group for group in groups if group.names), Offer("More", [*others, *columns])]
+
+
+def differing(runs: Sequence[Run]) -> list[str]:
+    """Paths of settings that have two values or more among the runs, in the order of the config."""
+    values: dict[str, set[Any]] = {}
+    counts: dict[str, int] = {}
+    for run in runs:
+        for path, value in leaves(run.config):
+            values.setdefault(path, set()).add(value)
+            counts[path] = counts.get(path, 0) + 1
+    paths = [path for path, different in values.items() if len(different) > 1 or counts[path] < len(runs)]
+    return [path for path in paths if path != "name"]
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of every number, text and truth value of a config."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if parts is not None:
+        for name, part in parts:
+            yield from leaves(part, f"{path}.{name}" if path else str(name))
+    elif value is not None:
+        yield path, value
