@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
             name='RunValue',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.TextField()),
+                ('key', models.TextField(db_collation='C')),
                 ('number', models.FloatField(null=True)),
                 ('text', models.TextField(blank=True)),
             ],

@@ -29,6 +29,7 @@ from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
 from cohort.runs.logs import log_append
+from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
@@ -79,10 +80,13 @@ def run_of(maker: Maker) -> Run:
 def run_tabs(maker: Maker, alice: User) -> list[str]:
     run = run_of(maker)
     tabs = ("", "groups/", f"groups/{run.groups.get().pk}/?sample=2", "evaluations/", "attempts/?all=1")
+    run_tags_change(run=run, actor=alice, add=["hack"])
+    run_note_set(run=run, actor=alice, note=HOSTILE.replace("\x07", ""))
+    listed = ("runs/", "runs/?q=nothing", "runs/?q=rewrd>1", "runs/?columns=G,algorithm.kl.coef,note&sort=-G")
     return [
         "",
-        "runs/",
-        "runs/?q=nothing",
+        *listed,
+        f"runs/{run.pk}/marks/",
         "runs/new/",
         *(f"runs/{run.pk}/{tab}" for tab in (*tabs, "logs/", "logs/?q=step&level=warning", "config/")),
     ]

@@ -176,8 +176,13 @@ def differing(runs: Sequence[Run]) -> list[str]:
     """Paths of settings that have two values or more among the runs, in the order of the config."""
     values: dict[str, set[Any]] = {}
     counts: dict[str, int] = {}
+    sections = [  # most are the same in all runs, which takes less to see than to walk through them
+        name
+        for name in (runs[0].config if runs else {})
+        if any(run.config.get(name) != runs[0].config[name] for run in runs)
+    ]
     for run in runs:
-        for path, value in leaves(run.config):
+        for path, value in leaves({name: run.config[name] for name in sections if name in run.config}):
             values.setdefault(path, set()).add(value)
             counts[path] = counts.get(path, 0) + 1
     paths = [path for path, different in values.items() if len(different) > 1 or counts[path] < len(runs)]

@@ -10,84 +10,34 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, User
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
 from cohort.runs.marks import MOST_AT_ONCE
-from cohort.runs.models import Run, RunState, RunValue, SavedView
+from cohort.runs.models import Run, RunValue, SavedView
 from cohort.runs.saved_views import views_for
 from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
 from cohort.runs.search.filters import Order, search
 from cohort.runs.search.syntax import SearchError, quoted
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
-from cohort.web.context import LIVE, query_without, render_polled, version_of
-from cohort.web.launch.schema import preset_source
-from cohort.web.launch.variants import ALL
-from cohort.web.runs.columns import Column, cell_text, columns_of, offers, percent, variant_of
-from cohort.web.runs.trend import Trend, trends
-from grpo_core.config.evaluation import HELDOUT
-from grpo_core.config.presets import PRESETS
+from cohort.web.context import query_without, render_polled, version_of
+from cohort.web.runs.cells import RunRow
+from cohort.web.runs.columns import Column, columns_of, offers
+from cohort.web.runs.trend import trends
 
 PAGE = 50
 FIRST = "-created"
 """Order where the address names none: newest first."""
-
-
-class RunRow:
-    def __init__(self, run: Run, columns: list[Column], scores: dict[str, float]) -> None:
-        self.run, self.scores = run, scores
-        """`scores`: share right by key of `RunValue`."""
-        self.cells = [(column, cell_text(column.field, run, scores) if column.field else "") for column in columns]
-        self.trend: Trend | None = None
-
-    @property
-    def reward(self) -> float | None:
-        reward: float | None = self.run.latest_metrics.get("reward")
-        return reward
-
-    @property
-    def recipe(self) -> str:
-        """Preset and normalization variant."""
-        preset, variant = PRESETS.get(self.run.preset), ALL[variant_of(self.run)].short
-        return f"{preset_source(preset)} · {variant}" if preset else variant
-
-    @property
-    def unscored(self) -> float:
-        """Share of the newest step's completions that could not be scored."""
-        return float(self.run.latest_metrics.get("frac_unscored", 0.0))
-
-    @property
-    def live(self) -> bool:
-        return self.run.state in LIVE
-
-    @property
-    def again(self) -> bool:
-        """Waits, and a worker has had it before."""
-        return self.run.state == RunState.QUEUED and self.run.fence > 0
-
-    @cached_property
-    def suite(self) -> str:
-        """The one whose scores the list shows: the held-out problems, else the first by name."""
-        suites = sorted(key.split(".", 2)[2] for key in self.scores if key.startswith("evaluation.newest."))
-        return HELDOUT if HELDOUT in suites else next(iter(suites), "")
-
-    @property
-    def before(self) -> str:
-        return self._score("before")
-
-    @property
-    def after(self) -> str:
-        return self._score("after")
-
-    def _score(self, phase: str) -> str:
-        share = self.scores.get(f"evaluation.{phase}.{self.suite}")
-        return "–" if share is None else percent(share)
+_RELATED = {"dataset": "dataset", "verifier": "verifier_version__verifier"}
+"""Rows that only these columns show."""
 
 
 class RunPage:
@@ -105,9 +55,9 @@ class RunPage:
         self.matching = 0
         self.following = self.preceding = ""
         """Edges of the next and the previous page; empty at the ends."""
-        every = Run.objects.filter(project=project)
-        self.total = every.filter(archived_at=None).count()
-        self.archived = every.exclude(archived_at=None).count()
+        counts = Run.objects.filter(project=project).aggregate(every=Count("pk"), archived=Count("archived_at"))
+        self.archived: int = counts["archived"]
+        self.total: int = counts["every"] - self.archived
         try:
             runs = search(project, self.text, self._fields).runs
         except SearchError as error:
@@ -137,14 +87,15 @@ class RunPage:
         if shown and (after is not None or (backwards and more)):
             self.preceding = _edge_text(*reversed(shown[0]))
         ids = [pk for pk, _ in shown]
-        related = ("base_model", "dataset", "created_by", "verifier_version__verifier")
+        shown_by = {column.name for column in self.columns.shown}
+        related = ["base_model", "created_by", *(_RELATED[name] for name in sorted(shown_by & _RELATED.keys()))]
         stored = Run.objects.filter(pk__in=ids).select_related(*related).defer("log_tail", "first_metrics")
         by_id = {run.pk: run for run in stored}
         scores: dict[int, dict[str, float]] = {}
         values = RunValue.objects.filter(run__in=ids, key__startswith="evaluation.", number__isnull=False)
         for run_id, key, share in values.values_list("run_id", "key", "number"):
             scores.setdefault(run_id, {})[key] = share or 0.0
-        self.rows = [RunRow(by_id[pk], self.columns.shown, scores.get(pk, {})) for pk in ids if pk in by_id]
+        self.rows = [RunRow(by_id[pk], scores.get(pk, {})) for pk in ids if pk in by_id]
 
     def _edge(self, text: str | None) -> tuple[Any, int] | None:
         """(value, id) of the run at the edge; None for what no page has linked to."""
@@ -155,13 +106,14 @@ class RunPage:
         return (_value(self.order.field, value) if given and self.order.field else None), pk
 
     @property
-    def shown_rows(self) -> list[RunRow]:
-        """With their trends, which a poll that finds nothing new does without."""
+    def shown_rows(self) -> list[tuple[Run, SafeString]]:
+        """Each run with its cells, which a poll that finds nothing new does without."""
         if "trend" in self.columns.names:
             drawn = trends([row.run for row in self.rows])
             for row in self.rows:
                 row.trend = drawn.get(row.run.pk)
-        return self.rows
+        address = reverse("run_list", args=[self.project.slug])
+        return [(row.run, row.cells(self.columns.shown, address)) for row in self.rows]
 
     @property
     def headings(self) -> list[tuple[Column, str, str]]:
