@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0003_run_values'),
+        ('runs', '0006_launch_drafts'),
     ]
 
     operations = [

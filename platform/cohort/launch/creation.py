@@ -6,6 +6,7 @@ from typing import Any
 from django.db import transaction
 
 from cohort.accounts.models import Project, User
+from cohort.accounts.quotas import lock_project
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite, data_part, suite_part
 from cohort.contamination import services as overlaps
@@ -97,11 +98,14 @@ def run_create(
     priority: int = Priority.NORMAL,
     node_label: str = "",
     cloned_from: Run | None = None,
+    form_token: str = "",
 ) -> Run:
     """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
 
     `settings` is as `run_config` takes it, or the config that it made of these very rows, which is not checked again;
-    `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with.
+    `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with;
+    `form_token` of the form that was sent. The run that the same form has made already is returned as it is: a second
+    click, or a request that was sent again, makes no other.
     """
     rows = {
         "base_model": base_model.project_id,
@@ -134,6 +138,11 @@ def run_create(
             settings=settings,
             suites=suites,
         )
+    if form_token:
+        same = Run.objects.filter(project=lock_project(project), created_by=actor, form_token=form_token)
+        made = same.filter(config_digest=config.digest(), priority=priority, node_label=node_label).first()
+        if made is not None:
+            return made
     run = Run.objects.create(
         project=project,
         name=config.name,
@@ -151,6 +160,7 @@ def run_create(
         needs_sandbox=Rubric(config.reward).needs_sandbox,
         needs_packages=packages_needed(config),
         cloned_from=cloned_from,
+        form_token=form_token,
         created_by=actor,
     )
     run.parsed_config = config
@@ -207,6 +217,8 @@ def margins(config: Mapping[str, Any]) -> dict[str, float]:
 def run_launch(*, actor: User, overlap_seen: str = "", probe_override: str = "", **made: Any) -> Run:
     """Create, with all else as `run_create` takes it, and submit together, or neither."""
     run = run_create(actor=actor, **made)
+    if run.state != RunState.DRAFT:  # the same form, launched before
+        return run
     run_submit(run=run, actor=actor, overlap_seen=overlap_seen, probe_override=probe_override)
     return run
 

@@ -109,6 +109,8 @@ class Run(models.Model):
     stalled_at = models.DateTimeField(null=True)
     """Since when nothing has moved although the worker lives; empty while something does."""
     cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
+    form_token = models.CharField(max_length=16, blank=True, default="")
+    """Of the run form that made it: the same form sent twice makes one run. Empty: it was made without one."""
 
     tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     """Short words of people, in the order of the alphabet."""

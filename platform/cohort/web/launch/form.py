@@ -22,10 +22,13 @@ from cohort.lab.gate import FIELD
 from cohort.lab.models import JobKind, LabJob
 from cohort.lab.services import config_job_request
 from cohort.launch.creation import run_create, run_launch
+from cohort.launch.drafts import draft_discard, drafts_of
 from cohort.runs.models import Run
 from cohort.web.access import STOP_POLLING, form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab import estimate_shown, preview_shown
+from cohort.web.launch.copies import COPIES, copied, refused
+from cohort.web.launch.draft import drafts_offered, from_draft, open_window, saved
 from cohort.web.launch.outlook import Outlook, overlaps_of, unreadable_references
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
@@ -103,7 +106,10 @@ def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
     return part.hub is None and input_path(row) == part.path and row.format == part.format and row.mapping == mapping
 
 
-ACTIONS = ("check", "find", "estimate", "preview", "preset", "starters", "yaml", "import", "task", "draft", "launch")
+ACTIONS = (
+    *("check", "find", "estimate", "preview", "preset", "starters", "import", "task", *COPIES),
+    *("discard", "draft", "launch"),
+)
 
 
 @form_page
@@ -115,6 +121,9 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
     action = request.POST.get("action", "check")
     if action == "import":
         return _import(request, project)
+    if action == "discard":
+        draft_discard(project=project, user=person(request), form_token=request.POST.get("discarded", ""))
+        return redirect("run_new", slug)
     form = RunForm.posted(project, request.POST)
     if form.dataset is not None:
         overlaps.request_comparisons(form.dataset, form.eval_dataset, [suite.version for suite in form.suites])
@@ -138,8 +147,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             return _page(request, RunForm.posted(project, request.POST))
         case "task":
             return _task(request, form)
-        case "yaml":
-            return _yaml(request, form)
+        case "yaml" | "command":
+            return _copy(request, form, action)
         case "draft" | "launch":
             return _make(request, form, launch=action == "launch")
         case _:
@@ -182,11 +191,16 @@ def _choose_task(form: RunForm, actor: User) -> None:
 
 
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
-    """Empty, a preset (`?preset=`), a run of this project (`?clone=`); `?task=` fills in that task's panel."""
+    """Empty, a draft of this person (`?draft=`), a preset (`?preset=`), a run of this project (`?clone=`); `?task=`
+    fills in that task's panel."""
+    if token := request.GET.get("draft"):
+        return from_draft(project, get_object_or_404(drafts_of(project, person(request)), form_token=token))
     if clone := request.GET.get("clone"):
-        return RunForm.clone(get_object_or_404(Run, project=project, pk=natural(clone) or 0))
-    form = RunForm.new(project, preset=request.GET.get("preset", ""))
-    form.texts["task"] = request.GET.get("task", "")
+        form = RunForm.clone(get_object_or_404(Run, project=project, pk=natural(clone) or 0))
+    else:
+        form = RunForm.new(project, preset=request.GET.get("preset", ""))
+        form.texts["task"] = request.GET.get("task", "")
+    open_window(form)
     return form
 
 
@@ -258,6 +272,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     except ConfigError as error:
         form.take(error)
         return _page(request, form, status=422, checked=True)
+    draft_discard(project=form.project, user=person(request), form_token=form.texts["form_token"])
     done = "in the queue." if launch else "saved as a draft. Nothing runs until you launch it."
     messages.success(request, f"{run.name} is {done}")
     return redirect("run_detail", form.project.slug, run.pk)
@@ -267,6 +282,7 @@ def _import(request: HttpRequest, project: Project) -> HttpResponse:
     text = request.POST.get("yaml", "")
     try:
         form = form_from_yaml(project, text)
+        open_window(form)
     except ConfigError as error:
         form = RunForm.posted(project, request.POST)
         faults = [str(problem) for problem in error.problems] or [str(error)]
@@ -276,11 +292,12 @@ def _import(request: HttpRequest, project: Project) -> HttpResponse:
     return _page(request, form, checked=True, status=422 if form.problems or form.general else 200)
 
 
-def _yaml(request: HttpRequest, form: RunForm) -> HttpResponse:
-    config = form.check()
+def _copy(request: HttpRequest, form: RunForm, what: str) -> HttpResponse:
+    """The config as text; the page's script asks for JSON and copies it without leaving the form."""
+    config, as_json = form.check(), request.headers.get("Accept") == "application/json"
     if config is None:
-        return _page(request, form, status=422, checked=True)
-    return render(request, "launch/yaml.html", {"yaml": config.to_yaml(), "name": config.name})
+        return refused(form) if as_json else _page(request, form, status=422, checked=True)
+    return copied(form, config, what, as_json=as_json)
 
 
 def _page(
@@ -295,7 +312,9 @@ def _page(
     """The whole form. One just opened or filled lists blockers at the side, without field errors until it is sent."""
     if not checked:
         form.check()
-    context = _context(form)
+    context = _context(form) | drafts_offered(form, person(request))
+    if request.method == "POST":
+        context |= saved(form, person(request))
     if request.method != "POST" or template == "launch/_form.html":
         unchecked = RunForm(form.project, form.choices, form.texts)
         unchecked.gate = form.gate
@@ -309,7 +328,8 @@ def _checked(
     """The running summary, and with it the notes beneath each field, swapped in out of band; without htmx the page.
     Of a form that has been checked."""
     if request.htmx:  # type: ignore[attr-defined]
-        return render(request, "launch/_checked.html", _context(form) | (more or {}))
+        context = _context(form) | saved(form, person(request)) | (more or {})
+        return render(request, "launch/_checked.html", context)
     return _page(request, form, status=status, checked=True, more=more)
 
 

@@ -4,6 +4,7 @@ One form state for all ways in (empty, preset, clone, YAML, a posted page): a fl
 check is the one that creating a run makes (`launch.creation.run_config`), so the two cannot disagree.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +34,8 @@ EXTRA_FIELDS = {
     "variant": DEFAULT,
     "priority": str(Priority.NORMAL.value),
     "cloned_from": "",
+    "form_token": "",
+    "window": "",
     "overlap_seen": "",
     "probe_override": "",
     "estimate": "",
@@ -42,6 +45,7 @@ EXTRA_FIELDS = {
     "task_seed": "0",
 }
 """The form's fields besides the config's, with their initial texts."""
+FORM_TOKEN = re.compile(r"[0-9a-f]{16}")
 PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
 PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
 """Choosing a preset resets these parts, and whatever any preset sets: the form is then the same whatever was there
@@ -216,6 +220,7 @@ class RunForm:
             "priority": int(self.texts["priority"]),
             "node_label": self.texts["node_label"].strip(),
             "cloned_from": self.cloned_from,
+            "form_token": self.texts["form_token"],
         }
 
     # ------------------------------------------------------------------ check
@@ -224,6 +229,8 @@ class RunForm:
         """The whole config when everything fits; else None, with the reasons in `problems` and `general`."""
         self.problems = {name: list(faults) for name, faults in self.faults_of_task.items()}
         self.general = [f"{name} is not a field of the run form; take it out" for name in self.unknown]
+        if self.texts["form_token"] and not FORM_TOKEN.fullmatch(self.texts["form_token"]):
+            self.general.append("form_token is none that a run form has; reload the page")
         missing = {
             "base_model": ("choose a base model", self.base_model),
             "dataset": ("choose a dataset to train on", self.dataset),

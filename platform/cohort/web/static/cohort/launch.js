@@ -1,0 +1,98 @@
+// The run form beyond htmx: the address of its draft, what was typed last when the page is left, copies to the clipboard,
+// and buttons that say that they work. Without it the form is sent by its buttons and copies are downloads.
+(() => {
+  const form = () => document.getElementById("run-form");
+  const address = () => form().getAttribute("action"); // form().action is the buttons of that name
+  const channel = "BroadcastChannel" in window ? new BroadcastChannel("cohort-drafts") : null;
+  let unsaved = false, sent = false;
+
+  // ---------------------------------------------------------------- the draft
+  // A reload and Back come to the draft, not to an empty form. Not through htmx: its history would bring an old page.
+  const saved = () => {
+    const { draft, window: saver } = document.getElementById("draft-state")?.dataset ?? {};
+    if (!draft) return;
+    const here = new URL(location.href);
+    if (here.searchParams.get("draft") !== draft) {
+      here.search = `?draft=${draft}`;
+      history.replaceState(history.state, "", here);
+    }
+    channel?.postMessage({ draft, saver });
+  };
+  channel?.addEventListener("message", ({ data }) => {
+    const [own] = form()?.elements.window.value.split(".") ?? [];
+    if (data.draft !== form()?.elements.form_token.value || data.saver === own) return;
+    const state = document.getElementById("draft-state");
+    state.textContent = "! Changed in another window: reload to see it. What you change here takes its place.";
+    state.classList.add("suspect");
+  });
+  document.addEventListener("input", (event) => { if (event.target.form === form()) unsaved = true; });
+  document.addEventListener("htmx:beforeRequest", (event) => { if (form()?.contains(event.target)) unsaved = false; });
+  document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.requestConfig?.verb === "post") saved(); });
+  for (const trouble of ["htmx:sendError", "htmx:responseError", "htmx:sendAbort"])
+    document.addEventListener(trouble, (event) => { if (form()?.contains(event.target)) unsaved = true; });
+  addEventListener("pagehide", () => {
+    if (!unsaved || sent || !form()) return;
+    const texts = new FormData(form());
+    texts.append("action", "check");
+    navigator.sendBeacon(address(), texts);
+    unsaved = false;
+  });
+
+  // ---------------------------------------------------------------- a press is answered
+  document.addEventListener("submit", (event) => {
+    const button = event.submitter;
+    if (event.target !== form() || !button?.dataset.working) return;
+    if (sent) return void event.preventDefault();
+    sent = true;
+    button.dataset.label = button.textContent;
+    button.textContent = button.dataset.working;
+    button.setAttribute("aria-busy", "true");
+    setTimeout(() => { // once the form is sent: a disabled button is no part of it
+      for (const other of form().querySelectorAll("[data-working]")) other.disabled = true;
+    });
+  });
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    sent = false;
+    for (const button of document.querySelectorAll("[data-working]")) {
+      button.disabled = false;
+      button.removeAttribute("aria-busy");
+      if (button.dataset.label) button.textContent = button.dataset.label;
+    }
+  });
+
+  // ---------------------------------------------------------------- copies
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy-as]");
+    if (!button || !form()) return;
+    event.preventDefault();
+    const line = document.getElementById("copied"), fold = document.getElementById("copied-text");
+    const say = (words, fault = false) => {
+      line.textContent = words;
+      line.className = fault ? "wrong" : "";
+    };
+    const texts = new FormData(form());
+    texts.append("action", button.value);
+    fold.hidden = true;
+    say("…");
+    let answer;
+    try {
+      const response = await fetch(address(), { method: "POST", body: texts, headers: { Accept: "application/json" } });
+      answer = await response.json();
+    } catch {
+      return say("✕ No answer came. Nothing was copied; try again.", true);
+    }
+    if (!answer.text) return say(`✕ Nothing was copied. ${(answer.faults ?? []).join(" ")}`, true);
+    try {
+      await navigator.clipboard.writeText(answer.text);
+      say(`✓ Copied as ${button.dataset.copyAs}.`);
+    } catch { // a page without TLS has no clipboard
+      fold.querySelector("pre").textContent = answer.text;
+      [fold.hidden, fold.open] = [false, true];
+      getSelection().selectAllChildren(fold.querySelector("pre"));
+      say("The browser gives no clipboard here: the text below is selected, press Ctrl+C.");
+    }
+  });
+
+  saved();
+})();

@@ -1,0 +1,96 @@
+"""The run form in a real browser: what was typed is there after a reload, Back and in another window; copies stay on
+the page; a press is answered at once and makes one run."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from cohort.runs.models import LaunchDraft
+from grpo_core.config.run import RunConfig
+from tests.browser import picture
+from tests.factories.runs import Maker
+from tests.processes import wait_for
+from tests.web.windows import GIVEN_UP, windows
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, transactional_db: None, maker: Maker, live_server: LiveServer) -> Iterator[OpenPage]:
+    permissions = ["clipboard-read", "clipboard-write"]
+    with windows(browser, live_server.url, permissions=permissions, meant=["422", *GIVEN_UP]) as opened:
+        yield opened
+
+
+def test_a_draft_survives_reload_back_and_an_abrupt_leave(open_page: OpenPage) -> None:
+    page = open_page("runs/new/?preset=dapo")
+    page.get_by_label("Name", exact=True).fill("long thought")
+    expect(page.locator("#draft-state")).to_contain_text("Draft saved")
+    draft = LaunchDraft.objects.get()
+    expect(page).to_have_url(re.compile(rf"/runs/new/\?draft={draft.form_token}$"))
+    page.reload()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("long thought")
+    page.get_by_label("Group size G").fill("12")
+    page.get_by_role("link", name="Base models").first.click()  # typed and left at once
+    page.wait_for_url("**/models/")
+    wait_for(lambda: LaunchDraft.objects.get().texts["sampling.group_size"] == "12", "the draft is saved")
+    page.go_back()
+    expect(page.get_by_label("Group size G")).to_have_value("12")
+    expect(page.get_by_label("Preset")).to_have_value("dapo")
+
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.get_by_label("Group size G").fill("6")
+    expect(page.locator("#draft-state")).to_contain_text("Changed in another window")
+    page.get_by_label("Group size G").fill("24")
+    expect(page.locator("#draft-state")).to_contain_text("Another window had saved this draft")
+
+    page.goto(page.url.split("?")[0])
+    expect(page.locator("#drafts")).to_contain_text("long thought")
+    picture(page, "launch-drafts", whole=False)
+    page.get_by_role("link", name="Continue").click()
+    expect(page.get_by_label("Group size G")).to_have_value("24")
+
+
+def test_copies_stay_on_the_page(open_page: OpenPage) -> None:
+    page = open_page("runs/new/?preset=dapo")
+    for button, expected in (("YAML", "Copied as YAML"), ("command", "Copied as command")):
+        page.locator(f"[data-copy-as={button}]").click()
+        expect(page.locator("#copied")).to_contain_text(expected)
+    script = page.evaluate("navigator.clipboard.readText()")
+    assert script.rstrip().splitlines()[-1].startswith("grpo train config.yaml --out ")
+    config = RunConfig.from_text(script.split("END_OF_CONFIG'\n")[1].split("\nEND_OF_CONFIG")[0], source="the script")
+    assert config.preset == "dapo"
+    with page.expect_download() as download:
+        page.locator("#copies button:not([data-copy-as])").first.click()
+    assert download.value.suggested_filename.endswith(".yaml")
+    page.get_by_label("Group size G").fill("1")
+    page.locator("[data-copy-as=YAML]").click()
+    expect(page.locator("#copied")).to_contain_text("Nothing was copied. Group size G")
+    page.get_by_label("Group size G").fill("8")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.locator("[data-copy-as=YAML]").click()
+    expect(page.locator("#copied-text pre")).to_contain_text("group_size: 8")
+    picture(page, "launch-copied", whole=False)
+    assert page.get_by_label("Group size G").input_value() == "8"
+
+
+def test_a_press_is_answered_and_a_second_one_does_nothing(open_page: OpenPage) -> None:
+    page = open_page("runs/new/")
+    page.evaluate("""() => {  // the request is under way as long as the test looks
+        window.sent = 0;
+        addEventListener("submit", (event) => { sent += !event.defaultPrevented; event.preventDefault(); });
+    }""")
+    launch = page.get_by_role("button", name="Launch")
+    launch.dblclick()
+    working = page.get_by_role("button", name="Launching…")
+    expect(working).to_be_disabled()
+    expect(working).to_have_attribute("aria-busy", "true")
+    expect(page.get_by_role("button", name="Save draft")).to_be_disabled()
+    page.locator("#run-form").evaluate("form => form.requestSubmit(form.querySelector('[value=launch]'))")
+    assert page.evaluate("sent") == 1
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+    expect(launch).to_be_enabled()
