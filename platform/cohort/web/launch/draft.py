@@ -15,6 +15,7 @@ from cohort.web.launch.run_form import FORM_TOKEN, RunForm
 
 _OF_THE_PAGE = frozenset({"window", "form_token", "overlap_seen"})
 """Inputs that are no part of a draft: of the window, and what a person ticked at one moment."""
+RUNS_OFFERED = 50
 _WINDOW = re.compile(r"([0-9a-f]{8})\.(\d{1,9})")
 
 
@@ -46,7 +47,8 @@ def saved(form: RunForm, user: User) -> dict[str, Any]:
     return {"saved": kept, "not_saved": kept is None}
 
 
-def drafts_offered(form: RunForm, user: User) -> dict[str, Any]:
-    """The drafts of this person but that of the form itself."""
+def starts_offered(form: RunForm, user: User) -> dict[str, Any]:
+    """What else a form may start from: drafts of this person, but for that of the form itself, and the newest runs."""
     others = drafts_of(form.project, user).exclude(form_token=form.texts["form_token"])
-    return {"drafts": [draft for draft in others if draft.texts], "drafts_kept": KEPT}
+    runs = Run.objects.filter(project=form.project).only("name", "state")[:RUNS_OFFERED]
+    return {"drafts": list(others), "drafts_kept": KEPT, "runs": list(runs)}

@@ -27,8 +27,9 @@ from cohort.runs.models import Run
 from cohort.web.access import STOP_POLLING, form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab import estimate_shown, preview_shown
+from cohort.web.launch.changes import choose_preset, clone_differences, preset_changes, undo_preset
 from cohort.web.launch.copies import COPIES, copied, refused
-from cohort.web.launch.draft import drafts_offered, from_draft, open_window, saved
+from cohort.web.launch.draft import from_draft, open_window, saved, starts_offered
 from cohort.web.launch.outlook import Outlook, overlaps_of, unreadable_references
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
@@ -82,7 +83,8 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
         "verifier_version": (row.pk for row in versions if RewardConfig.model_validate(row.spec) == reward),
     }
     rows = {name: str(next(pks, "")) for name, pks in matches.items()}
-    form.texts |= {"name": config.name, "preset": config.preset or "", **rows}
+    preset = config.preset or ""
+    form.texts |= {"name": config.name, "preset": preset, "preset_before": preset, **rows}
     form.check()
     form.general += [f"{problem}." for problem in missing]
     revision = f" at revision {config.model.revision}" if config.model.revision else ""
@@ -107,7 +109,7 @@ def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
 
 
 ACTIONS = (
-    *("check", "find", "estimate", "preview", "preset", "starters", "import", "task", *COPIES),
+    *("check", "find", "estimate", "preview", "preset", "undo", "starters", "import", "task", *COPIES),
     *("discard", "draft", "launch"),
 )
 
@@ -135,8 +137,12 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             return _page(request, form)
         case "estimate" | "preview":
             return _measure(request, form, JobKind(action))
-        case "preset":
-            form.fill_preset(form.texts["preset"])
+        case "preset" | "undo":
+            if action == "preset":
+                choose_preset(form)
+            elif not undo_preset(form):
+                form.general = ["There is no choice of a preset to undo."]
+                return _page(request, form, status=422)
             return _page(request, form, template="launch/_form.html" if request.htmx else "launch/new.html")  # type: ignore[attr-defined]
         case "starters":
             try:
@@ -280,11 +286,14 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
 
 def _import(request: HttpRequest, project: Project) -> HttpResponse:
     text = request.POST.get("yaml", "")
+    if (upload := request.FILES.get("file")) is not None:
+        text = upload.read().decode(errors="replace")
     try:
         form = form_from_yaml(project, text)
         open_window(form)
     except ConfigError as error:
-        form = RunForm.posted(project, request.POST)
+        form = RunForm.new(project)
+        open_window(form)
         faults = [str(problem) for problem in error.problems] or [str(error)]
         return _page(request, form, status=422, more={"yaml": text, "yaml_faults": faults})
     if not form.problems and not form.general:
@@ -312,7 +321,7 @@ def _page(
     """The whole form. One just opened or filled lists blockers at the side, without field errors until it is sent."""
     if not checked:
         form.check()
-    context = _context(form) | drafts_offered(form, person(request))
+    context = _context(form) | starts_offered(form, person(request))
     if request.method == "POST":
         context |= saved(form, person(request))
     if request.method != "POST" or template == "launch/_form.html":
@@ -334,7 +343,8 @@ def _checked(
 
 
 def _context(form: RunForm) -> dict[str, Any]:
-    return {"form": form, "outlook": Outlook(form), **_fields(form)}
+    changed = {"preset_changes": preset_changes(form), "parent_differences": clone_differences(form)}
+    return {"form": form, "outlook": Outlook(form), **changed, **_fields(form)}
 
 
 def _fields(form: RunForm) -> dict[str, Any]:

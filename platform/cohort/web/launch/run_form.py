@@ -36,6 +36,8 @@ EXTRA_FIELDS = {
     "cloned_from": "",
     "form_token": "",
     "window": "",
+    "preset_before": "",
+    "undo": "",
     "overlap_seen": "",
     "probe_override": "",
     "estimate": "",
@@ -50,6 +52,11 @@ PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
 PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
 """Choosing a preset resets these parts, and whatever any preset sets: the form is then the same whatever was there
 before, another preset too."""
+
+
+def of_presets(path: str) -> bool:
+    """Whether choosing a preset sets this input, so that nothing of the preset before is left in it."""
+    return path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ class RunForm:
         form.texts["name"] = form.suggested_name("")
         if preset in PRESETS:
             form.fill_preset(preset)
+            form.texts["preset_before"] = preset
         return form
 
     @classmethod
@@ -125,6 +133,7 @@ class RunForm:
             "cloned_from": str(run.pk),
             "name": run.name,
             "preset": run.preset,
+            "preset_before": run.preset,
             **_rows_of(run),
         }
         return form
@@ -151,9 +160,7 @@ class RunForm:
             self.texts["name"] = self.suggested_name(name)
         fresh = texts_of(PRESETS[name].settings if name in PRESETS else {})
         self.texts["preset"] = name
-        for path, text in fresh.items():
-            if path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS:
-                self.texts[path] = text
+        self.texts |= {path: text for path, text in fresh.items() if of_presets(path)}
 
     def suggested_name(self, preset: str) -> str:
         """A name to start from; one that a person has typed is never replaced."""

@@ -25,6 +25,7 @@ from cohort.evaluations.selectors import (
 )
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
+from cohort.launch.differences import run_differences
 from cohort.runs.models import Checkpoint, Run, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
@@ -210,7 +211,9 @@ def run_attempts(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_safe
 def run_config(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
-    return render(request, "runs/config.html", header.context("config", yaml=header.config.to_yaml()))
+    differing = run_differences(header.run) if header.run.cloned_from else ()
+    context = header.context("config", yaml=header.config.to_yaml(), parent_differences=differing)
+    return render(request, "runs/config.html", context)
 
 
 @require_safe

@@ -94,5 +94,15 @@
     }
   });
 
+  // What the form may start from is folded away below it.
+  const unfold = () => {
+    const aim = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
+    if (aim?.matches("details")) aim.open = true;
+    aim?.querySelector("select, textarea")?.focus();
+    if (aim?.matches("select")) aim.focus();
+  };
+  addEventListener("hashchange", unfold);
+
+  unfold();
   saved();
 })();
