@@ -78,10 +78,11 @@ def test_a_clone_names_what_differs_in_the_form_and_on_its_page(operator: Client
     sent = as_browser(html(operator.get(NEW, {"clone": parent.pk})))
     assert "None in any setting" in html(operator.post(NEW, sent | {"action": "check"}, headers=HTMX))
     sent |= {"seed": "5", "verifier_version": str(other.pk), "name": "child"}
-    rows = ['<th scope="row" class="mono">seed</th><td class="anywhere">1</td><td class="anywhere">5</td>']
-    rows.append(
-        f'class="mono">reward</th><td class="anywhere">{maker.verifier_version}</td><td class="anywhere">{other}</td>'
-    )
+    rewards = str(maker.verifier_version), str(other)
+    rows = [
+        f'class="mono">{path}</th><td class="anywhere">{before}</td><td class="anywhere">{after}</td>'
+        for path, before, after in (("seed", "1", "5"), ("reward", *rewards))
+    ]
     answers = [html(operator.post(NEW, sent | {"action": "check"}, headers=HTMX))]
     assert operator.post(NEW, sent | {"action": "draft"}).status_code == 302
     child = Run.objects.exclude(pk=parent.pk).get()
