@@ -87,6 +87,7 @@ _runs = [
     path("runs/compare/answers/", answers.run_compare_answers, name="run_compare_answers"),
     path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
     path("runs/previews/<int:job_id>/", form.run_preview, name="run_preview"),
+    path("runs/probes/<int:job_id>/", form.run_probe, name="run_probe"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),

@@ -33,6 +33,10 @@ def dataset_copies(dataset: PromptDataset, count: int, **other: Any) -> list[Pro
     )
 
 
+UNPROBED = "The reward is of this test alone."
+"""Why a test launches a reward that nobody probed."""
+
+
 @dataclass
 class Maker:
     """Makes runs of one project."""
@@ -50,7 +54,7 @@ class Maker:
 
     def launched(self, name: str, *suites: ChosenSuite, **settings: Any) -> Run:
         """By the service that the form calls, so that it waits with its message in the queue."""
-        return run_launch(**self._named(name), settings=settings, suites=suites)
+        return run_launch(**self._named(name), settings=settings, suites=suites, probe_override=UNPROBED)
 
     def _named(self, name: str) -> dict[str, Any]:
         return {

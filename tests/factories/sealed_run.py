@@ -65,6 +65,7 @@ def launch(
         verifier_version=verifier_version,
         settings=settings or SETTINGS,
         suites=chosen,
+        probe_override="The reward is of this test alone.",
     )
 
 

@@ -19,7 +19,7 @@ from cohort.runs.models import Run
 from tests.browser import chromium
 from tests.database import as_role
 from tests.factories import sealed_run
-from tests.factories.runs import Maker, add_checkpoint, add_steps
+from tests.factories.runs import UNPROBED, Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
 from tests.web import control
 from tests.web.worker_calls import Caller
@@ -176,6 +176,7 @@ def chosen(maker: Maker) -> dict[str, str]:
         "dataset": str(maker.dataset.pk),
         "verifier_version": str(maker.verifier_version.pk),
         "eval.holdout": "4",
+        "probe_override": UNPROBED,
     }
 
 

@@ -98,6 +98,7 @@ class World:
         self.preview = LabJob.objects.create(
             project=ours, kind="preview", spec=R1_EXACT, state="waiting", created_by=admin
         )
+        self.probe = LabJob.objects.create(project=ours, kind="probe", spec=R1_EXACT, state="waiting", created_by=admin)
         token = public_link_make(record=record, actor=admin).token
         audit.checkpoint()
 
@@ -162,6 +163,8 @@ class World:
             known["job_id"] = other.get("job_id", self.estimate.pk)
         if "/previews/" in route:
             known["job_id"] = other.get("job_id", self.preview.pk)
+        if "/probes/" in route:
+            known["job_id"] = other.get("job_id", self.probe.pk)
         if "/server/" in route:
             known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
         return "/" + PARAMETER.sub(lambda match: str(known[match[1]]), route)

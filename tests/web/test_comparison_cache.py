@@ -18,7 +18,7 @@ from cohort.records.facts import collect
 from cohort.records.sections.history_facts import comparisons
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
 from grpo_core.config.run import RunConfig
-from tests.factories.runs import Maker, add_evaluation, gone_on, put_in
+from tests.factories.runs import UNPROBED, Maker, add_evaluation, gone_on, put_in
 from tests.web.run_page import page_of, words
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 def run(alice: User, maker: Maker) -> Run:
     """12 of 20 right before and 4 after; scores between 0 and 1 in another suite, for the bootstrap."""
     run = maker.run("adder")
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     attempt = maker.attempt(run, state="finished")
     for phase, right in (("before", 12), ("after", 4)):
         add_evaluation(attempt, phase, [1] * right + [0] * (20 - right), suite="heldout")

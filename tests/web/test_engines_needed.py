@@ -22,7 +22,7 @@ from cohort.runs.waiting import waiting_rows
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.protocol.messages import NodeInfo
-from tests.factories.runs import Maker
+from tests.factories.runs import UNPROBED, Maker
 from tests.factories.sandbox_reports import BROKEN, WORKS, node_info
 from tests.factories.worker import NODE
 from tests.tables import cases
@@ -58,7 +58,7 @@ def there(name: str, info: NodeInfo) -> Node:
 def refusal(run: Run, actor: User, path: str = "engine.rollout") -> str:
     """Why the launch is refused, at this field."""
     with pytest.raises(ConfigError) as caught:
-        run_submit(run=run, actor=actor)
+        run_submit(run=run, actor=actor, probe_override=UNPROBED)
     assert fresh(run).state == RunState.DRAFT
     [problem] = caught.value.problems
     assert problem.path == path
@@ -75,7 +75,7 @@ def test_what_a_run_holds_counts_the_server_once(maker: Maker, alice: User) -> N
     run = maker.run(engine={"rollout": "vllm", "vllm": {"place": "server"}, "devices": 2, "nodes": 2})
     info = info_of(3, vllm_server="0.32.0")
     node = there("gpu-1", info)
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     assert attempt_claim(run_id=run.pk, node=node, info=info)[0].gpus == 5
 
 
@@ -89,7 +89,7 @@ def test_refused_with_each_nodes_fix_until_one_has_it(maker: Maker, alice: User)
     assert ("new:" in why, "COHORT_VLLM_PYTHON" in why.partition("plain:")[2]) == (True, True)
     node_present(node=plain, info=info_of(vllm_server="0.32.0"))
     assert "engine.vllm.place: server" in refusal(maker.run(engine=COLOCATED), alice), "none beside the trainer"
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     assert fresh(run).state == RunState.QUEUED
 
 
@@ -98,7 +98,7 @@ def test_a_broken_environment_of_the_server_is_not_replaced_by_the_trainer_s_vll
     node, run = there("broken", info_of(3, vllm="0.32.0")), maker.run(engine=SERVER)
     assert "COHORT_VLLM_PYTHON" in refusal(run, alice)
     colocated = maker.run(engine=COLOCATED)
-    run_submit(run=colocated, actor=alice)
+    run_submit(run=colocated, actor=alice, probe_override=UNPROBED)
     assert attempt_claim(run_id=colocated.pk, node=node, info=info_of(3, vllm="0.32.0"))[0].run_id == colocated.pk
 
 
@@ -125,7 +125,7 @@ def test_it_goes_only_to_a_node_that_has_it(
     """By what the node says with its claim, not by what it said before; others are not held up."""
     good, bad = there("good", has), there("bad", lacks)
     run = {"maker": maker, "coder": coder}[who].run(engine=engine)
-    run_submit(run=run, actor=maker.actor)
+    run_submit(run=run, actor=maker.actor, probe_override=UNPROBED)
     assert [row.pk for row in takeable(queue(), node_capacities())] == [run.pk]
     for node in (bad, good):
         with pytest.raises(NotWaiting):
@@ -136,7 +136,7 @@ def test_it_goes_only_to_a_node_that_has_it(
     assert (needs in row.needs, why in row.why) == (True, True)
     assert takeable(queue(), node_capacities()) == []
     plain = maker.run("plain")
-    run_submit(run=plain, actor=maker.actor)
+    run_submit(run=plain, actor=maker.actor, probe_override=UNPROBED)
     assert attempt_claim(run_id=run.pk, node=bad, info=lacks)[0].run_id == plain.pk
     assert attempt_claim(run_id=run.pk, node=good, info=has)[0].run_id == run.pk
 
@@ -156,5 +156,5 @@ def test_code_is_refused_with_each_nodes_fix_until_a_sandbox_works(coder: Maker,
     Node.objects.update(revoked_at=timezone.now())
     assert "no node is registered" in refusal(run, alice, "reward"), "a revoked one's does not count"
     Node.objects.update(revoked_at=None, last_seen_at=None)
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     assert fresh(run).state == RunState.QUEUED, "a silent one's does"

@@ -23,7 +23,7 @@ from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import RunForm
 from grpo_core.config.run import RunConfig
 from tests.factories.lab import measured, there
-from tests.factories.runs import Maker, add_steps
+from tests.factories.runs import UNPROBED, Maker, add_steps
 from tests.factories.worker import NODE
 from tests.tables import cases
 from tests.web.run_page import words
@@ -126,7 +126,7 @@ def test_one_for_a_config_and_only_its_result(
         LabJob.objects.update(state=JobState.WAITING)
     LabJob.objects.update(config_digest=digest_of(RunConfig.from_whole(run.config)))
     job = measured(LabJob.objects.get(), node)
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     assert run.launch_estimates.get().job == job, "a run made by the service takes it too"
 
 

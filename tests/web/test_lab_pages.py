@@ -324,20 +324,44 @@ def test_a_reason_is_kept_with_what_was_known(maker: Maker, held: VerifierProbe)
     assert entry("run_submitted")["data"]["reward_probe"] == known
 
 
-def test_an_unprobed_reward_launches_and_that_is_kept(
+def test_an_unprobed_reward_is_launched_for_a_reason_that_is_kept(
     operator: Client, maker: Maker, chosen: dict[str, str], verifier_version: VerifierVersion
 ) -> None:
     assert "never probed" in html(operator.post(NEW, chosen | {"action": "check"}))
     run = draft(maker, verifier_version)
+    with pytest.raises(ConfigError) as refused:
+        run_submit(run=run, actor=maker.actor)
+    assert [fault.path for fault in refused.value.problems] == ["probe_override"]
     run_submit(run=run, actor=maker.actor, probe_override=REASON)
     launch = noted(run)
     assert (launch.probe, launch.state) == (None, "unprobed")
-    assert (launch.overridden, launch.reason) == (False, ""), "nothing asked for a reason"
+    assert (launch.overridden, launch.reason) == (True, REASON)
     assert entry("run_submitted")["data"]["reward_probe"] == {"state": "unprobed", "pays_wrong": [], "probe": None}
-    assert not AuditEntry.objects.filter(kind="hold_back_overridden").exists()
-    assert "not probed" in html(operator.get(f"/p/ours/runs/{run.pk}/"))
+    assert entry("hold_back_overridden")["reason"] == REASON
+    page = html(operator.get(f"/p/ours/runs/{run.pk}/"))
+    assert ("Not probed, and launched with override" in page, REASON in page) == (True, True)
     with pytest.raises(DatabaseError), transaction.atomic():
         LaunchProbe.objects.update(reason="another")
+
+
+def test_the_form_has_an_unprobed_reward_probed_and_then_launches(
+    operator: Client, chosen: dict[str, str], oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset
+) -> None:
+    form = chosen | {"probe_override": ""}
+    refused = operator.post(NEW, form | {"action": "launch"})
+    assert (refused.status_code, 'id="probe-reward"' in html(refused)) == (422, True)
+    for _ in range(2):
+        page = html(operator.post(NEW, form | {"action": "probe"}, headers={"HX-Request": "true"}))
+        job = LabJob.objects.get()  # the second press finds the first one's job
+        assert (job.kind, job.version, job.dataset) == ("probe", verifier_version, dataset)
+        assert f'hx-get="/p/ours/runs/probes/{job.pk}/"' in page
+    assert operator.get(f"/p/ours/runs/probes/{job.pk}/").status_code == 200
+    LabJob.objects.update(state="failed", error="no sandbox here")
+    ended = operator.get(f"/p/ours/runs/probes/{job.pk}/")
+    assert (ended.status_code, ended["HX-Trigger"], "no sandbox here" in html(ended)) == (286, "previewed", True)
+    probed(verifier_version, oscar, dataset)
+    state = gate(verifier_version, dataset).state
+    assert (state, operator.post(NEW, form | {"action": "launch"}).status_code) == ("clean", 302)
 
 
 # ---------------------------------------------------------------- the form and the pages

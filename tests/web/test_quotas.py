@@ -18,7 +18,7 @@ from cohort.runs.models import Run, RunState
 from cohort.runs.services import NotPossible, run_resume
 from cohort.runs.transitions import run_move
 from grpo_core.errors import ConfigError
-from tests.factories.runs import Maker
+from tests.factories.runs import UNPROBED, Maker
 from tests.web.conftest import PROBLEMS, ClientFor
 from tests.web.control import at_once, fresh
 from tests.web.pages import html
@@ -94,7 +94,7 @@ def test_a_full_queue_takes_no_run_and_keeps_what_was_typed(
     maker: Maker, operator: Client, chosen: dict[str, str]
 ) -> None:
     limit(max_waiting_runs=1)
-    run_submit(run=maker.run("draft"), actor=maker.actor)
+    run_submit(run=maker.run("draft"), actor=maker.actor, probe_override=UNPROBED)
     response = operator.post("/p/ours/runs/new/", {**chosen, "name": "one too many", "action": "launch"})
     assert response.status_code == 422
     page = html(response)
@@ -121,19 +121,19 @@ def test_what_a_person_queues_again_counts_and_what_the_platform_does_not(maker:
 
 def test_the_runs_of_one_person_in_all_projects_are_counted(settings: Any, maker: Maker, oscar: User) -> None:
     settings.COHORT_MAX_PERSON_WAITING_RUNS = 1
-    run_submit(run=maker.run("first"), actor=maker.actor)
+    run_submit(run=maker.run("first"), actor=maker.actor, probe_override=UNPROBED)
     draft = maker.run("second")
     with pytest.raises(ConfigError, match="alice has 1 of at most 1 runs"):
-        run_submit(run=draft, actor=oscar)
+        run_submit(run=draft, actor=oscar, probe_override=UNPROBED)
     Run.objects.filter(pk=draft.pk).update(created_by=oscar)
-    run_submit(run=fresh(draft), actor=maker.actor)
+    run_submit(run=fresh(draft), actor=maker.actor, probe_override=UNPROBED)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_runs_queued_at_once_are_counted(maker: Maker) -> None:
     limit(max_waiting_runs=3)
     drafts = [maker.run(f"draft {number}") for number in range(8)]
-    acts = [lambda run=draft: run_submit(run=run, actor=maker.actor) for draft in drafts]
+    acts = [lambda run=draft: run_submit(run=run, actor=maker.actor, probe_override=UNPROBED) for draft in drafts]
     assert sum(at_once(*acts)) == 3
     assert waiting() == 3
 

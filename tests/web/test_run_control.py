@@ -16,7 +16,7 @@ from cohort.runs.services import NotPossible
 from cohort.runs.transitions import IllegalTransition
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
-from tests.factories.runs import Maker, add_checkpoint, put_in
+from tests.factories.runs import UNPROBED, Maker, add_checkpoint, put_in
 from tests.tables import cases
 from tests.web.control import (
     beat,
@@ -37,7 +37,7 @@ from tests.worker.queues import take_all
 @pytest.fixture
 def run(maker: Maker, alice: User) -> Run:
     run = maker.run()
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     return run
 
 

@@ -15,7 +15,7 @@ from cohort.records.facts import collect
 from cohort.runs.models import Attempt, Run
 from grpo_core.config.run import RunConfig
 from grpo_core.stats.paired import holm
-from tests.factories.runs import Maker, add_evaluation, put_in
+from tests.factories.runs import UNPROBED, Maker, add_evaluation, put_in
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.run_page import page_of, words
 
@@ -66,7 +66,7 @@ def test_all_problems_can_be_seen(viewer: Client, maker: Maker) -> None:
 @pytest.mark.parametrize("fault", ["items", "protocol"])
 def test_what_is_not_comparable_is_not_compared_and_page_and_record_agree(maker: Maker, fault: str) -> None:
     run = maker.run()
-    run_submit(run=run, actor=maker.actor)
+    run_submit(run=run, actor=maker.actor, probe_override=UNPROBED)
     attempt = maker.attempt(run, state="finished")
     add_evaluation(attempt, "before", [0, 0, 0, 0])
     after = add_evaluation(attempt, "after", [1, 1, 1, 1] if fault == "protocol" else [1, 1, 1])
@@ -206,7 +206,7 @@ def test_page_and_record_compare_alike(ours: Project, alice: User, maker: Maker)
     run = run_create(
         **maker._named("both"), settings={"eval": {"holdout": 4}}, suites=[ChosenSuite(add_suite(ours, alice))]
     )
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     attempt = maker.attempt(run, state="finished")
     for phase, scores in (("before", [1] * 12), ("after", [0] * 12)):
         add_evaluation(attempt, phase, scores, suite="capitals")

@@ -16,7 +16,7 @@ from cohort.records.services import record_seal
 from cohort.runs.models import Attempt, Run, RunEvent
 from cohort.web.runs.header import Header
 from cohort.web.runs.tiles import Tile, tiles
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, UNPROBED, Maker, add_evaluation, add_group, add_steps
 from tests.tables import cases
 from tests.web.control import poll_of
 from tests.web.pages import html
@@ -235,7 +235,7 @@ def test_an_evaluation_is_compared_and_sent_once(viewer: Client, maker: Maker) -
 
 def test_an_ended_run_polls_until_its_record_is_there(viewer: Client, maker: Maker) -> None:
     run = maker.run()
-    run_submit(run=run, actor=maker.actor)
+    run_submit(run=run, actor=maker.actor, probe_override=UNPROBED)
     maker.attempt(run, state="failed")
     ended = timezone.now()
     address = poll_of(page_of(viewer, run))

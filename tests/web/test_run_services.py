@@ -16,7 +16,7 @@ from cohort.runs.services import run_cancel, run_sealed
 from cohort.runs.transitions import ALLOWED, ENDED, IllegalTransition, run_move
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
-from tests.factories.runs import Maker, put_in
+from tests.factories.runs import UNPROBED, Maker, put_in
 from tests.needs import needs
 from tests.tables import cases
 from tests.web.control import fresh
@@ -96,7 +96,7 @@ def test_rows_are_refused_at_their_fields(
 
 def test_submit_queues_and_sends_one_message_after_commit(run: Run, alice: User, committed: Any) -> None:
     with committed() as sent:
-        run_submit(run=run, actor=alice)
+        run_submit(run=run, actor=alice, probe_override=UNPROBED)
         assert take_all("train") == [], "not before the commit"
     assert len(sent) == 1
     assert take_all("train") == [[run.pk]]
@@ -109,14 +109,14 @@ def test_only_a_draft_is_submitted(maker: Maker, alice: User) -> None:
     for state in ("queued", "paused", "succeeded", "failed", "cancelled"):
         run = maker.run(state=state)
         with pytest.raises(IllegalTransition):
-            run_submit(run=run, actor=alice)
+            run_submit(run=run, actor=alice, probe_override=UNPROBED)
         assert fresh(run).state == state
 
 
 def test_launch_creates_and_queues_or_neither(made: dict[str, Any]) -> None:
-    assert run_launch(**made).state == RunState.QUEUED
+    assert run_launch(**made, probe_override=UNPROBED).state == RunState.QUEUED
     with pytest.raises(ConfigError):
-        run_launch(**{**made, "settings": {}})
+        run_launch(**{**made, "settings": {}}, probe_override=UNPROBED)
     assert Run.objects.count() == 1
 
 
@@ -126,7 +126,7 @@ def test_a_submit_outlives_its_broker(run: Run, alice: User, monkeypatch: pytest
     unreachable.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
     monkeypatch.setattr("cohort.runs.dispatch.app", unreachable)
     with committed():
-        run_submit(run=run, actor=alice)
+        run_submit(run=run, actor=alice, probe_override=UNPROBED)
     assert fresh(run).state == RunState.QUEUED
     assert waiting_messages("train") is None
 
@@ -179,7 +179,7 @@ def test_the_whole_way_is_written_down_and_back_in_the_queue_nothing_of_the_end_
 def test_a_waiting_run_is_cancelled_at_once_a_live_one_by_its_worker_an_ended_one_never(
     maker: Maker, run: Run, alice: User
 ) -> None:
-    run_submit(run=run, actor=alice)
+    run_submit(run=run, actor=alice, probe_override=UNPROBED)
     run_cancel(run=run, actor=alice, reason="wrong model")
     assert fresh(run).state == RunState.CANCELLED
     assert run.reason.endswith("by alice before it started: wrong model")

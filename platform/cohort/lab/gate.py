@@ -1,4 +1,5 @@
-"""Blocked runs: a run whose reward is known to pay wrong answers is launched only with a reason, which is stored.
+"""Blocked runs: a run whose reward is known to pay wrong answers, or was never probed, is launched only with a reason,
+which is stored.
 
 Reads what the newest probe of a reward's version found, and stores at each launch what was known then. It starts
 no probe and judges nothing itself: the verdict is the probe's.
@@ -38,7 +39,7 @@ class Gate:
     @property
     def held(self) -> bool:
         """Whether a launch needs a reason."""
-        return self.state == "pays_wrong"
+        return self.state in ("pays_wrong", "unprobed")
 
     @property
     def titles(self) -> list[str]:
@@ -50,7 +51,7 @@ class Gate:
         """One line for the run form."""
         match self.state:
             case "unprobed":
-                return "the reward was never probed: nobody knows which wrong answers it pays"
+                return "blocked: the reward was never probed, and nobody knows which wrong answers it pays"
             case "clean":
                 return "the probe found no class of wrong answers that the reward pays"
             case "rejects_right":
@@ -86,7 +87,12 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     reason = storable(override.strip())
     if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
-        why = f"blocked: the verifier pays {named(known.titles, 3)}. Mend it, or say why it is launched all the same."
+        if known.state == "unprobed":
+            why = "blocked: the reward was never probed. Probe it, or say why it is launched all the same."
+        else:
+            why = (
+                f"blocked: the verifier pays {named(known.titles, 3)}. Mend it, or say why it is launched all the same."
+            )
         raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"

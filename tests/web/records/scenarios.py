@@ -20,6 +20,7 @@ from grpo_core.records import types as records
 from grpo_core.rewards import Rubric, Runner
 from tests.factories import sealed_run
 from tests.factories.documents import ROWS
+from tests.factories.runs import UNPROBED
 from tests.factories.sealed_run import attempted, step
 from tests.tables import cases
 from tests.web.records.conftest import World
@@ -137,7 +138,7 @@ def launched_by_another_and_steered(world: World) -> Run:
         settings=sealed_run.SETTINGS,
     )
     Run.objects.filter(pk=run.pk).update(cloned_from=first)
-    run_submit(run=run, actor=world.oscar)
+    run_submit(run=run, actor=world.oscar, probe_override=UNPROBED)
     run_pause(run=run, actor=world.alice, reason="not yet")
     run_resume(run=run, actor=world.alice)
     for kind in ("retried", "extended", "pause_asked"):

@@ -26,7 +26,7 @@ from cohort.runs.models import Attempt, Priority, Run, RunState
 from cohort.runs.services import NotPossible
 from grpo_core.protocol.messages import Finish, LostAttempt, LostAttempts, NodeInfo
 from grpo_core.records import types as records
-from tests.factories.runs import Maker, add_checkpoint
+from tests.factories.runs import UNPROBED, Maker, add_checkpoint
 from tests.factories.sealed_run import ingest
 from tests.web.conftest import PASSWORD, PROBLEMS, R1_EXACT
 from tests.web.control import beat, claim, finish, node
@@ -119,7 +119,7 @@ def nodes_and_attempts(did: Story, maker: Maker, actor: User) -> None:
     did(nodes.node_drain, node=made, actor=actor, how=Draining.MOVE)
     did(nodes.node_undrain, node=made, actor=actor)
     on = node("gpu-1")
-    run = did(creation.run_launch, **maker._named("first"), settings={"eval": {"holdout": 4}})
+    run = did(creation.run_launch, **maker._named("first"), settings={"eval": {"holdout": 4}}, probe_override=UNPROBED)
     taken, _ = did(attempts.attempt_claim, run_id=run.pk, node=on, info=NodeInfo.model_validate(on.info))
     did(beat, taken, 3)
     did(revoke.node_revoke, node=on, actor=actor)
@@ -136,7 +136,7 @@ def nodes_and_attempts(did: Story, maker: Maker, actor: User) -> None:
 def runs(did: Story, maker: Maker, actor: User) -> None:
     on, why = node("gpu-2"), {"actor": actor, "reason": "lunch"}
     run = did(creation.run_create, **maker._named("second"), settings={"eval": {"holdout": 4, "margin": 0.02}})
-    did(creation.run_submit, run=run, actor=actor)
+    did(creation.run_submit, run=run, actor=actor, probe_override=UNPROBED)
     did(steering.run_prioritise, run=run, actor=actor, priority=Priority.HIGH)
     did(steering.run_pause, run=run, **why)
     did(steering.run_resume, run=run, actor=actor)

@@ -24,7 +24,7 @@ from cohort.contamination.models import DataOverlap, LaunchOverlap
 from cohort.launch.creation import run_create, run_launch
 from cohort.runs.models import Run, RunState
 from grpo_core.errors import ConfigError
-from tests.factories.runs import Maker
+from tests.factories.runs import UNPROBED, Maker
 from tests.factories.sealed_run import touched
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.pages import html
@@ -194,7 +194,7 @@ def test_the_form_warns_and_launches_with_a_tick_of_what_was_shown(
     for unseen in ({}, {"overlap_seen": "1:1"}, {"overlap_seen": token, f"suite.{more.pk}": "true"}):
         assert client.post(new, {**form, "action": "launch", **unseen}).status_code == 422
     assert not Run.objects.exists()
-    client.post(new, {**form, "action": "launch", "overlap_seen": token})
+    client.post(new, {**form, "action": "launch", "overlap_seen": token, "probe_override": UNPROBED})
     run = Run.objects.get()
     assert run.state == RunState.QUEUED
     known = selectors.at_launch(run)
@@ -219,7 +219,7 @@ def test_a_draft_is_launched_with_a_tick_only(world: World, leaky: PromptDataset
     assert (response.status_code, f'value="{token}" required' in html(response)) == (409, True)
     run.refresh_from_db()
     assert run.state == RunState.DRAFT
-    client.post(submit, {"overlap_seen": token})
+    client.post(submit, {"overlap_seen": token, "probe_override": UNPROBED})
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
     assert LaunchOverlap.objects.get(run=run).acknowledged
@@ -227,7 +227,12 @@ def test_a_draft_is_launched_with_a_tick_only(world: World, leaky: PromptDataset
 
 def test_a_held_out_dataset_is_compared_from_its_first_use(world: World) -> None:
     """Not yet checked: the launch continues, and what is kept says so. The next launch knows."""
-    launched = {**world.maker._named("first"), "eval_dataset": world.heldout, "settings": {}}
+    launched = {
+        **world.maker._named("first"),
+        "eval_dataset": world.heldout,
+        "settings": {},
+        "probe_override": UNPROBED,
+    }
     first = run_launch(**launched)
     known = selectors.at_launch(first)
     assert known is not None

@@ -41,7 +41,7 @@ def probed(run: Run) -> Probed:
 def brittleness(probes: Probed, stated: Statement | None) -> Answer:
     launched = _launched(probes.launch)
     if probes.newest is None:
-        unprobed = "No probe of the verifier was run."
+        unprobed = f"No probe of the verifier was run. {launched}".strip()
         if stated is None:
             return not_stated(f"{unprobed} Nobody has put its weak places into words either.")
         answer = statement_answer(stated, value={"probe": None, "words": stated.text})
@@ -81,8 +81,12 @@ def of_family(shares: Shares, what: str) -> str:
 
 
 def _launched(launch: LaunchProbe | None) -> str:
-    if launch is None or launch.state == "unprobed":
-        return "It was not probed before the launch." if launch is not None else ""
+    if launch is None:
+        return ""
+    if launch.state == "unprobed":
+        if launch.overridden:
+            return f"Not probed, launched with override by {launch.by.username}: {launch.reason}"
+        return "It was not probed before the launch."
     if launch.overridden:
         return f"The run was blocked by it; {launch.by.username} launched it all the same: {launch.reason}"
     return "It was probed before the launch."

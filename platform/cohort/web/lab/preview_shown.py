@@ -4,7 +4,7 @@ from typing import Any
 
 from cohort.accounts.models import Project
 from cohort.base.formatting import percent
-from cohort.catalog.models import BaseModel
+from cohort.catalog.models import BaseModel, VerifierVersion
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.web.lab.charts import histogram_drawn
 from cohort.web.lab.estimate_shown import job_of_config, why_waits
@@ -22,7 +22,7 @@ def preview_shown(project: Project, job_id: str, digest: str) -> dict[str, Any] 
 def shown(job: LabJob, digest: str) -> dict[str, Any]:
     """A preview for the template: under way, done, or ended otherwise. `digest` is of the form's config, empty when
     that is not valid."""
-    context = _state(job) | {"digest": digest, "stale": job.config_digest != digest, "read": None}
+    context = state_shown(job) | {"digest": digest, "stale": job.config_digest != digest, "read": None}
     if job.state != JobState.DONE:
         return context
     read = Preview.model_validate(job.result)
@@ -42,6 +42,13 @@ def refused_at_launch(preview: dict[str, Any] | None) -> tuple[str, ...]:
     return preview["read"].refused if preview is not None and known else ()
 
 
+def probe_shown(version: VerifierVersion) -> dict[str, Any]:
+    """The newest probe of a reward that was requested, for the run form; without a job when there was none."""
+    jobs = LabJob.objects.filter(version=version, kind=JobKind.PROBE).exclude(state=JobState.CANCELLED)
+    job = jobs.select_related("node").order_by("-pk").first()
+    return {"job": None, "live": False} if job is None else state_shown(job)
+
+
 SEVERITIES = ("error", "warning", "note")
 
 
@@ -51,7 +58,7 @@ def doctor_shown(model: BaseModel) -> dict[str, Any] | None:
     job = jobs.select_related("node").order_by("-pk").first()
     if job is None:
         return None
-    context = _state(job) | {"diagnosis": None}
+    context = state_shown(job) | {"diagnosis": None}
     if job.state != JobState.DONE:
         return context
     diagnosis = Diagnosis.model_validate(job.result)
@@ -59,5 +66,6 @@ def doctor_shown(model: BaseModel) -> dict[str, Any] | None:
     return context | {"diagnosis": diagnosis, "findings": ordered}
 
 
-def _state(job: LabJob) -> dict[str, Any]:
+def state_shown(job: LabJob) -> dict[str, Any]:
+    """Whether it is under way, how far, and why it waits."""
     return {"job": job, "live": job.state in OPEN, "progress": job.progress or {}, "why": why_waits(job)}

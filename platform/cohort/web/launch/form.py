@@ -19,8 +19,8 @@ from cohort.contamination import services as overlaps
 from cohort.contamination.selectors import token
 from cohort.lab.estimates import digest_of
 from cohort.lab.gate import FIELD
-from cohort.lab.models import JobKind, LabJob
-from cohort.lab.services import config_job_request
+from cohort.lab.models import OPEN, JobKind, LabJob
+from cohort.lab.services import config_job_request, job_request
 from cohort.launch.creation import run_create, run_launch
 from cohort.launch.drafts import draft_discard, drafts_of
 from cohort.runs.models import Run
@@ -109,7 +109,7 @@ def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
 
 
 ACTIONS = (
-    *("check", "find", "estimate", "preview", "preset", "undo", "starters", "import", "task", *COPIES),
+    *("check", "find", "estimate", "preview", "probe", "preset", "undo", "starters", "import", "task", *COPIES),
     *("discard", "draft", "launch"),
 )
 
@@ -137,6 +137,8 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             return _page(request, form)
         case "estimate" | "preview":
             return _measure(request, form, JobKind(action))
+        case "probe":
+            return _probe(request, form)
         case "preset" | "undo":
             if action == "preset":
                 choose_preset(form)
@@ -228,6 +230,31 @@ def _measure(request: HttpRequest, form: RunForm, kind: JobKind) -> HttpResponse
             form.take(error)
     more = {"previewing": kind == JobKind.PREVIEW, "not_requested": job is None}
     return _checked(request, form, status=422 if job is None else 200, more=more)
+
+
+def _probe(request: HttpRequest, form: RunForm) -> HttpResponse:
+    """Have a worker probe the chosen reward on the chosen dataset, unless one does already."""
+    form.check()
+    version = form.verifier_version
+    if version is not None and not preview_shown.probe_shown(version)["live"]:
+        try:
+            job_request(
+                project=form.project, actor=person(request), kind="probe", version=version, dataset=form.dataset
+            )
+        except ConfigError as error:
+            form.general += [problem.message for problem in error.problems]
+    return _checked(request, form, status=422 if version is None or form.general else 200)
+
+
+@require_safe
+def run_probe(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
+    """The progress of a reward's probe. Once it has ended, the form checks itself anew."""
+    job = _job(request, slug, job_id, JobKind.PROBE)
+    response = render(request, "launch/_probe.html", {"probe": preview_shown.state_shown(job)})
+    if job.state not in OPEN:
+        response.status_code = STOP_POLLING
+        response.headers["HX-Trigger"] = "previewed"
+    return response
 
 
 @require_safe

@@ -23,7 +23,7 @@ from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import EvalResult, Run
 from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import estimate_shown
-from cohort.web.lab.preview_shown import preview_shown, refused_at_launch
+from cohort.web.lab.preview_shown import preview_shown, probe_shown, refused_at_launch
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
@@ -81,6 +81,8 @@ class Outlook:
         digest = digest_of(form.config) if form.config else ""
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
+        self.probing = probe_shown(form.verifier_version) if form.gate and form.gate.state == "unprobed" else None
+        """The probe that was requested of a reward that has none."""
         self.preview = preview_shown(form.project, form.texts["preview"], digest)
         """The exact tokens of this config's prompts, or of an earlier one's, from which they were requested."""
         self.preview_changed = self.preview is not None and str(self.preview["job"].pk) != form.texts["preview"]
