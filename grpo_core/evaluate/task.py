@@ -30,7 +30,9 @@ class Manner:
     prompts: PromptConfig
     stop: tuple[str, ...]
     """Texts that end a completion."""
-    max_prompt_tokens: int
+    max_prompt_tokens: int | None
+    """Of a suite's item; None: as the model's context allows, as in a run, whose data.max_prompt_tokens is of
+    problems."""
     max_completion_tokens: int
     temperature: float
     samples: int
@@ -72,7 +74,7 @@ def manner_of(config: RunConfig) -> Manner:
     return Manner(
         prompts=config.data,
         stop=config.sampling.stop,
-        max_prompt_tokens=config.data.max_prompt_tokens,
+        max_prompt_tokens=None,
         max_completion_tokens=config.eval_max_completion_tokens,
         temperature=config.eval.temperature,
         samples=config.eval.samples_per_problem,
@@ -137,15 +139,15 @@ def encode_items(suite: Suite, encoder: PromptEncoder, manner: Manner) -> Encode
 
 
 def suite_fits(suite: Suite, encoded: Encoded, manner: Manner, *, context: int | None) -> None:
-    """Raises DataError for a prompt over `data.max_prompt_tokens`, ConfigError for one that leaves no room for the
-    completion in the model's `context`; both name suite and item."""
+    """Raises DataError for a prompt over the manner's `max_prompt_tokens`, ConfigError for one that leaves no room for
+    the completion in the model's `context`; both name suite and item."""
     name, longest = suite.config.name, _longest(suite, manner)
     for prompted in encoded.prompts:
         tokens = len(prompted.tokens)
-        if tokens > manner.max_prompt_tokens:
+        if manner.max_prompt_tokens is not None and tokens > manner.max_prompt_tokens:
             raise DataError(
                 f"suite {name}: the prompt of item {prompted.problem.id} has {tokens} tokens, over "
-                f"data.max_prompt_tokens = {manner.max_prompt_tokens}; raise the limit, or take the item out"
+                f"--max-prompt-tokens {manner.max_prompt_tokens}; raise the limit, or take the item out"
             )
         if context is not None and tokens + longest > context:
             raise ConfigError(

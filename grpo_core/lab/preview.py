@@ -88,7 +88,7 @@ class PromptLengths(Body):
     longest: int
     longest_id: str
     over_limit: int
-    """Prompts with more than data.max_prompt_tokens."""
+    """Held-out prompts with more than data.max_prompt_tokens; suites are limited by the model's context alone."""
 
 
 class Preview(Body):
@@ -151,7 +151,9 @@ def preview(config: RunConfig, *, base: Path, rows: int = 3) -> Preview:
         notes=(*encoder.notes(), *(f"{finding.message}; {finding.fix}" for finding in findings)),
         rows=tuple(_row(prompted, config, tokenizer) for prompted in read.train.prompts[:rows]),
         context=settings.context,
-        evaluated=tuple(_evaluated(name, encoded, limit) for name, encoded in read.evaluated()),
+        evaluated=tuple(
+            _evaluated(name, encoded, limit if name == HELDOUT else None) for name, encoded in read.evaluated()
+        ),
         refused=tuple(_refused(config, settings.context, read)),
         **_lengths(read.train, limit),
     )
@@ -205,14 +207,14 @@ def _refused(config: RunConfig, context: int | None, read: _Read) -> Iterator[st
             yield str(error)
 
 
-def _evaluated(name: str, encoded: Encoded, limit: int) -> PromptLengths:
+def _evaluated(name: str, encoded: Encoded, limit: int | None) -> PromptLengths:
     longest = max(encoded.prompts, key=lambda prompted: len(prompted.tokens))
     return PromptLengths(
         name=name,
         prompts=len(encoded.prompts),
         longest=len(longest.tokens),
         longest_id=longest.problem.id,
-        over_limit=sum(len(prompted.tokens) > limit for prompted in encoded.prompts),
+        over_limit=0 if limit is None else sum(len(prompted.tokens) > limit for prompted in encoded.prompts),
     )
 
 

@@ -51,9 +51,9 @@ def test_from_the_form_to_the_launch(operator: Client, chosen: dict[str, str]) -
     assert RunConfig.from_whole(job.config or {}).digest() == job.config_digest
     measured(job, node)
     polled = operator.get(address[1])
-    assert polled.status_code == 286
+    assert (polled.status_code, polled["HX-Trigger"]) == (286, "previewed")
     text = words(polled.content.decode())
-    for part in ("0.5 s", "0.4 s to 0.7 s", "sampling", "60 %", "2 min 10 s", "2.00 GB", "evaluations take longer"):
+    for part in ("0.5 s", "0.4 s to 0.7 s", "sampling", "60 %", "2.00 GB", "evaluations take longer"):
         assert part in text
     text = words(operator.get(f"/p/ours/runs/estimates/{job.pk}/?digest={job.config_digest}").content.decode())
     assert ("too much for small, it has 1.00 GB" in text, "too much for node-e" in text) == (True, False)
@@ -151,9 +151,33 @@ def test_the_outlook_takes_its_time_from_past_runs(maker: Maker, chosen: dict[st
     """A past run took 64 s for 32 completions, 2 s each."""
     past = maker.run("past", state="succeeded", sampling={"group_size": 8, "prompts_per_step": 4})
     Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
-    result = foreseen(maker, chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"})
-    assert result.time is not None
-    assert (result.time.seconds, result.time.runs) == (96.0, 1)
+    sent = chosen | {"optim.steps": "3", "sampling.prompts_per_step": "2"}
+    time = foreseen(maker, sent).time
+    assert time is not None
+    assert (time.seconds, time.low, time.high) == (96.0, 96.0, 96.0)
+    assert "1 past run of this model" in time.basis
+    longer = foreseen(maker, sent | {"sampling.max_completion_tokens": "512"}).time  # twice the past run's limit
+    assert longer is not None
+    assert (longer.seconds, longer.low, longer.high) == (192.0, 96.0, 192.0)
+
+
+def test_the_page_has_one_figure_of_time(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
+    """Measured of these very settings, or else from past runs; of other settings no figure stays."""
+    past = maker.run("past", state="succeeded")
+    Run.objects.filter(pk=past.pk).update(seconds_per_step=64.0)
+
+    def figures(**other: str) -> list[bool]:
+        sent = chosen | {"estimate": str(job.pk), "action": "check"} | other
+        page = words(operator.post(NEW, sent, headers={"HX-Request": "true"}).content.decode())
+        return ["2 min 10 s" in page, "measured of these settings" in page, "1 past run of this model" in page]
+
+    node = there()
+    send(operator, chosen)
+    job = LabJob.objects.get()
+    assert figures() == [False, False, True]
+    measured(job, node)
+    assert figures() == [True, True, False]
+    assert figures(**{"sampling.group_size": "6"}) == [False, False, True]
 
 
 @pytest.mark.parametrize("preset", ["luspo", "cispo", "sapo", "vespo", "intellect2"])

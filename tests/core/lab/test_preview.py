@@ -68,10 +68,14 @@ def test_lengths_of_everything_and_what_a_run_would_refuse(home: Path) -> None:
         data={"max_prompt_tokens": over},
         eval={"suites": [suite("short", "train.jsonl"), suite("far", "long.jsonl")], "path": "long.jsonl"},
     )
-    assert [part.over_limit for part in read.evaluated] == [1, 0, 1]
-    of_heldout, of_suite = read.refused
+    assert [part.over_limit for part in read.evaluated] == [1, 0, 0], "the limit is of problems"
+    (of_heldout,) = read.refused
     assert "long.jsonl: the prompt of problem far" in of_heldout
+    (of_suite,) = shown(
+        home, eval={"suites": [{**suite("far", "long.jsonl"), "max_completion_tokens": 500}], "path": "long.jsonl"}
+    ).refused
     assert "suite far: the prompt of item far" in of_suite
+    assert "the model has 512" in of_suite
     (of_context,) = shown(home, sampling={"max_completion_tokens": 500}).refused
     assert "the model has 512" in of_context
 

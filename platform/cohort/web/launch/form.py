@@ -259,11 +259,16 @@ def run_probe(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
 
 @require_safe
 def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    """The panel of one measurement; `digest` is of the form's config. 286 once it has ended."""
+    """The panel of one measurement; `digest` is of the form's config. 286 once it has ended: the form checks itself
+    anew, and shows its time."""
     job = _job(request, slug, job_id, JobKind.ESTIMATE)
     estimate = estimate_shown.shown(job, request.GET.get("digest", ""))
     context = {"estimate": estimate, "asks": True}
-    return render(request, "launch/_estimate.html", context, status=200 if estimate["live"] else STOP_POLLING)
+    response = render(request, "launch/_estimate.html", context)
+    if not estimate["live"]:
+        response.status_code = STOP_POLLING
+        response.headers["HX-Trigger"] = "previewed"
+    return response
 
 
 @require_safe

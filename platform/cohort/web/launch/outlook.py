@@ -30,6 +30,7 @@ from cohort.web.launch.schema import lookup
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.errors import DataError
+from grpo_core.records.estimate import SECONDS
 from grpo_core.rewards import Rubric
 
 PAST_RUNS = 8
@@ -39,11 +40,14 @@ _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
 
 
 @dataclass(frozen=True)
-class TimeGuess:
+class TimeShown:
+    """The one figure of time on the page, in seconds."""
+
     seconds: float
-    spread: float
-    """Half the range over the past runs; 0 with one run."""
-    runs: int
+    low: float
+    high: float
+    basis: str
+    """What it rests on."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,10 @@ class Outlook:
         """Times the training problems are gone through; with dynamic sampling at least."""
         self.models = _models(form)
         """Which models are held in memory while training."""
-        self.time = _time(form, self.completions) if self.completions else None
         digest = digest_of(form.config) if form.config else ""
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
+        self.time = _time(form, self.completions, self.estimate)
         self.probing = probe_shown(form.verifier_version) if form.gate and form.gate.state == "unprobed" else None
         """The probe that was requested of a reward that has none."""
         self.preview = preview_shown(form.project, form.texts["preview"], digest)
@@ -95,7 +99,7 @@ class Outlook:
         """What ticking the box confirms as seen; empty where nothing was found."""
         pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
         self.checks = (
-            *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(self.preview)),
+            *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(self.preview, form)),
             _node_seen(form),
             *(*_without_effect(form), *pairs),
         )
@@ -157,11 +161,12 @@ def _probed(form: RunForm) -> tuple[Check, ...]:
     return (Check(form.gate.state == "clean", form.gate.held and not reasoned, form.gate.text),)
 
 
-def _prompts(preview: dict[str, Any] | None) -> tuple[Check, ...]:
-    """Whether all prompts fit, where a preview of just these settings knows it."""
+def _prompts(preview: dict[str, Any] | None, form: RunForm) -> tuple[Check, ...]:
+    """Whether all prompts fit, where a preview of just these settings knows it; a suite's only a worker can count."""
     refused = refused_at_launch(preview)
     if not refused and (preview is None or preview["read"] is None or preview["stale"]):
-        return ()
+        unknown = "not counted yet whether every suite's prompts fit the model: “Show the exact tokens” counts them"
+        return (Check(False, False, unknown),) if form.suites else ()
     return tuple(Check(False, True, why) for why in refused) or (Check(True, True, "every prompt fits"),)
 
 
@@ -267,16 +272,35 @@ def _training_problems(form: RunForm) -> int | None:
     return taken - (0 if form.eval_dataset else _count(form, "eval.holdout") or 0)
 
 
-def _time(form: RunForm, completions: int) -> TimeGuess | None:
-    """From the newest runs of the same model, in proportion to the number of completions."""
-    if form.base_model is None:
+def _time(form: RunForm, completions: int | None, measured: dict[str, Any] | None) -> TimeShown | None:
+    """What a worker measured of this very config; without that, from past runs; without those none."""
+    if measured is not None and measured["measured"] is not None and not measured["stale"]:
+        estimate = measured["measured"]
+        whole, step = estimate.seconds_total, estimate.seconds_per_step
+        low, high = estimate.spread.get(SECONDS, (step, step))
+        node = f" on {measured['job'].node.name}" if measured["job"].node else ""
+        scaled = (whole * low / step, whole * high / step) if step else (whole, whole)
+        return TimeShown(whole, *scaled, f"with evaluations, measured of these settings{node}")
+    return _time_of_past_runs(form, completions) if completions else None
+
+
+def _time_of_past_runs(form: RunForm, completions: int) -> TimeShown | None:
+    """From the newest runs of the same model, in proportion to the number of completions and to their limit. The range
+    takes in completions that stay as long as they were."""
+    limit = _count(form, "sampling.max_completion_tokens")
+    if form.base_model is None or limit is None:
         return None
     past = Run.objects.filter(base_model=form.base_model, seconds_per_step__isnull=False).order_by("-id")[:PAST_RUNS]
-    guesses: list[float] = []
+    as_long: list[float] = []
+    at_limit: list[float] = []
     for config, seconds in past.values_list("config", "seconds_per_step"):
         assert seconds is not None, "the query leaves such runs out"
         sampling = config["sampling"]
-        guesses.append(completions * seconds / (sampling["group_size"] * sampling["prompts_per_step"]))
-    if not guesses:
+        as_long.append(completions * seconds / (sampling["group_size"] * sampling["prompts_per_step"]))
+        at_limit.append(as_long[-1] * limit / sampling["max_completion_tokens"])
+    if not at_limit:
         return None
-    return TimeGuess(median(guesses), (max(guesses) - min(guesses)) / 2, len(guesses))
+    runs = f"{len(at_limit)} past run{'' if len(at_limit) == 1 else 's'} of this model"
+    basis = f"of training, from {runs} in proportion to completions and their limit"
+    every = (*as_long, *at_limit)
+    return TimeShown(median(at_limit), min(every), max(every), basis)
