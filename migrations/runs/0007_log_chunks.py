@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0006_launch_drafts'),
+        ('runs', '0006_launch_drafts_and_sweeps'),
     ]
 
     operations = [

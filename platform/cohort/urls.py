@@ -24,7 +24,7 @@ from cohort.web.diff import views as diff
 from cohort.web.home import views as home
 from cohort.web.lab import job_views
 from cohort.web.lab import views as lab
-from cohort.web.launch import form
+from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
@@ -88,6 +88,8 @@ _runs = [
     path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
     path("runs/previews/<int:job_id>/", form.run_preview, name="run_preview"),
     path("runs/probes/<int:job_id>/", form.run_probe, name="run_probe"),
+    path("sweeps/<int:sweep_id>/", sweep_views.sweep_detail, name="sweep_detail"),
+    path("sweeps/<int:sweep_id>/cancel/", sweep_views.sweep_cancel, name="sweep_cancel"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),

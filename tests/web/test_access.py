@@ -27,7 +27,7 @@ from cohort.nodes.models import Node
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.statements.services import statement_make
-from cohort.runs.models import Checkpoint, Run
+from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.saved_views import view_save
 from tests.database import Databases
@@ -112,6 +112,7 @@ class World:
             "node_id": Node.objects.order_by("pk")[0].pk,
             "entry_id": AuditEntry.objects.filter(project="ours")[0].pk,
             "job_id": self.job.pk,
+            "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,

@@ -14,7 +14,7 @@ from cohort.lab import estimates, gate
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs import dispatch
 from cohort.runs.limits import queue_full
-from cohort.runs.models import Priority, Run, RunState, RunSuite
+from cohort.runs.models import Priority, Run, RunState, RunSuite, Sweep
 from cohort.runs.run_values import config_values_store
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
 from grpo_core.config.run import RunConfig
@@ -99,13 +99,14 @@ def run_create(
     node_label: str = "",
     cloned_from: Run | None = None,
     form_token: str = "",
+    sweep: Sweep | None = None,
 ) -> Run:
     """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
 
     `settings` is as `run_config` takes it, or the config that it made of these very rows, which is not checked again;
     `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with;
-    `form_token` of the form that was sent. The run that the same form has made already is returned as it is: a second
-    click, or a request that was sent again, makes no other.
+    `sweep` the one that it is of; `form_token` of the form that was sent. The run that the same form has made already
+    is returned as it is: a second click, or a request that was sent again, makes no other.
     """
     rows = {
         "base_model": base_model.project_id,
@@ -161,6 +162,7 @@ def run_create(
         needs_packages=packages_needed(config),
         cloned_from=cloned_from,
         form_token=form_token,
+        sweep=sweep,
         created_by=actor,
     )
     run.parsed_config = config

@@ -1,7 +1,7 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
 from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
-from cohort.runs.models.launch import LaunchDraft
+from cohort.runs.models.launch import LaunchDraft, Sweep
 from cohort.runs.models.lists import RunValue, SavedView
 from cohort.runs.models.run import Attempt, AttemptState, Desired, Priority, Run, RunEvent, RunState, ServiceBeat
 from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, LogChunk, StepMetric
@@ -28,4 +28,5 @@ __all__ = [
     "SavedView",
     "ServiceBeat",
     "StepMetric",
+    "Sweep",
 ]

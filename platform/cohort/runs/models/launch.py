@@ -1,4 +1,4 @@
-"""What a person has typed into the run form and not launched yet."""
+"""What a person has typed into the run form and not launched yet, and runs that were launched together."""
 
 from typing import ClassVar
 
@@ -30,3 +30,23 @@ class LaunchDraft(models.Model):
 
     def __str__(self) -> str:
         return str(self.texts.get("name", ""))
+
+
+class Sweep(models.Model):
+    """A named set of runs that differ in some fields and were launched together."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="sweeps")
+    name = models.CharField(max_length=120)
+    fields = models.JSONField()
+    """Field's path → the values that were given for it, as texts."""
+    zipped = models.BooleanField(default=False)
+    """First values with first ones, and so on; else every combination."""
+    form_token = models.CharField(max_length=16, blank=True, default="")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sweeps")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -109,6 +109,7 @@ class Run(models.Model):
     stalled_at = models.DateTimeField(null=True)
     """Since when nothing has moved although the worker lives; empty while something does."""
     cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
+    sweep = models.ForeignKey("runs.Sweep", on_delete=models.SET_NULL, null=True, related_name="runs")
     form_token = models.CharField(max_length=16, blank=True, default="")
     """Of the run form that made it: the same form sent twice makes one run. Empty: it was made without one."""
 

@@ -12,6 +12,7 @@ from cohort.base.formatting import natural
 from cohort.launch.drafts import KEPT, draft_save, drafts_of
 from cohort.runs.models import LaunchDraft, Run
 from cohort.web.launch.run_form import FORM_TOKEN, RunForm
+from cohort.web.launch.sweep import sweep_plan
 
 _OF_THE_PAGE = frozenset({"window", "form_token", "overlap_seen"})
 """Inputs that are no part of a draft: of the window, and what a person ticked at one moment."""
@@ -39,7 +40,9 @@ def saved(form: RunForm, user: User) -> dict[str, Any]:
         return {}
     if form.config is not None:
         made = Run.objects.filter(project=form.project, created_by=user, form_token=token)
-        if made.filter(config_digest=form.config.digest()).exists():
+        sweep = sweep_plan(form)
+        digests = [config.digest() for config in (sweep.configs if sweep else (form.config,))]
+        if made.filter(config_digest__in=digests).exists():
             return {}
     texts = {name: text for name, text in form.texts.items() if name not in _OF_THE_PAGE}
     since = natural(window[2]) or 0

@@ -1,6 +1,5 @@
 """The run form: new, from a preset, from another run, from YAML; launch or save."""
 
-from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -16,25 +15,24 @@ from cohort.catalog.run_inputs import input_path
 from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
-from cohort.contamination.selectors import token
-from cohort.lab.estimates import digest_of
-from cohort.lab.gate import FIELD
 from cohort.lab.models import OPEN, JobKind, LabJob
 from cohort.lab.services import config_job_request, job_request
-from cohort.launch.creation import run_create, run_launch
 from cohort.launch.drafts import draft_discard, drafts_of
-from cohort.runs.models import Run
+from cohort.launch.sweeps import MAX_RUNS
+from cohort.runs.models import Run, Sweep
 from cohort.web.access import STOP_POLLING, form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab import estimate_shown, preview_shown
 from cohort.web.launch.changes import choose_preset, clone_differences, preset_changes, undo_preset
 from cohort.web.launch.copies import COPIES, copied, refused
 from cohort.web.launch.draft import from_draft, open_window, saved, starts_offered
-from cohort.web.launch.outlook import Outlook, overlaps_of, unreadable_references
+from cohort.web.launch.launching import launched, obstacles, saved_as_run
+from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
 from cohort.web.launch.shown import FieldShown, choices_shown, fields_shown, groups_shown, placing_shown
 from cohort.web.launch.suites import SPECS, field, offered
+from cohort.web.launch.sweep import HOW, sweep_plan
 from grpo_core.config import builtin_suites
 from grpo_core.config.evaluation import EvalConfig
 from grpo_core.config.run import DataConfig, RewardConfig, RunConfig
@@ -288,32 +286,27 @@ def _job(request: HttpRequest, slug: str, job_id: int, kind: JobKind) -> LabJob:
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
-    config = form.check()
+    config, plan, actor = form.check(), sweep_plan(form), person(request)
     if config is None:
         return _page(request, form, status=422)
-    seen = form.texts["overlap_seen"]
-    if launch and (expected := token(overlaps_of(form))) and seen != expected:
-        form.general = ["Items of the evaluation are in the training data. Tick that you have seen it to launch."]
+    if launch:
+        form.general = obstacles(form, config, plan)
+    elif plan is not None:
+        form.general = ["A draft is of one run: take the sweep's lines out, or launch it."]
+    if form.general:
         return _page(request, form, status=422, checked=True)
-    digest = digest_of(config)
-    if launch and (refused := preview_shown.refused_at_launch(preview_shown.preview_shown(form.project, "", digest))):
-        form.general = list(refused)
-        return _page(request, form, status=422, checked=True)
-    if launch and (unread := unreadable_references(form)):
-        form.general = list(unread)
-        return _page(request, form, status=422, checked=True)
-    reason = form.texts[FIELD]
-    make = partial(run_launch, overlap_seen=seen, probe_override=reason) if launch else run_create
     try:
-        given = {"name": form.texts["name"].strip(), "settings": config, **form.rows, **form.placing}
-        run = make(project=form.project, actor=person(request), **given)
+        made = launched(form, config, plan, actor=actor) if launch else saved_as_run(form, config, actor=actor)
     except ConfigError as error:
         form.take(error)
         return _page(request, form, status=422, checked=True)
-    draft_discard(project=form.project, user=person(request), form_token=form.texts["form_token"])
+    draft_discard(project=form.project, user=actor, form_token=form.texts["form_token"])
+    if isinstance(made, Sweep):
+        messages.success(request, f"The runs of {made.name} are in the queue.")
+        return redirect("sweep_detail", form.project.slug, made.pk)
     done = "in the queue." if launch else "saved as a draft. Nothing runs until you launch it."
-    messages.success(request, f"{run.name} is {done}")
-    return redirect("run_detail", form.project.slug, run.pk)
+    messages.success(request, f"{made.name} is {done}")
+    return redirect("run_detail", form.project.slug, made.pk)
 
 
 def _import(request: HttpRequest, project: Project) -> HttpResponse:
@@ -390,5 +383,7 @@ def _fields(form: RunForm) -> dict[str, Any]:
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
         "groups": [*groups_shown(form, shown), placing],
+        "hows": HOW,
+        "most": MAX_RUNS,
         "tasks": {"fields": gym.TASKS.items(), "count": len(gym.NAMES), "most": MOST},
     }

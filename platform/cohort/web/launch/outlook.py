@@ -27,6 +27,7 @@ from cohort.web.lab.preview_shown import preview_shown, probe_shown, refused_at_
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
+from cohort.web.launch.sweep import SweepPlan, sweep_plan
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.errors import DataError
@@ -81,6 +82,8 @@ class Outlook:
         """Times the training problems are gone through; with dynamic sampling at least."""
         self.models = _models(form)
         """Which models are held in memory while training."""
+        self.sweep = sweep_plan(form)
+        """The runs that launching will make where it is a sweep."""
         digest = digest_of(form.config) if form.config else ""
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
@@ -93,6 +96,7 @@ class Outlook:
         """Whether that is another than the page shows: a config that had its tokens shown before is back."""
         self.forecast = _forecast(form)
         """Share of groups with a signal by G, from the newest run of the same model and dataset; None without any."""
+        self.sweep_seconds = self.time.seconds * len(self.sweep.runs) if self.time and self.sweep else None
         self.overlaps = overlaps_of(form)
         """What was found of the chosen evaluation's items in the chosen dataset, as far as it was searched."""
         self.overlap_token = token(self.overlaps)
@@ -101,7 +105,7 @@ class Outlook:
         self.checks = (
             *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(self.preview, form)),
             _node_seen(form),
-            *(*_without_effect(form), *pairs),
+            *(*_without_effect(form), *pairs, *_swept(self.sweep)),
         )
 
 
@@ -151,6 +155,15 @@ def _forecast(form: RunForm) -> ForecastShown | None:
     before = EvalResult.objects.filter(run=OuterRef("pk"), suite=HELDOUT, phase="before")
     evaluated = past.filter(Exists(before)).order_by("-id").first()
     return forecast_of(evaluated) if evaluated is not None else None
+
+
+def _swept(plan: SweepPlan | None) -> tuple[Check, ...]:
+    if plan is None:
+        return ()
+    if plan.ready:
+        return (Check(True, True, f"every one of the sweep's {len(plan.runs)} runs is valid"),)
+    faulty = f"{len(plan.faulty)} of the sweep's runs are not valid" if plan.faulty else "the sweep is not valid"
+    return (Check(False, True, faulty),)
 
 
 def _probed(form: RunForm) -> tuple[Check, ...]:

@@ -38,6 +38,8 @@ EXTRA_FIELDS = {
     "window": "",
     "preset_before": "",
     "undo": "",
+    "sweep": "",
+    "sweep_how": "product",
     "overlap_seen": "",
     "probe_override": "",
     "estimate": "",

@@ -1,0 +1,49 @@
+"""A sweep's page, and the press that cancels all of it."""
+
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from cohort.accounts.models import Role
+from cohort.launch.sweeps import sweep_cancel as cancel
+from cohort.runs.models import Sweep
+from cohort.runs.transitions import ENDED
+from cohort.web.access import project_for
+from cohort.web.accounts.views import person
+from cohort.web.launch.schema import texts_of
+from cohort.web.launch.sweep import HOW, sign
+
+
+@require_safe
+def sweep_detail(request: HttpRequest, slug: str, sweep_id: int) -> HttpResponse:
+    """Its runs with what differs and their state."""
+    project = project_for(request, slug)
+    sweep = get_object_or_404(Sweep.objects.select_related("created_by"), project=project, pk=sweep_id)
+    runs = list(sweep.runs.order_by("pk").defer("log_tail", "first_metrics"))
+    rows = []
+    for run in runs:
+        texts = texts_of(run.config)
+        rows.append({"run": run, "values": [texts.get(name, "") for name in sweep.fields]})
+    compare = f"{reverse('run_list', args=[slug])}compare/?{urlencode([('run', run.pk) for run in runs])}"
+    context = {
+        "sweep": sweep,
+        "labels": [sign(name) for name in sweep.fields],
+        "rows": rows,
+        "compare": compare,
+        "how": HOW["zip" if sweep.zipped else "product"],
+        "open": sum(run.state not in ENDED for run in runs),
+    }
+    return render(request, "launch/sweep.html", context)
+
+
+@require_POST
+def sweep_cancel(request: HttpRequest, slug: str, sweep_id: int) -> HttpResponse:
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    sweep = get_object_or_404(Sweep, project=project, pk=sweep_id)
+    count = cancel(sweep=sweep, actor=person(request))
+    messages.success(request, f"{count} run{' is' if count == 1 else 's are'} cancelled or asked to stop.")
+    return redirect("sweep_detail", slug, sweep.pk)
