@@ -88,7 +88,8 @@ class Outlook:
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
         self.time = _time(form, self.completions, self.estimate)
-        self.probing = probe_shown(form.verifier_version) if form.gate and form.gate.state == "unprobed" else None
+        unprobed = form.gate is not None and form.gate.state == "unprobed"
+        self.probing = probe_shown(form.verifier_version) if form.verifier_version and unprobed else None
         """The probe that was requested of a reward that has none."""
         self.preview = preview_shown(form.project, form.texts["preview"], digest)
         """The exact tokens of this config's prompts, or of an earlier one's, from which they were requested."""
