@@ -13,7 +13,7 @@ from grpo_core.config.run import RunConfig
 from tests.browser import picture
 from tests.factories.runs import Maker
 from tests.processes import wait_for
-from tests.web.windows import GIVEN_UP, windows
+from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 OpenPage = Callable[..., Page]
 
@@ -94,3 +94,24 @@ def test_a_press_is_answered_and_a_second_one_does_nothing(open_page: OpenPage) 
     assert page.evaluate("sent") == 1
     page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
     expect(launch).to_be_enabled()
+
+
+def test_a_preset_is_undone_and_a_sweep_is_listed_on_a_phone(open_page: OpenPage) -> None:
+    page = open_page("runs/new/", width=360)
+    page.get_by_label("Group size G").fill("12")
+    page.get_by_label("Preset").select_option("dapo")
+    expect(page.locator("#preset-changes")).to_contain_text("The preset changed")
+    page.locator("#preset-changes summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    picture(page, "launch-preset", whole=False)
+    page.locator("#preset-changes").get_by_role("button", name="Undo").click()
+    expect(page.get_by_label("Group size G")).to_have_value("12")
+    expect(page.get_by_label("Preset")).to_have_value("")
+    page.locator("#sweep summary").click()
+    page.get_by_label("Fields and their values").fill("G: 4, 1\noptim.lr: 1e-6..1e-5 log 2")
+    expect(page.locator("#sweep-plan")).to_contain_text("Sweep: 4 runs")
+    expect(page.locator("#sweep-plan .wrong")).to_have_count(2)
+    page.set_viewport_size({"width": 360, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert serious_faults(page, "sweep") == []
+    picture(page, "launch-sweep", whole=True)
