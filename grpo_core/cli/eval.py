@@ -5,7 +5,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,9 @@ def _with_config(options: argparse.Namespace) -> int:
     from grpo_core.trainer.inputs import load_inputs
 
     inputs = load_inputs(config, base=options.what.resolve().parent, learning=False)
-    with inputs.runner:
+    with ExitStack() as opened:
+        for runner in inputs.runners:
+            opened.enter_context(runner)
         if not inputs.tasks:
             raise ConfigError("nothing to evaluate on: give eval.path, eval.holdout or eval.suites, or --suite")
         evaluations = _answered(

@@ -1,4 +1,4 @@
-"""What is measured before and after training: held-out problems, and suites. Loads no torch."""
+"""What is measured before, while and after training: held-out problems, and suites. Loads no torch."""
 
 from collections import Counter
 from typing import Annotated, Any, Final, Literal, Self
@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from grpo_core.config import builtin_suites
+from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError, Conflict
 from grpo_core.specs.fields import (
     LEAST_TEMPERATURE,
@@ -24,10 +25,13 @@ from grpo_core.specs.fields import (
     HubSplit,
     LongText,
     Part,
+    Share,
 )
 
 HELDOUT = "heldout"
 """The name under which held-out problems are listed next to the suites."""
+REWARD = "reward"
+"""The same of the training reward, where it decides the best checkpoint."""
 
 Category = Literal[
     "performance",
@@ -145,6 +149,25 @@ class EvalConfig(Part):
     """Evaluate before training, so that the record can say what changed."""
     after: bool = Field(default=True, title="Evaluate after training")
     """Evaluate after training, on the same problems with the same seeds."""
+    every: Count | None = Field(default=None, title="Evaluate every, steps")
+    """Steps between evaluations while training. Empty: as often as they take at most `cost` of the run's time, and
+    after the last step."""
+    cost: Annotated[float, Field(ge=0, le=1, title="Time for evaluations while training, share")] = 0.05
+    """Most of the run's time that evaluations while training may take, where `every` is empty. 0 evaluates before and
+    after training only."""
+    during: tuple[str, ...] = Field(default=(), title="Evaluated while training")
+    """Names of the suites that are evaluated while training; `heldout` is the held-out problems. Empty: the held-out
+    problems, or the first suite where there are none."""
+    during_limit: Count | None = Field(default=None, title="First problems only while training")
+    """Use only the first so many of their problems while training, the same ones each time; empty means all."""
+    patience: Count | None = Field(default=None, title="Early stopping patience, evaluations")
+    """The run ends, with all that belongs to its end, after so many evaluations in a row that were not better than the
+    best before them by more than `min_delta`. Of the suite in `checkpoints.best_by`. Needs `every`. Empty: never."""
+    min_delta: Share = Field(default=0.0, title="Early stopping threshold, share")
+    """What counts as better for `patience`: by more than this."""
+    reward: RewardConfig | None = Field(default=None, title="Held-out verifier")
+    """What held-out problems are judged by, in place of the training reward: by its component that means right. Empty:
+    the training reward."""
     temperature: Annotated[float, Field(ge=0, le=100, title="Evaluation temperature")] = 0.0
     """0 takes the likeliest token each time."""
     samples_per_problem: Count = 1
@@ -155,7 +178,7 @@ class EvalConfig(Part):
     """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
     95 %. Fixed before the run starts."""
     suites: tuple[SuiteConfig, ...] = ()
-    """What else is measured, before and after, by the same loop: docs/evaluation.md."""
+    """What else is measured, by the same loop: docs/evaluation.md."""
 
     @field_validator("temperature")
     @classmethod
@@ -178,4 +201,20 @@ class EvalConfig(Part):
     @property
     def has_something(self) -> bool:
         """Whether there is anything to measure on."""
-        return self.path is not None or self.holdout > 0 or bool(self.suites)
+        return self.has_heldout or bool(self.suites)
+
+    @property
+    def has_heldout(self) -> bool:
+        return self.path is not None or self.holdout > 0
+
+    @property
+    def during_suites(self) -> tuple[str, ...]:
+        """Names of what is evaluated while training, in the order of evaluation; `heldout` is the held-out problems."""
+        if self.every is None and self.cost == 0:
+            return ()
+        there = ([HELDOUT] if self.has_heldout else []) + [suite.name for suite in self.suites]
+        return tuple(name for name in there if name in self.during) if self.during else tuple(there[:1])
+
+    def higher_is(self, name: str) -> HigherIs:
+        """Of held-out problems, or a suite by its name."""
+        return next((suite.higher_is for suite in self.suites if suite.name == name), "better")

@@ -139,6 +139,8 @@ def _switched(path: str, value: Lookup) -> str | None:
             value("model.lora.rank") == 0
         ):
             return "a LoRA rank above 0"
+        case "eval.min_delta" if value("eval.patience") is None:
+            return "early stopping"
         case "engine.rollout_tokens" if value("engine.rollout") == "vllm":
             return "sampler local"
         case "engine.vllm.eager" | "engine.vllm.memory_share" if value("engine.device") == "cpu":

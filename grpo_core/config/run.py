@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from grpo_core.config import presets
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.conflicts import run_refusal
-from grpo_core.config.evaluation import EvalConfig
+from grpo_core.config.evaluation import REWARD, EvalConfig
 from grpo_core.config.messages import model_at, validated
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
@@ -159,8 +159,11 @@ class CheckpointConfig(Part):
     keep: Count = Field(default=2, title="Newest checkpoints kept")
     """Newest checkpoints kept. The best and those that a person pinned stay as well."""
     best: bool = Field(default=True, title="Keep the best checkpoint")
-    """Keep the checkpoint with the highest mean training reward over the ten steps before it. Held-out problems are
-    answered before and after training only, and do not decide it."""
+    """Keep the best checkpoint, by `best_by`."""
+    best_by: str | None = Field(default=None, title="Best checkpoint by")
+    """Suite that is evaluated while training and decides which checkpoint is the best; `heldout` is the held-out
+    problems, `reward` the mean training reward over ten steps. Empty: the first of `eval.during` of which a higher
+    score is better, else `reward`."""
     final: bool = Field(default=True, title="Keep the trained weights")
     """Write the trained weights, as a folder that transformers and vLLM load, when training ends."""
     merged: bool = Field(default=True, title="Merge adapters into the weights kept")
@@ -265,7 +268,7 @@ class RunConfig(Part):
     engine: EngineConfig = EngineConfig()
     """Where and in what portions the work is done."""
     eval: EvalConfig = EvalConfig()
-    """Held-out accuracy and suites, before and after."""
+    """Held-out accuracy and suites, before, while and after training."""
     traces: TracesConfig = TracesConfig()
     """Which samples are kept."""
     checkpoints: CheckpointConfig = CheckpointConfig()
@@ -345,6 +348,18 @@ class RunConfig(Part):
     @property
     def eval_max_completion_tokens(self) -> int:
         return self.eval.max_completion_tokens or self.sampling.max_completion_tokens
+
+    @property
+    def best_by(self) -> str:
+        """What decides the best checkpoint, and early stopping: a suite that is evaluated while training, `heldout`, or
+        `reward`."""
+        better = (name for name in self.eval.during_suites if self.eval.higher_is(name) == "better")
+        return self.checkpoints.best_by or next(better, REWARD)
+
+    @property
+    def heldout_reward(self) -> RewardConfig:
+        """What held-out problems are judged by."""
+        return self.eval.reward or self.reward
 
     @classmethod
     def default_at(cls, path: str) -> Any:

@@ -1,10 +1,10 @@
-"""What an evaluation answers and how each answer is judged: the held-out problems by the run's reward, the items of a
-suite by the suite's scorer. All of them go through the one loop of `trainer.evaluation`. Loads no torch.
+"""What an evaluation answers and how each answer is judged: the held-out problems by the run's reward or `eval.reward`,
+the items of a suite by the suite's scorer. All of them go through the one loop of `trainer.evaluation`. Loads no torch.
 """
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -83,7 +83,8 @@ def manner_of(config: RunConfig) -> Manner:
 
 
 def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task:
-    """Right or wrong by the reward's success component."""
+    """Right or wrong by the success component of `runner`'s reward, which is `config.heldout_reward`."""
+    reward = config.heldout_reward
     problems = [prompted.problem for prompted in encoded.prompts]
     manner = manner_of(config)
     digest = problems_digest(problems)
@@ -92,17 +93,30 @@ def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task
         prompts=encoded,
         max_completion_tokens=manner.max_completion_tokens,
         stream=(config.seed, _HELDOUT_STREAM),
-        judge=partial(_passed, problems, runner, config.reward.success_of, manner.prompts.prefill),
+        judge=partial(_passed, problems, runner, reward.success_of, manner.prompts.prefill),
         parts=[("", "")] * len(problems),
         protocol={
             **_protocol(manner, encoded, manner.prompts.template, manner.max_completion_tokens),
-            "success": config.reward.success_component,
+            "success": reward.success_component,
             "reward_digest": runner.rubric.digest,
             "problems": len(problems),
             "problems_digest": digest,
             "items_digest": digest,
             "scorer_digest": runner.rubric.digest,
         },
+    )
+
+
+def first_of(task: Task, limit: int | None) -> Task:
+    """The task of its first `limit` problems, each with the random numbers that it has in the whole; `task` itself
+    where it has no more."""
+    if limit is None or limit >= len(task.prompts.prompts):
+        return task
+    return replace(
+        task,
+        prompts=replace(task.prompts, prompts=task.prompts.prompts[:limit]),
+        parts=task.parts[:limit],
+        protocol={**task.protocol, "problems": limit, "first": limit},
     )
 
 

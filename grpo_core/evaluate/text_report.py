@@ -70,6 +70,13 @@ def log_line(measured: Measured) -> str:
     )
 
 
+def during_line(name: str, score: float, around: Interval, *, best: bool) -> str:
+    """The same of an evaluation while training, with its 95 % interval in percent."""
+    title = "held-out" if name == HELDOUT else name
+    span = f"[{100 * around.low:.0f}, {100 * around.high:.0f}]"
+    return f"{title} {format_percent(score)} {span}{', best so far' if best else ''}"
+
+
 def table(measured: Sequence[Measured]) -> str:
     """All results, one a line, in columns. A suite whose items come in clusters shows how many these are."""
     rows = [("suite", "score", "share", "95 % interval", "clusters", "truncated", "errors")]

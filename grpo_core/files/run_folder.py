@@ -5,7 +5,7 @@
     events.jsonl  metrics.jsonl          one record a line, to read with any tool
     samples/step-000001.jsonl            kept groups
     commitments.jsonl                    a salted hash of every completion, step by step
-    evals/before.jsonl  evals/after.jsonl
+    evals/before.jsonl  evals/during.jsonl  evals/after.jsonl
     checkpoints/step-000040/             all that training needs to continue after step 40 (docs/checkpoints.md)
     checkpoints/final/                   weights, as transformers and vLLM load them
     checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker

@@ -30,7 +30,8 @@ from grpo_core.records.manifest_facts import CodeFacts, DataFacts, MachineFacts,
 
 MaskCause = Literal["reward_error", "truncated", "importance"]
 FinishReason = Literal["eos", "stop", "length"]
-Phase = Literal["before", "after"]
+Phase = Literal["before", "during", "after"]
+"""Of an evaluation: before training, while training, after it."""
 Discard = Literal["all_right", "all_wrong", "all_equal", "unscored"]
 
 
@@ -198,10 +199,12 @@ class Commitments(Body):
 
 class EvalItem(Body):
     """One held-out problem, or one item of a suite, in one evaluation: score is the mean over `samples_per_problem`
-    completions."""
+    completions. While training its texts are left out."""
 
     kind: Literal["eval_item"] = "eval_item"
     phase: Phase
+    step: StepOrZero = 0
+    """Steps that the policy was trained for."""
     suite: Name
     problem_id: str
     prompt: str
@@ -220,10 +223,12 @@ class EvalItem(Body):
 
 
 class EvalResult(Body):
-    """One suite, before or after. Wrong, truncated and failed answers are counted apart."""
+    """One suite, before, while or after training. Wrong, truncated and failed answers are counted apart."""
 
     kind: Literal["eval_result"] = "eval_result"
     phase: Phase
+    step: StepOrZero = 0
+    """Steps that the policy was trained for."""
     suite: Name
     problems: Annotated[int, Field(ge=1, le=MOST)]
     correct: Sum
@@ -247,7 +252,7 @@ class CheckpointManifest(Body):
     final: bool = False
     """Plain weights that transformers and vLLM load. The others hold all that training needs to continue."""
     best: bool = False
-    """Has the highest mean training reward so far, over the ten steps before it."""
+    """The best so far, by `checkpoints.best_by`."""
     seconds: Seconds = 0.0
     """What writing it took."""
 

@@ -1,15 +1,16 @@
-"""The one generation loop for held-out problems and suites, used before and after training so that the two can be
-compared.
+"""The one generation loop for held-out problems and suites, used before, while and after training so that what it gives
+can be compared.
 
 Same problems in the same order, same random streams, same decoding, same judge: the protocol that goes with each
 result records these by digests. Never trains.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.data.prompts import completion_text
@@ -32,24 +33,39 @@ def evaluate_all(
     phase: Phase,
     tasks: Sequence[Task],
     *,
+    step: int = 0,
     rollout: Rollout,
     policy: LoadedModel,
     manner: Manner,
     ranks: Ranks | None = None,
+    ready: Mapping[str, Evaluation] = MappingProxyType({}),
     progress: Callable[[int, str], None] = lambda done, text: None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Evaluation]:
-    """Every task in turn, each given as soon as it is done. `progress` is given the number of problems done, of all
-    tasks, and the newest's task. `check` is called often while completions are judged, and may raise to stop."""
+    """Every task in turn, each given as soon as it is done; those in `ready`, by name, as they are there. `progress` is
+    given the number of problems done, of all tasks, and the newest's task. `check` is called often while completions
+    are judged, and may raise to stop."""
     before = 0
     for task in tasks:
+        if task.name in ready:
+            yield ready[task.name]
+            before += len(task.prompts.prompts)
+            continue
         text = "problems answered" if task.name == HELDOUT else f"items answered, in {task.name}"
 
         def report(done: int, before: int = before, text: str = text) -> None:
             progress(before + done, text)
 
         yield evaluate(
-            phase, task, rollout=rollout, policy=policy, manner=manner, ranks=ranks, progress=report, check=check
+            phase,
+            task,
+            step=step,
+            rollout=rollout,
+            policy=policy,
+            manner=manner,
+            ranks=ranks,
+            progress=report,
+            check=check,
         )
         before += len(task.prompts.prompts)
 
@@ -58,6 +74,7 @@ def evaluate(
     phase: Phase,
     task: Task,
     *,
+    step: int = 0,
     rollout: Rollout,
     policy: LoadedModel,
     manner: Manner,
@@ -65,7 +82,7 @@ def evaluate(
     progress: Callable[[int], None] = lambda done: None,
     check: Callable[[], None] = lambda: None,
 ) -> Evaluation:
-    """Answer every problem `manner.samples` times and judge each completion.
+    """Answer every problem `manner.samples` times and judge each completion. `step`: that the policy was trained for.
 
     An item's score is the mean over its completions; one that could not be scored counts 0 and carries its error.
     `truncated` is true when any of its completions reached the limit. `progress` is given the number done. Of several
@@ -84,7 +101,7 @@ def evaluate(
             decoding=decoding,
             key=(*task.stream, start),
         )
-        judged = ranks.together(partial(_judged, phase, task, start, groups, ranks, policy, manner.stop, check))
+        judged = ranks.together(partial(_judged, (phase, step), task, start, groups, ranks, policy, manner.stop, check))
         if ranks.world > 1:
             payloads = ranks.spread([item.model_dump(mode="json") for item in judged], len(indices))
             judged = [EvalItem.model_validate(item) for item in payloads]
@@ -92,6 +109,7 @@ def evaluate(
         progress(len(items))
     result = EvalResult(
         phase=phase,
+        step=step,
         suite=task.name,
         problems=len(items),
         correct=sum(item.score for item in items),
@@ -105,7 +123,7 @@ def evaluate(
 
 
 def _judged(
-    phase: Phase,
+    when: tuple[Phase, int],
     task: Task,
     start: int,
     groups: list[list[Completion]],
@@ -126,11 +144,11 @@ def _judged(
         for completion in groups[i]
     ]
     verdicts = zip(answered, task.judge(answered, check), strict=True)
-    return [_item(phase, task, groups[i], list(islice(verdicts, len(groups[i])))) for i in mine]
+    return [_item(when, task, groups[i], list(islice(verdicts, len(groups[i])))) for i in mine]
 
 
 def _item(
-    phase: Phase, task: Task, group: list[Completion], judged: Sequence[tuple[Answered, ComponentScore]]
+    when: tuple[Phase, int], task: Task, group: list[Completion], judged: Sequence[tuple[Answered, ComponentScore]]
 ) -> EvalItem:
     """One problem's item. `tokens` is the mean over its completions, rounded; `detail` the first one's."""
     answered, scores = zip(*judged, strict=True)
@@ -138,7 +156,8 @@ def _item(
     prompted, (part, cluster) = task.prompts.prompts[index], task.parts[index]
     errors = [score.error for score in scores if score.error is not None]
     return EvalItem(
-        phase=phase,
+        phase=when[0],
+        step=when[1],
         suite=task.name,
         problem_id=prompted.problem.id,
         prompt=prompted.text,

@@ -44,7 +44,9 @@ class Inputs:
     critic: Critic | None
     """Loaded only with advantage: gae."""
     runner: Runner
-    """Scores with the reward's rubric; closed by the caller that loaded the inputs."""
+    """Scores with the reward's rubric; closed by the caller that loaded the inputs, as the next is."""
+    heldout_runner: Runner
+    """Judges the held-out problems: the same, or with `eval.reward` one of its own."""
     train: Encoded
     heldout: Encoded | None
     train_facts: dict[str, Any]
@@ -64,6 +66,18 @@ class Inputs:
         limits = [(self.train, config.sampling.max_completion_tokens)]
         limits += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
         return max(int(encoded.token_stats()["max"]) + completion for encoded, completion in limits)
+
+    @property
+    def runners(self) -> tuple[Runner, ...]:
+        """Each once."""
+        return (self.runner,) if self.heldout_runner is self.runner else (self.runner, self.heldout_runner)
+
+    def reward_facts(self) -> dict[str, dict[str, Any]]:
+        """`Runner.facts` of the reward; those of a held-out verifier of its own under `heldout/<component>`."""
+        facts = self.runner.facts()
+        if self.heldout_runner is not self.runner:
+            facts |= {f"{HELDOUT}/{name}": own for name, own in self.heldout_runner.facts().items()}
+        return facts
 
     def overlap(self) -> dict[str, dict[str, Any]]:
         """What of each evaluation the training problems already hold (`data.decontaminate.overlap`), by its name. Of an
@@ -92,18 +106,22 @@ def load_inputs(
     `learning` neither adapters nor reference nor critic are made. `cache`: folder for what a judge answered. Raises a
     GrpoError that says what is wrong."""
     rubric = Rubric(config.reward)
+    heldout_rubric = Rubric(config.eval.reward) if config.eval.reward is not None else rubric
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
     problems, heldout_problems, sources = read_problems(config, base)
     drop = config.data.unreadable == "drop"
     problems, unreadable = rubric.readable(problems, drop=drop)
-    heldout_problems, unreadable_heldout = rubric.readable(heldout_problems, drop=drop)
+    heldout_problems, unreadable_heldout = heldout_rubric.readable(heldout_problems, drop=drop)
 
     device = device or pick_device(config.engine.device)
     # Opened first: a missing sandbox or judge is reported before a model is loaded.
     context = Context(limits=config.reward.limits, base=base, device=str(device), cache=cache)
     with ExitStack() as opened:
-        runner = opened.enter_context(Runner(rubric, context))
+        runner = heldout_runner = opened.enter_context(Runner(rubric, context))
+        if config.eval.reward is not None:
+            own = Context(limits=config.eval.reward.limits, base=base, device=str(device), cache=cache)
+            heldout_runner = opened.enter_context(Runner(heldout_rubric, own))
         if learning:
             policy = load_policy(source, config.model, device=device, seed=config.seed)
         else:
@@ -119,7 +137,9 @@ def load_inputs(
             heldout_facts = data_facts(sources[-1], heldout, len(unreadable_heldout))
         fit_context(config, policy.context, train, heldout)
         from_suites = suite_tasks(suites, policy, manner_of(config))
-        tasks = ([heldout_task(heldout, runner=runner, config=config)] if heldout is not None else []) + from_suites
+        tasks = (
+            [heldout_task(heldout, runner=heldout_runner, config=config)] if heldout is not None else []
+        ) + from_suites
 
         reference = critic = None
         if learning and config.algorithm.needs_reference and not config.model.lora.rank:
@@ -133,6 +153,7 @@ def load_inputs(
             reference,
             critic,
             runner,
+            heldout_runner,
             train,
             heldout,
             train_facts,

@@ -3,6 +3,7 @@
 Only the first rank has a run directory; on the others everything here does nothing but keep the line of progress.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.commitments import commit
 from grpo_core.records.types import Commitments, Event, Group, Outcome, PhaseStarted, Record
 from grpo_core.runtime.energy import Meter
 from grpo_core.runtime.progress import Progress
-from grpo_core.runtime.watchdog import at
+from grpo_core.runtime.watchdog import Watchdog, at
 from grpo_core.trainer.metrics import ENERGY, Counts
 
 
@@ -80,6 +82,20 @@ class RunRecorder:
         if self.run_dir is not None:
             self.run_dir.append(outcome)
             self.run_dir.close()
+
+
+def watchdog(config: RunConfig, recorder: RunRecorder, ranks: Ranks) -> Watchdog:
+    """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""
+    seconds, status = config.engine.watchdog_seconds, ranks.status()
+    if ranks.main:
+        return Watchdog(seconds, warn=recorder.stalled, log=recorder.progress.log_only, status=status)
+
+    name = ranks.name(ranks.rank)
+
+    def say(text: str, data: object = None) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    return Watchdog(seconds, warn=say, log=say, status=status)
 
 
 _TRACES = 3  # name of a random stream; the others' are in sampling.py and evaluate/task.py

@@ -1,35 +1,33 @@
-"""The training loop: load, evaluate, (draw: sample and score, learn, record, perhaps cut a checkpoint) × steps,
-evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a step's groups are sampled
-while the policy learns from the step before.
+"""The training loop: load, evaluate, (draw: sample and score, learn, perhaps evaluate, record, perhaps cut a
+checkpoint) × steps, evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a
+step's groups are sampled while the policy learns from the step before.
 
 GRPO as in DeepSeekMath (arXiv 2402.03300); grpo_core/training/single.py and grpo_core/algo/ describe departures. Knows
 nothing of the platform: it reads a config and writes a run directory.
 """
 
-import sys
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Defect, Ranks, known_cause
 from grpo_core.errors import ExchangeError, GrpoError, Interrupted
-from grpo_core.evaluate.task import manner_of
-from grpo_core.evaluate.text_report import Measured, log_line
 from grpo_core.files.disk import disk_full, is_full
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.estimate import Estimate, Estimated
-from grpo_core.records.types import Manifest, Outcome, Phase, StepMetrics
+from grpo_core.records.types import Manifest, Outcome, StepMetrics
 from grpo_core.rollout.make import make_rollout
 from grpo_core.rollout.policy_snapshot import snapshot_for
 from grpo_core.runtime.clock import Clock, timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
-from grpo_core.runtime.watchdog import Watchdog, at
+from grpo_core.runtime.watchdog import at
 from grpo_core.text import format_duration, format_percent
 from grpo_core.trainer.checkpoints.manager import CheckpointManager
 from grpo_core.trainer.checkpoints.resume import (
@@ -42,7 +40,7 @@ from grpo_core.trainer.checkpoints.resume import (
 from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.diagnosis import Diagnosis
-from grpo_core.trainer.evaluation import evaluate_all
+from grpo_core.trainer.evaluator import Evaluator
 from grpo_core.trainer.groups import step_groups
 from grpo_core.trainer.inputs import (
     Inputs,
@@ -57,7 +55,7 @@ from grpo_core.trainer.learn import Learned, count_step, learn
 from grpo_core.trainer.manifest import build_manifest, meter
 from grpo_core.trainer.metrics import ENERGY, Counts
 from grpo_core.trainer.prefetch import RolloutPrefetcher
-from grpo_core.trainer.recorder import RunRecorder, traces
+from grpo_core.trainer.recorder import RunRecorder, traces, watchdog
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
@@ -96,7 +94,7 @@ class Trainer:
     def run(self) -> Outcome:
         """Do everything. An error is recorded as the run's outcome and raised again."""
         try:
-            with self._watchdog():
+            with watchdog(self.config, self._recorder, self.ranks):
                 self._run()
         except Interrupted as stop:
             self._end("stopped", stop.code, f"Stopped after {self._counts.steps} steps: {stop}")
@@ -112,20 +110,10 @@ class Trainer:
             where = "the log" if self.run_dir is not None else "what it printed"
             self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
             raise
-        return self._end("finished", "ok", self._diagnosis.last_words(self._checkpoints.good))
-
-    def _watchdog(self) -> Watchdog:
-        """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""
-        seconds, status = self.config.engine.watchdog_seconds, self.ranks.status()
-        if self.ranks.main:
-            return Watchdog(seconds, warn=self._recorder.stalled, log=self.progress.log_only, status=status)
-
-        name = self.ranks.name(self.ranks.rank)
-
-        def say(text: str, data: object = None) -> None:
-            print(f"{name}: {text}", file=sys.stderr, flush=True)
-
-        return Watchdog(seconds, warn=say, log=say, status=status)
+        words = self._diagnosis.last_words(self._checkpoints.good)
+        if self._evaluator.exhausted and self._counts.steps < self.config.optim.steps:
+            return self._end("finished", "early_stop", f"{self._evaluator.early_stop_text()} {words}")
+        return self._end("finished", "ok", words)
 
     def _cause(self, error: Exception) -> GrpoError | None:
         """The error that says what happened; None for a defect. That others are gone is a cause only where none of them
@@ -149,7 +137,8 @@ class Trainer:
         cache = answer_cache(self.ranks, self.run_dir.path if self.run_dir is not None else None)
         inputs = self.ranks.together(lambda: load_inputs(config, base=self.base, device=self.ranks.device, cache=cache))
         with ExitStack() as opened:
-            opened.enter_context(inputs.runner)
+            for runner in inputs.runners:
+                opened.enter_context(runner)
             self._run_on(inputs, opened)
 
     def _run_on(self, inputs: Inputs, opened: ExitStack) -> None:
@@ -162,8 +151,8 @@ class Trainer:
             suites=inputs.suite_facts,
             overlap=self.ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
             ranks=self.ranks.world,
-            reward=inputs.runner.facts(),
-            sandbox=inputs.runner.sandbox(),
+            reward=inputs.reward_facts(),
+            sandbox=inputs.runner.sandbox() or inputs.heldout_runner.sandbox(),
         )
         check_inputs_alike(self.ranks, manifest)
         if self.run_dir is not None:
@@ -187,6 +176,8 @@ class Trainer:
                     self._checkpoints.begin()
                 for step in range(done + 1, config.optim.steps + 1):
                     self._stop_if_asked()
+                    if self._evaluator.exhausted:
+                        break
                     self._step(step, inputs)
         except Interrupted:
             self._prefetcher.close()
@@ -206,7 +197,7 @@ class Trainer:
                     saved = save_weights(folder, inputs.policy, step=step, run_folder=self.run_dir.path, merged=kept)
                     self._recorder.write(saved)
                     self._final = saved.path
-        for event in reward_used(self.ranks.gather(inputs.runner.facts())):
+        for event in reward_used(self.ranks.gather(inputs.reward_facts())):
             self._recorder.write(event)
         if (worth := self._estimated.compared()) is not None:
             self._recorder.event(worth)
@@ -216,7 +207,8 @@ class Trainer:
         at(f"step {step}", "step")
         with self._training.whole():
             with timed("sample"):
-                metrics = self._rollout.follow(step - 1)
+                metrics = self._evaluator.pushed | self._rollout.follow(step - 1)
+                self._evaluator.pushed = {}
             batch = self._group_sampler.draw(step)
         if self.ranks.world > 1:
             self._stop_if_asked()
@@ -231,9 +223,10 @@ class Trainer:
             fault(f"waiting:{step}")
             with timed("waiting"):
                 self._prefetcher.wait()
+        learned.metrics.update(self._evaluator.during(step))
         reward = self._record(step, batch, learned, batch.with_times(self._clock.take()))
         fault(f"recorded:{step}")
-        self._checkpoints.after(step, reward)
+        self._checkpoints.after(step, reward, last=self._evaluator.exhausted)
 
     def _set_up(self, inputs: Inputs, manifest: Manifest, opened: ExitStack) -> None:
         """The parts of the loop, all with the policy as it was loaded. `opened` closes those that must be."""
@@ -279,6 +272,19 @@ class Trainer:
             base=self.base,
             progress=self.progress,
         )
+        self._evaluator = Evaluator(
+            config,
+            inputs.tasks,
+            rollout=self._rollout,
+            policy=inputs.policy,
+            training=self._training,
+            checkpoints=self._checkpoints,
+            counts=self._counts,
+            recorder=self._recorder,
+            ranks=ranks,
+            check=check,
+            stop_if_asked=self._stop_if_asked,
+        )
         ends = inputs.policy.tokenizer.convert_ids_to_tokens(sorted(inputs.policy.eos_ids))
         self._diagnosis = Diagnosis(config, ", ".join(ends), self._counts, keep=self._checkpoints.keep_until)
 
@@ -315,10 +321,11 @@ class Trainer:
         groups = step_groups(batch, learned.advantages, self.config, step=step, masked=learned.masked)
         self._recorder.count_energy()
         metrics = count_step(self._counts, step, groups, batch, learned, self.config)
-        metrics["samples_per_second"] = len(batch.completions) / seconds["total"]
+        trained = seconds["total"] - seconds.get("evaluate", 0.0)
+        metrics["samples_per_second"] = len(batch.completions) / trained
         metrics |= self._telemetry.take(seconds, sampled=batch.completion_tokens, learned=learned.tokens)
         self._recorder.write(StepMetrics(step=step, metrics=metrics, seconds=seconds))
-        self._estimated.step(seconds["total"], metrics["memory/peak_bytes"])
+        self._estimated.step(trained, metrics["memory/peak_bytes"])
         if (shortage := batch.shortage(step, self.config.sampling.prompts_per_step)) is not None:
             self._recorder.warn(shortage)
         for event, examples in self._diagnosis.step(step, groups.fresh, metrics):
@@ -326,11 +333,12 @@ class Trainer:
         if self.run_dir is not None:
             for trace in traces(step, groups.trained, groups.discarded, groups.left, self.config):
                 self._recorder.write(trace)
+        self._evaluator.write()
         self._recorder.commit()
         self._counts.steps = step
         reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "nothing scored"
         dead = f"signal in {format_percent(metrics['frac_informative'])} of groups"
-        self.progress.advance(step, f"{reward} · {dead} · {format_duration(seconds['total'])}/step")
+        self.progress.advance(step, f"{reward} · {dead} · {format_duration(trained)}/step")
         return metrics.get("reward")
 
     # ------------------------------------------------------------------ records
@@ -352,31 +360,10 @@ class Trainer:
             return
         self.check()
 
-    def _evaluate(self, phase: Phase, inputs: Inputs) -> None:
-        if not inputs.tasks:
-            return
-        total = sum(len(task.prompts.prompts) for task in inputs.tasks)
-        self._phase("evaluating_before" if phase == "before" else "evaluating_after", total)
-        with self._training.whole():
-            self._rollout.follow(self._counts.steps)
-            evaluations = evaluate_all(
-                phase,
-                inputs.tasks,
-                rollout=self._rollout,
-                policy=inputs.policy,
-                manner=manner_of(self.config),
-                ranks=self.ranks,
-                progress=self.progress.advance,
-                check=self._inside,
-            )
-            for evaluation in evaluations:
-                for item in evaluation.items:
-                    self._recorder.write(item)
-                self._recorder.write(evaluation.result)
-                self._recorder.commit()
-                self.progress.line(log_line(Measured(evaluation.result, evaluation.items)))
-                if evaluation.result.suite != inputs.tasks[-1].name:
-                    self._stop_if_asked()
+    def _evaluate(self, phase: Literal["before", "after"], inputs: Inputs) -> None:
+        if inputs.tasks:
+            self._phase(f"evaluating_{phase}", sum(len(task.prompts.prompts) for task in inputs.tasks))
+            self._evaluator.evaluate(phase)
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()

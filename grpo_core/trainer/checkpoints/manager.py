@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grpo_core.config.evaluation import REWARD
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.files.checkpoint import PINNED, pruning, remove_folder, step_folder, step_folders
@@ -25,7 +26,7 @@ from grpo_core.runtime.clock import timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import waiting
-from grpo_core.trainer.checkpoints.state import Best, RandomState, RunState, existing_best
+from grpo_core.trainer.checkpoints.state import Best, Evaluated, RandomState, RunState, existing_best
 from grpo_core.trainer.checkpoints.write import save_state
 from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.metrics import Counts
@@ -34,8 +35,7 @@ from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.training.single import SingleTraining
 
 BEST_OVER = 10
-"""Steps whose mean training reward decides which checkpoint is the best: no held-out problem is answered between the
-first step and the last."""
+"""Steps whose mean training reward decides which checkpoint is the best, where it decides."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class CheckpointManager:
         self._recent: tuple[float, ...] = ()
         self._best: Best | None = None
         self._good: int | None = None
+        self.evaluated = Evaluated()
+        """Carried through checkpoints for the evaluations while training."""
         self._mark: _Mark | None = None
         self._cost: float | None = None
         """Seconds that writing the last one took; None while none of this process holds a whole step."""
@@ -92,18 +94,39 @@ class CheckpointManager:
             set_random_state(state.random[self.ranks.rank], self.device)
         self._recent = state.recent
         self._best = existing_best(state, self.run_dir.checkpoints) if self.run_dir is not None else state.best
+        if self._best is not None and self._best.by != self.config.best_by:
+            self._best = None
         self._good = state.good
+        self.evaluated = state.evaluated
+        if self.config.optim.steps != state.config["optim"]["steps"]:
+            self.evaluated = self.evaluated.model_copy(update={"since": 0})  # an extended run has its patience again
         self.newest = state.step
         self._remember(state.step)
 
-    def after(self, step: int, reward: float | None) -> None:
-        """A step is whole and recorded, with this mean reward. Raises DiskFullError, CheckpointError."""
+    def evaluate(self, step: int, score: float) -> bool:
+        """The policy after `step` has this score by `checkpoints.best_by`. Whether it is the best so far; then the
+        checkpoint of the step, which `after` or `begin` cuts, is kept as such."""
+        by = self.config.best_by
+        sign = -1 if self.config.eval.higher_is(by) == "worse" else 1
+        if self._best is not None and sign * (score - self._best.value) <= 0:
+            return False
+        self._best = Best(step=step, by=by, value=score)
+        return True
+
+    def after(self, step: int, reward: float | None, *, last: bool = False) -> None:
+        """A step is whole and recorded, with this mean reward. `last`: none comes after it. Raises DiskFullError,
+        CheckpointError."""
         if reward is not None:
             self._recent = (*self._recent, reward)[-BEST_OVER:]
         self._remember(step)
         # One rank's clock decides, so that all do the same.
-        if self.ranks.any(self.ranks.main and self._due(step)):
+        if self.ranks.any(self.ranks.main and (last or self._due(step))):
             self._cut()
+
+    @property
+    def best(self) -> Best | None:
+        """The best so far."""
+        return self._best
 
     def before_leaving(self) -> None:
         """The run is asked to stop: keep the last whole step if no checkpoint does and its state is unchanged."""
@@ -126,7 +149,7 @@ class CheckpointManager:
             return None
         self._good = max(good)
         if self._best is not None and self._best.step > step:
-            self._best = Best(step=self._good, reward=self._best.reward)
+            self._best = self._best.model_copy(update={"step": self._good})
         return self._good
 
     @property
@@ -138,6 +161,8 @@ class CheckpointManager:
 
     def _due(self, step: int) -> bool:
         checkpoints = self.config.checkpoints
+        if checkpoints.best and self._best is not None and self._best.step == step:
+            return True
         if step == self.config.optim.steps or (self._cost is None and checkpoints.every is None):
             return True
         if checkpoints.every is not None:
@@ -160,11 +185,11 @@ class CheckpointManager:
         assert mark is not None
         with timed("checkpoint"), waiting("writing a checkpoint"):
             states = self.ranks.gather(mark.random.model_dump(mode="json"))
-            best = self._is_best(mark.step)
-            if best is not None:
+            if self.config.best_by == REWARD and (best := self._best_by_reward(mark.step)) is not None:
                 self._best = best
+            is_best = self.config.checkpoints.best and self._best is not None and self._best.step == mark.step
             parts = self.training.state()
-            self.ranks.together(lambda: self._write(mark, states, parts, best=best is not None))
+            self.ranks.together(lambda: self._write(mark, states, parts, best=is_best))
             self.newest = mark.step
 
     def _write(
@@ -189,6 +214,7 @@ class CheckpointManager:
             seconds=self.counts.seconds(),
             recent=self._recent,
             best=self._best,
+            evaluated=self.evaluated,
             random=tuple(RandomState.model_validate(state) for state in states),
             threads=self.manifest.platform["threads"],
             device=self.manifest.platform["device"],
@@ -203,12 +229,12 @@ class CheckpointManager:
         fault("checkpoint:recorded")
         self._prune(self.run_dir)
 
-    def _is_best(self, step: int) -> Best | None:
+    def _best_by_reward(self, step: int) -> Best | None:
         """The new best, if this is one. Before ten steps there is too little to compare."""
         if not self.config.checkpoints.best or len(self._recent) < BEST_OVER:
             return None
         mean = sum(self._recent) / BEST_OVER
-        return Best(step=step, reward=mean) if self._best is None or mean > self._best.reward else None
+        return Best(step=step, value=mean) if self._best is None or mean > self._best.value else None
 
     # ------------------------------------------------------------------ which stay
 
@@ -228,7 +254,8 @@ class CheckpointManager:
             return
         folders = step_folders(run_dir.checkpoints)
         stay = {*list(folders)[-self.config.checkpoints.keep :], *pinned}
-        stay |= {step for step in (self._best.step if self._best is not None else None, self._good) if step is not None}
+        best = self._best.step if self.config.checkpoints.best and self._best is not None else None
+        stay |= {step for step in (best, self._good) if step is not None}
         for step, folder in folders.items():
             if step not in stay:
                 remove_folder(folder)

@@ -74,9 +74,12 @@ def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
     if not folders:
         raise CheckpointMissing(_none_yet(run_dir))
     chosen = choose_from(folders, config, own=True)
-    if run_dir.finished() and config.optim.steps == chosen.manifest.step:
+    ended, patience = config.optim.steps == chosen.manifest.step, config.eval.patience
+    if patience is not None and chosen.state.evaluated.since >= patience:
+        ended = ended or config.optim.steps == chosen.state.config["optim"]["steps"]
+    if run_dir.finished() and ended:
         raise RunDirError(
-            f"{run_dir.path} holds a run that finished its {config.optim.steps} steps; to extend it, give a larger "
+            f"{run_dir.path} holds a run that finished after {chosen.manifest.step} steps; to extend it, give a larger "
             "optim.steps"
         )
     kept_bytes(run_dir.path, chosen.state.seq)

@@ -7,8 +7,9 @@ the learning rate, and every random stream of sampling, which begins anew at eac
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
+from grpo_core.config.evaluation import REWARD
 from grpo_core.errors import CheckpointError
 from grpo_core.files.checkpoint import STATE, step_folder
 from grpo_core.records.types import Body, ComponentScore, Discard, FinishReason
@@ -83,8 +84,23 @@ class Best(Body):
     """The best checkpoint so far."""
 
     step: int
-    reward: float
-    """Mean over the ten steps before it."""
+    by: str = REWARD
+    """What decides: a suite, `heldout`, or `reward`."""
+    value: float = Field(validation_alias=AliasChoices("value", "reward"))
+    """Its score after this step, or the mean reward of the ten steps before it, as which older checkpoints have it."""
+
+
+class Evaluated(Body):
+    """What evaluations while training depend on."""
+
+    seconds: float = 0.0
+    """That all of them took."""
+    newest: float | None = None
+    """That the next will take, by the newest; None before the first."""
+    reference: float | None = None
+    """Score that the next must be better than for `eval.patience`."""
+    since: int = 0
+    """Evaluations in a row that were not."""
 
 
 class RunState(Body):
@@ -120,6 +136,7 @@ class RunState(Body):
     recent: tuple[float, ...]
     """Mean rewards of the last ten steps."""
     best: Best | None
+    evaluated: Evaluated = Evaluated()
     random: tuple[RandomState, ...]
     """One for each rank; their number is the world size."""
     threads: int

@@ -1,0 +1,211 @@
+"""When a run is evaluated, what is recorded of it, and what follows from it: the best checkpoint, and early stopping.
+
+An evaluation while training changes nothing of the training: it draws from random streams of its own
+(`evaluate.task`), the global generators are put back, and no weight moves. Which steps are evaluated depends on the
+clock alone where `eval.every` is empty, so nothing but the best checkpoint may depend on them then.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.run import RunConfig
+from grpo_core.distributed.ranks import Ranks
+from grpo_core.evaluate.task import Task, first_of, manner_of
+from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line
+from grpo_core.model.load import LoadedModel
+from grpo_core.records.types import EvalItem, Phase
+from grpo_core.rollout.base import Rollout
+from grpo_core.runtime.clock import timed
+from grpo_core.runtime.fault_injection import fault
+from grpo_core.runtime.watchdog import at
+from grpo_core.text import format_percent
+from grpo_core.trainer.checkpoints.manager import CheckpointManager, set_random_state, take_random_state
+from grpo_core.trainer.evaluation import Evaluation, evaluate_all
+from grpo_core.trainer.metrics import Counts
+from grpo_core.trainer.recorder import RunRecorder
+from grpo_core.training.single import SingleTraining
+
+
+@dataclass(eq=False)
+class Evaluator:
+    """Of one run. With several ranks, every rank has one and makes the same calls."""
+
+    config: RunConfig
+    tasks: Sequence[Task]
+    """What is evaluated before and after training, in order."""
+    _: KW_ONLY
+    rollout: Rollout
+    policy: LoadedModel
+    training: SingleTraining
+    checkpoints: CheckpointManager
+    counts: Counts
+    """The trainer's own."""
+    recorder: RunRecorder
+    ranks: Ranks
+    check: Callable[[], None]
+    """Called often while completions are judged; may raise to stop."""
+    stop_if_asked: Callable[[], None]
+    """Called by all ranks between two evaluations; may raise to stop."""
+    pushed: dict[str, float] = field(default_factory=dict)
+    """Metrics of sending the newest weights to the sampler, where an evaluation did that before the next step."""
+
+    def __post_init__(self) -> None:
+        limited = {task.name: first_of(task, self.config.eval.during_limit) for task in self.tasks}
+        self._during = [limited[name] for name in self.config.eval.during_suites if name in limited]
+        self._newest: dict[str, Evaluation] = {}
+        """Of the newest step that was evaluated while training, with all texts."""
+        self._unwritten = False
+
+    # ------------------------------------------------------------------ before and after
+
+    def evaluate(self, phase: Phase) -> None:
+        """All tasks, each recorded as soon as it is done. What was answered after the last step is not asked again."""
+        step = self.counts.steps
+        ready = {} if phase == "before" else self._of_this_step(step)
+        before: dict[str, Evaluation] = {}
+        with self.training.whole():
+            self.rollout.follow(step)
+            for evaluation in self._evaluations(phase, self.tasks, step, ready):
+                before[evaluation.result.suite] = evaluation
+                self._write(evaluation)
+                self.recorder.commit()
+                self.recorder.progress.line(log_line(Measured(evaluation.result, evaluation.items)))
+                if evaluation.result.suite != self.tasks[-1].name:
+                    self.stop_if_asked()
+        if phase == "before":
+            self._start_from(before)
+
+    def _of_this_step(self, step: int) -> dict[str, Evaluation]:
+        """What was answered in full after `step`, as the evaluation after training."""
+        whole = {task.name: len(task.prompts.prompts) for task in self.tasks}
+        return {
+            name: Evaluation(
+                tuple(item.model_copy(update={"phase": "after"}) for item in newest.items),
+                newest.result.model_copy(update={"phase": "after"}),
+            )
+            for name, newest in self._newest.items()
+            if newest.result.step == step and newest.result.problems == whole[name]
+        }
+
+    def _start_from(self, before: dict[str, Evaluation]) -> None:
+        """The evaluation before training is the first to compare with, and says what the next will take."""
+        taken = 0.0
+        for task in self._during:
+            evaluation, problems = before[task.name], len(task.prompts.prompts)
+            taken += evaluation.result.seconds * problems / evaluation.result.problems
+            if task.name == self.config.best_by:
+                self._compare(0, _score(evaluation.items[:problems]))
+        if self._during:
+            self._remember(newest=taken)
+
+    # ------------------------------------------------------------------ while training
+
+    def during(self, step: int) -> dict[str, float]:
+        """After the update of `step`, where an evaluation is due: its metrics, else none. `write` is to follow."""
+        # One rank's clock decides, so that all do the same.
+        if not self._during or not self.ranks.any(self.ranks.main and self._due(step)):
+            return {}
+        at(f"step {step}", "evaluating")
+        began, device = time.perf_counter(), self.policy.device
+        random = take_random_state(device)
+        with timed("evaluate"), self.training.whole():
+            self.pushed = self.rollout.follow(step)
+            evaluations = list(self._evaluations("during", self._during, step, {}))
+        set_random_state(random, device)
+        fault(f"evaluated:{step}")
+        taken = time.perf_counter() - began
+        self._remember(seconds=self.checkpoints.evaluated.seconds + taken, newest=taken)
+        self._newest = {evaluation.result.suite: evaluation for evaluation in evaluations}
+        self._unwritten = True
+        metrics: dict[str, float] = {}
+        for name, evaluation in self._newest.items():
+            around, score = interval(evaluation.items), _score(evaluation.items)
+            metrics |= {f"eval/{name}/score": score, f"eval/{name}/low": around.low, f"eval/{name}/high": around.high}
+            best = name == self.config.best_by and self._compare(step, score)
+            self.recorder.progress.line(f"step {step}: {during_line(name, score, around, best=best)}")
+        return metrics
+
+    def write(self) -> None:
+        """Record what `during` gave last, once; without its texts."""
+        if self._unwritten:
+            for evaluation in self._newest.values():
+                self._write(Evaluation(tuple(map(_without_texts, evaluation.items)), evaluation.result))
+        self._unwritten = False
+
+    def _due(self, step: int) -> bool:
+        """At a fixed distance; else where the time of all of them, the next with it, stays within its share of the run,
+        and after the last step, whose answers the evaluation after training takes over. Without a measurement, after
+        the first step."""
+        own, known = self.config.eval, self.checkpoints.evaluated
+        if own.every is not None:
+            return step % own.every == 0
+        if known.newest is None or (own.after and step == self.config.optim.steps):
+            return True
+        return known.seconds + known.newest <= own.cost * self.counts.seconds()
+
+    # ------------------------------------------------------------------ what follows
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether so many evaluations as `eval.patience` in a row were not better."""
+        patience = self.config.eval.patience
+        return patience is not None and self.checkpoints.evaluated.since >= patience
+
+    def early_stop_text(self) -> str:
+        """Why the run ended before its last step, in a sentence."""
+        best, own = self.checkpoints.best, self.config.eval
+        assert best is not None, "patience counts from a best evaluation"
+        what = "held-out problems" if best.by == HELDOUT else best.by
+        by = f" by more than {format_percent(own.min_delta)}" if own.min_delta else ""
+        return (
+            f"Stopped early after {self.counts.steps} of {self.config.optim.steps} steps by eval.patience: "
+            f"{self.checkpoints.evaluated.since} evaluations of {what} in a row were not better{by}. The best was "
+            f"{format_percent(best.value)} after step {best.step}."
+        )
+
+    def _compare(self, step: int, score: float) -> bool:
+        """Count this score of what decides; whether it is the best so far."""
+        known, own = self.checkpoints.evaluated, self.config.eval
+        sign = -1 if own.higher_is(self.config.best_by) == "worse" else 1
+        if known.reference is None or sign * (score - known.reference) > own.min_delta:
+            self._remember(reference=score, since=0)
+        else:
+            self._remember(since=known.since + 1)
+        return self.checkpoints.evaluate(step, score)
+
+    def _remember(self, **changed: float) -> None:
+        self.checkpoints.evaluated = self.checkpoints.evaluated.model_copy(update=changed)
+
+    # ------------------------------------------------------------------ both
+
+    def _evaluations(
+        self, phase: Phase, tasks: Sequence[Task], step: int, ready: dict[str, Evaluation]
+    ) -> Iterator[Evaluation]:
+        return evaluate_all(
+            phase,
+            tasks,
+            step=step,
+            rollout=self.rollout,
+            policy=self.policy,
+            manner=manner_of(self.config),
+            ranks=self.ranks,
+            ready=ready,
+            progress=self.recorder.progress.advance if phase != "during" else lambda done, text: None,
+            check=self.check,
+        )
+
+    def _write(self, evaluation: Evaluation) -> None:
+        for item in evaluation.items:
+            self.recorder.write(item)
+        self.recorder.write(evaluation.result)
+
+
+def _score(items: Sequence[EvalItem]) -> float:
+    """Mean, 0 to 1."""
+    return sum(item.score for item in items) / len(items)
+
+
+def _without_texts(item: EvalItem) -> EvalItem:
+    return item.model_copy(update=dict.fromkeys(("prompt", "answer", "completion", "detail"), ""))
