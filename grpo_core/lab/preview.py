@@ -175,8 +175,11 @@ class _Read:
 def _read(config: RunConfig, base: Path, encoder: PromptEncoder) -> _Read:
     from grpo_core.trainer.inputs import read_problems
 
-    rubric, drop = Rubric(config.reward), config.data.unreadable == "drop"
-    problems, heldout = (rubric.readable(each, drop=drop)[0] for each in read_problems(config, base)[:2])
+    drop = config.data.unreadable == "drop"
+    problems, heldout = (
+        Rubric(reward).readable(each, drop=drop)[0]
+        for reward, each in zip((config.reward, config.heldout_reward), read_problems(config, base)[:2], strict=True)
+    )
     return _Read(
         encode_problems(problems, encoder, source=config.data.path),
         encode_problems(heldout, encoder, source=config.eval.path or config.data.path) if heldout else None,

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0003_people_and_quotas'),
-        ('runs', '0003_run_values'),
+        ('runs', '0004_evaluations_during'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

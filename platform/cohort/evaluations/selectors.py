@@ -1,4 +1,5 @@
 """Every suite of a run before and after, with its uncertainty, and which items changed; kept for pages in a cache.
+What was measured while training is in `during.py`.
 
 The record is made from the same rows by the same functions, so page and card cannot say different things.
 """
@@ -180,8 +181,9 @@ def by_category(measured: Iterable[Suite]) -> list[tuple[str, list[Suite]]]:
 
 
 def newest_results(run: Run) -> QuerySet[EvalResult]:
-    """One evaluation for each suite and phase: the newest current one."""
-    newest = current_evaluations(EvalResult.objects.filter(run=run)).order_by("suite", "phase", "-attempt_id", "-seq")
+    """One evaluation for each suite before and after training: the newest current one."""
+    around = EvalResult.objects.filter(run=run, phase__in=("before", "after"))
+    newest = current_evaluations(around).order_by("suite", "phase", "-attempt_id", "-seq")
     return EvalResult.objects.filter(pk__in=newest.distinct("suite", "phase").values("pk")).order_by("suite", "phase")
 
 
@@ -193,7 +195,7 @@ def evaluations_known(run: Run) -> str:
 
 def result_items(result: EvalResult) -> QuerySet[EvalItem]:
     """The items of one evaluation, in order."""
-    same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase)
+    same = EvalItem.objects.filter(attempt=result.attempt_id, suite=result.suite, phase=result.phase, step=result.step)
     return same.filter(seq__lt=result.seq).order_by("seq")
 
 
@@ -297,7 +299,8 @@ _ITEMS = """
     ), 'UTF8')), 'hex')
     FROM runs_evalresult AS result
     JOIN runs_evalitem AS item
-        ON (item.attempt_id, item.suite, item.phase) = (result.attempt_id, result.suite, result.phase)
+        ON (item.attempt_id, item.suite, item.phase, item.step)
+            = (result.attempt_id, result.suite, result.phase, result.step)
         AND item.seq < result.seq
     WHERE result.id = ANY(%s)
     GROUP BY result.id

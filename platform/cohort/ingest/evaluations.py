@@ -12,8 +12,8 @@ from cohort.runs.models import EvalItem, EvalResult, Run
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.records import types as records
 
-Key = tuple[records.Phase, str]
-"""Phase and suite."""
+Key = tuple[records.Phase, int, str]
+"""Phase, step and suite."""
 
 
 @dataclass
@@ -39,10 +39,10 @@ def require_evaluations(attempt: LockedAttempt, envelopes: Sequence[records.Enve
     config = Run.objects.values_list("config__eval__suites", flat=True).get(pk=attempt.run_id)
     suites = {HELDOUT, *(suite["name"] for suite in config)}
     results = EvalResult.objects.filter(attempt=attempt.attempt_id)
-    over: set[tuple[str, str]] = set(results.values_list("phase", "suite"))
+    over: set[tuple[str, int, str]] = set(results.values_list("phase", "step", "suite"))
     sums: dict[Key, _Items] = {}
     for seq, record in reported:
-        key = record.phase, record.suite
+        key = record.phase, record.step, record.suite
         if record.suite not in suites:
             raise BadRecord.of(seq, f"suite: the run has no suite {record.suite!r}", "unknown_suite")
         if key in over:
@@ -69,7 +69,7 @@ def require_evaluations(attempt: LockedAttempt, envelopes: Sequence[records.Enve
 
 
 def _stored(attempt: LockedAttempt, key: Key) -> _Items:
-    rows = EvalItem.objects.filter(attempt=attempt.attempt_id, phase=key[0], suite=key[1])
+    rows = EvalItem.objects.filter(attempt=attempt.attempt_id, phase=key[0], step=key[1], suite=key[2])
     sums = rows.aggregate(
         problems=Count("pk"),
         correct=Sum("score", default=0.0),

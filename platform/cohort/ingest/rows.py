@@ -42,11 +42,11 @@ _SAMPLES = Table(
 _COMMITMENTS = Table(StepCommitments, "attempt", "run", "seq", "step", "count", "leaves")
 _ITEMS = Table(
     EvalItem,
-    *("attempt", "run", "seq", "phase", "suite", "problem_id", "prompt", "answer", "completion", "score", "truncated"),
-    *("error", "tokens", "detail", "slice", "cluster"),
+    *("attempt", "run", "seq", "phase", "step", "suite", "problem_id", "prompt", "answer", "completion", "score"),
+    *("truncated", "error", "tokens", "detail", "slice", "cluster"),
 )
 _EVENTS = Table(RunEvent, "run", "attempt", "seq", "at", "actor", "kind", "message", "data")
-_RESULTS = Table(EvalResult, "phase", "suite", "problems", "truncated", "errors")
+_RESULTS = Table(EvalResult, "phase", "step", "suite", "problems", "truncated", "errors")
 _CHECKPOINTS = Table(
     Checkpoint,
     *("attempt", "run", "seq", "step", "at", "path", "files", "final", "best", "pinned", "seconds"),
@@ -154,7 +154,11 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 _COMMITMENTS.fit(seq, committed)
                 rows.commitments.append(committed)
             case records.EvalItem():
+                _require_step(seq, record.step, record.phase != "during" or record.step == step, step)
                 rows.items.append(_item(attempt, seq, record))
+            case records.EvalResult():
+                _require_step(seq, record.step, record.phase != "during" or record.step == step, step)
+                few.append(envelope)
             case records.Event():
                 if record.type in OWN_KINDS:
                     raise BadRecord.of(
@@ -194,7 +198,7 @@ def _require_step(seq: int, step: int, fits: bool, newest: int) -> None:
 
 
 def _item(attempt: LockedAttempt, seq: int, item: records.EvalItem) -> tuple[Any, ...]:
-    problem = (item.phase, item.suite, item.problem_id, item.prompt, item.answer, item.completion)
+    problem = (item.phase, item.step, item.suite, item.problem_id, item.prompt, item.answer, item.completion)
     judged = (item.score, item.truncated, item.error or "", item.tokens, item.detail)
     row = (attempt.attempt_id, attempt.run_id, seq, *problem, *judged, item.slice, item.cluster)
     _ITEMS.fit(seq, row)
@@ -252,7 +256,7 @@ def _store_items(cursor: "psycopg.Cursor[Any]", rows: list[tuple[Any, ...]]) -> 
     try:
         _ITEMS.write(cursor, rows)
     except psycopg.errors.UniqueViolation:
-        _, _, seq, phase, suite, *_ = rows[0]
+        _, _, seq, phase, _, suite, *_ = rows[0]
         raise BadRecord(
             f"record {seq} is not valid, or one after it: problem_id: the attempt has answered it {phase} training in "
             f"{suite} already",
@@ -298,7 +302,9 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
         case records.Outcome():
             attempts.update(outcome=record.model_dump(mode="json"))
         case records.EvalResult():
-            _RESULTS.fit(seq, (record.phase, record.suite, record.problems, record.truncated, record.errors))
+            _RESULTS.fit(
+                seq, (record.phase, record.step, record.suite, record.problems, record.truncated, record.errors)
+            )
             columns = {"attempt_id": attempt.attempt_id, "run_id": attempt.run_id, "seq": seq, "at": envelope.at}
             EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
             evaluation_values_store(run_id=attempt.run_id)

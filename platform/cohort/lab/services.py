@@ -103,6 +103,7 @@ def config_job_request(
     dataset: PromptDataset,
     eval_dataset: PromptDataset | None,
     verifier_version: VerifierVersion,
+    eval_verifier_version: VerifierVersion | None = None,
     suites: Sequence[ChosenSuite] = (),
     node_label: str = "",
 ) -> LabJob:
@@ -113,10 +114,11 @@ def config_job_request(
     or too many jobs wait. A preview runs no reward and loads no weights, so any node has what it needs.
     """
     rubric = Rubric(config.reward)
+    needs_sandbox = rubric.needs_sandbox or Rubric(config.heldout_reward).needs_sandbox
     needs: dict[str, Any] = {}
     if kind == JobKind.ESTIMATE:
         packages = packages_needed(config)
-        if rubric.needs_sandbox:
+        if needs_sandbox:
             require_sandbox(what="this estimate")
         require_engines(packages)
         needs = {"gpus": gpus_needed(config), "needs_packages": packages, "node_label": node_label}
@@ -130,10 +132,16 @@ def config_job_request(
         project=project,
         actor=actor,
         inputs=input_rows(config.to_dict(), (dataset, eval_dataset), versions),
-        logged={"kind": kind, "config_digest": digest, "version": verifier_version.pk, "dataset": dataset.sha256},
+        logged={
+            "kind": kind,
+            "config_digest": digest,
+            "version": verifier_version.pk,
+            "dataset": dataset.sha256,
+            **({"eval_version": eval_verifier_version.pk} if eval_verifier_version else {}),
+        },
         rubric=rubric,
         kind=kind,
-        needs_sandbox=rubric.needs_sandbox and kind == JobKind.ESTIMATE,
+        needs_sandbox=needs_sandbox and kind == JobKind.ESTIMATE,
         version=verifier_version,
         dataset=dataset,
         base_model=base_model,

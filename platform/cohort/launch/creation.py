@@ -36,6 +36,7 @@ _CHOSEN = {
     "eval.hub": "the held-out dataset",
     "reward": "the reward",
     "eval.suites": "the suites",
+    "eval.reward": "the held-out verifier",
 }
 """Fields of a RunConfig that rows decide; settings may not set them."""
 
@@ -47,6 +48,7 @@ def run_config(
     dataset: PromptDataset,
     eval_dataset: PromptDataset | None,
     verifier_version: VerifierVersion,
+    eval_verifier_version: VerifierVersion | None = None,
     settings: Mapping[str, Any],
     suites: Sequence[ChosenSuite] = (),
 ) -> RunConfig:
@@ -71,13 +73,17 @@ def run_config(
     }
     if eval_dataset is not None:
         chosen["eval"] = data_part(eval_dataset)
+    if eval_verifier_version is not None:
+        chosen["eval"] = {**chosen.get("eval", {}), "reward": eval_verifier_version.spec}
     if suites:
         chosen["eval"] = {**chosen.get("eval", {}), "suites": [suite_part(suite) for suite in suites]}
     config = RunConfig.from_dict(_merged(settings, chosen), source="this run")
-    rubric = Rubric(config.reward)
-    unfit = [*_unfit(config, dataset, eval_dataset), *_columns_missing(rubric, dataset, field="dataset")]
+    judge = Rubric(config.heldout_reward)
+    unfit = [*_unfit(config, dataset, eval_dataset), *_columns_missing(Rubric(config.reward), dataset, field="dataset")]
     if eval_dataset is not None:
-        unfit += _columns_missing(rubric, eval_dataset, field="eval_dataset")
+        unfit += _columns_missing(judge, eval_dataset, field="eval_dataset")
+    elif eval_verifier_version is not None:
+        unfit += _columns_missing(judge, dataset, field="eval_verifier_version")
     if unfit:
         raise _config_error(unfit)
     return config
@@ -93,6 +99,7 @@ def run_create(
     dataset: PromptDataset,
     eval_dataset: PromptDataset | None = None,
     verifier_version: VerifierVersion,
+    eval_verifier_version: VerifierVersion | None = None,
     settings: Mapping[str, Any] | RunConfig,
     suites: Sequence[ChosenSuite] = (),
     priority: int = Priority.NORMAL,
@@ -113,6 +120,7 @@ def run_create(
         "dataset": dataset.project_id,
         "eval_dataset": eval_dataset.project_id if eval_dataset else project.pk,
         "verifier_version": verifier_version.verifier.project_id,
+        "eval_verifier_version": eval_verifier_version.verifier.project_id if eval_verifier_version else project.pk,
         "cloned_from": cloned_from.project_id if cloned_from else project.pk,
         **{f"eval.suites.{at}": suite.version.suite.project_id for at, suite in enumerate(suites)},
     }
@@ -136,6 +144,7 @@ def run_create(
             dataset=dataset,
             eval_dataset=eval_dataset,
             verifier_version=verifier_version,
+            eval_verifier_version=eval_verifier_version,
             settings=settings,
             suites=suites,
         )
@@ -154,11 +163,12 @@ def run_create(
         dataset=dataset,
         eval_dataset=eval_dataset,
         verifier_version=verifier_version,
+        eval_verifier_version=eval_verifier_version,
         steps_total=config.optim.steps,
         priority=priority,
         node_label=node_label,
         gpus=gpus_needed(config),
-        needs_sandbox=Rubric(config.reward).needs_sandbox,
+        needs_sandbox=any(Rubric(reward).needs_sandbox for reward in (config.reward, config.heldout_reward)),
         needs_packages=packages_needed(config),
         cloned_from=cloned_from,
         form_token=form_token,

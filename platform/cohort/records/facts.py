@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.selectors import at_launch
+from cohort.evaluations.during import BestShown, best_shown
 from cohort.evaluations.selectors import newest_results, result_items, suites
 from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
@@ -92,6 +93,8 @@ class Facts:
     comparisons: list[Comparison]
     checkpoint: Checkpoint | None
     """The newest current final weights."""
+    best: BestShown | None
+    """None where the best checkpoint is not kept."""
     snapshots: list[Checkpoint]
     """Stored policies that a later step sampled with: checkpoints before the last step, whether still kept or not."""
     groups_kept: int
@@ -173,6 +176,7 @@ def collect(run: Run, *, state: State) -> Facts:
         last=last,
         comparisons=compared,
         checkpoint=saved.select_related("attempt__node").order_by("-attempt__fence", "-seq").first(),
+        best=best_shown(run, config),
         snapshots=list(before.order_by("step", "-attempt__fence").distinct("step")),
         groups_kept=groups.count(),
         samples_kept=Sample.objects.filter(group__in=groups.values("pk")).count(),

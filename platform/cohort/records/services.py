@@ -38,7 +38,16 @@ _STATES: dict[str, State] = {
     RunState.CANCELLED: "cancelled",
 }
 log = logging.getLogger(__name__)
-_WITH = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "created_by", "cloned_from")
+_WITH = (
+    "project",
+    "base_model",
+    "dataset",
+    "eval_dataset",
+    "verifier_version__verifier",
+    "eval_verifier_version__verifier",
+    "created_by",
+    "cloned_from",
+)
 
 
 class NotEnded(Refused, code="not_ended"):

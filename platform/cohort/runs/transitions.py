@@ -43,9 +43,11 @@ def superseded(rows: QuerySet[Row]) -> QuerySet[Row]:
 
 
 def current_evaluations(rows: QuerySet[Row]) -> QuerySet[Row]:
-    """Of rows with `attempt` and `phase`: what was measured before training is current unless a later attempt began at
-    the beginning, what was measured after it unless a later attempt continued at all."""
-    return rows.filter(_ALL | Q(phase="before", attempt__valid_through__gte=0))
+    """Of rows with `attempt`, `phase` and `step`: what was measured before training is current unless a later attempt
+    began at the beginning, what was measured while training as its step is, what was measured after it unless a later
+    attempt continued at all."""
+    during = Q(phase="during", step__lte=F("attempt__valid_through"))
+    return rows.filter(_ALL | Q(phase="before", attempt__valid_through__gte=0) | during)
 
 
 S = RunState

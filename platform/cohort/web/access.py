@@ -194,7 +194,12 @@ def may(request: HttpRequest, project: Project, at_least: Role) -> bool:
 
 def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
     project = project_for(request, slug, at_least=at_least)
-    shown = ("base_model", "verifier_version__verifier", "cloned_from")  # by every tab
+    shown = (
+        "base_model",
+        "verifier_version__verifier",
+        "eval_verifier_version__verifier",
+        "cloned_from",
+    )  # by every tab
     run = get_object_or_404(Run.objects.select_related(*shown), project=project, pk=run_id)
     run.project = project
     return run

@@ -10,6 +10,7 @@ from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Comparison
 from cohort.records.sections.from_statements import given, statement_answer, statement_text
 from grpo_core.config.evaluation import Category, ScorerKind
+from grpo_core.rewards import Rubric
 
 NO_SUITE = "No such suite was run."
 NOT_COMPARABLE = "not comparable"
@@ -170,17 +171,17 @@ def _contamination(facts: Facts) -> Answer:
 
 
 def _protocol(facts: Facts) -> Answer:
-    config, success = facts.config, facts.config.reward.success_component
+    config, success = facts.config, facts.config.heldout_reward.success_component
     if not (config.eval.before or config.eval.after) or not (facts.comparisons or config.eval.has_something):
         return not_applicable("nothing was evaluated")
     samples = config.eval.samples_per_problem
     text = (
         f"temperature {number(config.eval.temperature)}, {samples} completion{'' if samples == 1 else 's'} a problem, "
-        f"at most {count(config.eval_max_completion_tokens)} tokens, right when {success} passes; "
+        f"at most {count(config.eval_max_completion_tokens)} tokens, right when {success} passes{_judge_text(facts)}; "
         f"regressed means that a fall is shown and one of {number(100 * config.eval.margin)} points is not excluded, "
         "each one-sided at 95 %"
     )
-    value = {**config.eval.model_dump(mode="json"), "success": success}
+    value = {**config.eval.model_dump(mode="json", exclude={"reward"}), "success": success, "judge": _judge(facts)}
     note = "The margin was fixed before the run."
     if suites := config.eval.suites:
         note = (
@@ -189,7 +190,27 @@ def _protocol(facts: Facts) -> Answer:
         )
     if facts.comparisons and all(comparison.change for comparison in facts.comparisons):
         note += " Same problems and seeds before and after."
+    if config.eval.during_suites:
+        when = "as often as its share of the time allowed" if config.eval.every is None else "at a fixed distance"
+        note += f" {', '.join(config.eval.during_suites)} while training too, {when}; of these no texts were stored."
     return declared(value, text, note=note)
+
+
+def _judge(facts: Facts) -> dict[str, Any] | None:
+    """The held-out verifier, where that is not the reward. Its specification is in config.yaml."""
+    version, reward = facts.run.eval_verifier_version, facts.config.eval.reward
+    if reward is None:
+        return None
+    named = {"verifier": version.verifier.name, "version": version.number} if version is not None else {}
+    return {**named, "sha256": Rubric(reward).digest}
+
+
+def _judge_text(facts: Facts) -> str:
+    if facts.config.eval.reward is None:
+        return ""
+    version = facts.run.eval_verifier_version
+    name = f"{version.verifier.name}, version {version.number}" if version is not None else "a verifier of its own"
+    return f"; held-out problems judged by {name}, not by the training reward"
 
 
 def _imported(facts: Facts) -> Answer:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cohort.evidence.canonical import dig
-from cohort.evidence.plain_text import counted
+from cohort.evidence.plain_text import counted, percent
 from cohort.records.answers import count, declared, measured, moment, not_measured, plain, scaled, short
 from cohort.records.facts import Facts
 from cohort.records.fields import Environment, Subject
@@ -57,7 +57,7 @@ def _outcome(facts: Facts) -> Answer:
     message = facts.last_message
     value = {
         "state": facts.state,
-        "code": run.error_code or ("ok" if facts.state == "succeeded" else facts.state),
+        "code": run.error_code or (_ended_well(facts) if facts.state == "succeeded" else facts.state),
         "steps_done": facts.steps_done,
         "steps_planned": planned,
         "message": message,
@@ -102,6 +102,11 @@ def _base_model(facts: Facts) -> Answer:
     return measured(plain(value), text, note=note)
 
 
+def _ended_well(facts: Facts) -> str:
+    """ "ok", or "early_stop"."""
+    return str((facts.outcome or {}).get("code", "ok"))
+
+
 def _reference(facts: Facts) -> Answer:
     algorithm, text = facts.config.algorithm, method_text.reference(facts.config)
     if not algorithm.needs_reference:
@@ -140,6 +145,10 @@ def _trained(facts: Facts) -> Answer:
     if weights:
         text += f", weights {short(weights[0])}"
     where = "Kept where it was trained; not part of this card, whose attestation names every file."
+    if facts.best is not None and facts.best.step is not None and facts.best.step < saved.step:
+        score = f" ({percent(facts.best.score)})" if facts.best.score is not None else ""
+        when = f"those after step {facts.best.step}" if facts.best.step else "those before training"
+        where += f" These are the last weights; the best by {facts.best.by}{score} were {when}."
     value = {"path": saved.path, "step": saved.step, "attempt": saved.attempt.fence, "files": saved.files}
     return measured(value, text, note=where)
 

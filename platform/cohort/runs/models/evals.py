@@ -1,4 +1,5 @@
-"""Evaluations before and after: totals, and every item so that anyone can recompute them; results of other tools."""
+"""Evaluations before, while and after training: totals, and every item so that anyone can recompute them; results of
+other tools."""
 
 import math
 from typing import ClassVar
@@ -16,6 +17,8 @@ class EvalResult(models.Model):
     seq = models.BigIntegerField()
     at = models.DateTimeField()
     phase = models.CharField(max_length=10)
+    step = models.PositiveIntegerField(default=0)
+    """Steps that the policy was trained for."""
     suite = models.CharField(max_length=80)
     problems = models.PositiveIntegerField()
     correct = models.FloatField()
@@ -34,11 +37,14 @@ class EvalResult(models.Model):
 
 
 class EvalItem(models.Model):
+    """Of an evaluation while training the texts are empty: its scores are kept, for intervals."""
+
     # The constraint and the index below begin with them; so no index of each alone.
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
     seq = models.BigIntegerField()
     phase = models.CharField(max_length=10)
+    step = models.PositiveIntegerField(default=0)
     suite = models.CharField(max_length=80)
     problem_id = models.CharField(max_length=200)
     prompt = models.TextField()
@@ -59,7 +65,7 @@ class EvalItem(models.Model):
         indexes: ClassVar = [models.Index(fields=["run", "suite", "phase"], name="eval_item_by_suite")]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["attempt", "seq"], name="eval_item_seq_once"),
-            models.UniqueConstraint(fields=["attempt", "phase", "suite", "problem_id"], name="eval_item_once"),
+            models.UniqueConstraint(fields=["attempt", "phase", "step", "suite", "problem_id"], name="eval_item_once"),
         ]
 
     def __str__(self) -> str:

@@ -72,6 +72,10 @@ class Run(models.Model):
     dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, related_name="training_runs")
     eval_dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="evaluated_runs")
     verifier_version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, related_name="runs")
+    eval_verifier_version = models.ForeignKey(
+        VerifierVersion, on_delete=models.PROTECT, null=True, blank=True, related_name="runs_judged"
+    )
+    """What judges the held-out problems; null: the reward."""
     suites = models.ManyToManyField(EvalSuiteVersion, through="runs.RunSuite", related_name="runs")
 
     phase = models.CharField(max_length=20, blank=True)

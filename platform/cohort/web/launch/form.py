@@ -72,13 +72,14 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
     whole = config.to_dict()
     form = RunForm(project, choices, {**EXTRA_FIELDS, **texts_of(whole)})
     missing = form.fill_suites(whole["eval"]["suites"])
-    model, reward = (config.model.path, config.model.revision), config.reward
-    versions = choices.verifier_versions.every.iterator()
+    model, reward, judge = (config.model.path, config.model.revision), config.reward, config.eval.reward
+    versions = [(row.pk, RewardConfig.model_validate(row.spec)) for row in choices.verifier_versions.every.iterator()]
     matches = {
         "base_model": (row.pk for row in choices.base_models.every if (row.path, row.revision or None) == model),
         "dataset": (row.pk for row in choices.datasets.every if _is_file(row, config.data)),
         "eval_dataset": (row.pk for row in choices.datasets.every if _is_file(row, config.eval)),
-        "verifier_version": (row.pk for row in versions if RewardConfig.model_validate(row.spec) == reward),
+        "verifier_version": (pk for pk, spec in versions if spec == reward),
+        "eval_verifier_version": (pk for pk, spec in versions if spec == judge),
     }
     rows = {name: str(next(pks, "")) for name, pks in matches.items()}
     preset = config.preset or ""
@@ -94,9 +95,12 @@ def form_from_yaml(project: Project, text: str) -> RunForm:
         "eval_dataset": f"eval.path: no dataset of this project is {config.eval.path} {_UPLOAD}",
         "verifier_version": f"reward: no reward of this project is the same as the text's ({names}). "
         "Make it under Rewards",
+        "eval_verifier_version": "eval.reward: no reward of this project is the same as the text's. Make it under "
+        "Rewards",
     }
+    wanted = {"eval_dataset": config.eval.path, "eval_verifier_version": judge}
     for name, words in absent.items():
-        if not rows[name] and (name != "eval_dataset" or config.eval.path is not None):
+        if not rows[name] and wanted.get(name, "") is not None:
             form.problems[name] = [f"{words}, or choose another."]
     return form
 

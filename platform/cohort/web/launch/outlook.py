@@ -106,7 +106,7 @@ class Outlook:
         self.checks = (
             *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(self.preview, form)),
             _node_seen(form),
-            *(*_without_effect(form), *pairs, *_swept(self.sweep)),
+            *(*_own_judge(form), *_without_effect(form), *pairs, *_swept(self.sweep)),
         )
 
 
@@ -122,12 +122,16 @@ def unreadable_references(form: RunForm) -> tuple[str, ...]:
     time linear in the text; the trainer looks at all, whatever the reward."""
     if form.config is None or form.config.data.unreadable == "drop":
         return ()
-    rubric = Rubric(form.config.reward)
-    if not rubric.rules_alone:
-        return ()
-    limits = {form.dataset: form.config.data.limit, form.eval_dataset: form.config.eval.limit}
-    sets = [(dataset, min(limit or REFERENCES, REFERENCES)) for dataset, limit in limits.items() if dataset is not None]
-    faults = [_reference_fault(rubric, dataset, limit) for dataset, limit in sets]
+    config = form.config
+    files = (
+        (form.dataset, config.reward, config.data.limit),
+        (form.eval_dataset, config.heldout_reward, config.eval.limit),
+    )
+    faults = [
+        _reference_fault(rubric, dataset, min(limit or REFERENCES, REFERENCES))
+        for dataset, reward, limit in files
+        if dataset is not None and (rubric := Rubric(reward)).rules_alone
+    ]
     return tuple(fault for fault in faults if fault)
 
 
@@ -230,6 +234,18 @@ def _valid(form: RunForm) -> Check:
     if count == 0:
         return Check(True, True, "every setting is valid")
     return Check(False, True, f"{count} {'setting is' if count == 1 else 'settings are'} not valid")
+
+
+def _own_judge(form: RunForm) -> tuple[Check, ...]:
+    """A reward that the probe found wanting should not judge what it trained."""
+    wanting = form.gate is not None and form.gate.state in ("pays_wrong", "rejects_right")
+    if not wanting or form.eval_verifier_version is not None or form.config is None or not form.config.eval.has_heldout:
+        return ()
+    text = (
+        "the probe found the reward wanting, and it judges the held-out problems too: choose another reward as "
+        "held-out verifier"
+    )
+    return (Check(False, False, text),)
 
 
 def _without_effect(form: RunForm) -> tuple[Check, ...]:

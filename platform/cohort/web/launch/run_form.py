@@ -27,7 +27,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.protocol.queues import LABEL, LABEL_RULE
 
-ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version")
+ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version", "eval_verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
 EXTRA_FIELDS = {
     **dict.fromkeys(CHOICES, ""),
@@ -199,6 +199,11 @@ class RunForm:
         return self.choices.verifier_versions.row(self.texts["verifier_version"])
 
     @cached_property
+    def eval_verifier_version(self) -> VerifierVersion | None:
+        """What judges the held-out problems; None: the reward."""
+        return self.choices.verifier_versions.row(self.texts["eval_verifier_version"])
+
+    @cached_property
     def gate(self) -> Gate | None:
         """What is known of the chosen reward, on the chosen dataset where there is a probe of just that."""
         return gate(self.verifier_version, self.dataset) if self.verifier_version else None
@@ -245,8 +250,9 @@ class RunForm:
             "dataset": ("choose a dataset to train on", self.dataset),
             "verifier_version": ("choose what completions are scored by", self.verifier_version),
         }
-        if self.texts["eval_dataset"]:
-            missing["eval_dataset"] = ("", self.eval_dataset)
+        missing |= {
+            name: ("", getattr(self, name)) for name in ("eval_dataset", "eval_verifier_version") if self.texts[name]
+        }
         self.problems |= {
             name: [self._no_row(name, message)] for name, (message, row) in missing.items() if row is None
         }
@@ -321,6 +327,7 @@ _STAND_INS: dict[str, Any] = {
     "dataset": PromptDataset(sha256="-", format="plain", problems=10**9),
     "eval_dataset": None,
     "verifier_version": VerifierVersion(spec={"components": [{"name": "chosen", "kind": "exact"}]}),
+    "eval_verifier_version": None,
     "suites": [],
 }
 """For rows that are not chosen yet; whatever is held out of the dataset, some of it is left."""

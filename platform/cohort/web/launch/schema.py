@@ -19,6 +19,7 @@ FROM_CATALOG = frozenset(
     {
         *("name", "preset", "model.path", "model.revision", "data.path", "data.format", "data.columns"),
         *("data.hub", "eval.hub", "reward", "eval.path", "eval.format", "eval.columns", "eval.suites"),
+        "eval.reward",
     }
 )
 """Parts of a config that the form's own choices decide: base model, datasets, reward source, suites."""
@@ -41,6 +42,7 @@ CHOICES = {
     "dataset": "Dataset",
     "eval_dataset": "Held-out dataset",
     "verifier_version": "Reward source",
+    "eval_verifier_version": "Held-out verifier",
     "variant": "Normalization",
     "preset": "Preset",
     "name": "Name",
@@ -70,6 +72,7 @@ _FROM_ROWS = (
     ("eval.format", "eval_dataset"),
     ("eval.columns", "eval_dataset"),
     ("eval.hub", "eval_dataset"),
+    ("eval.reward", "eval_verifier_version"),
     ("reward", "verifier_version"),
 )
 
@@ -148,7 +151,7 @@ GROUPS = (
         "Evaluation and margins",
         "eval.",
         "temperature {eval.temperature} · {eval.samples_per_problem} a problem · "
-        "margin {eval.margin}, locked at launch",
+        "every {eval.every} steps · margin {eval.margin}, locked at launch",
     ),
     Group(
         "checkpoints",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cohort.base.formatting import natural, num
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.runs.models import Priority
 from cohort.web.catalog.selectors import OFFERED
 from cohort.web.fields import FieldSpec
@@ -167,10 +167,16 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
     yield _choice(form, "base_model", "choice", _about_model(form), models)
     yield _choice(form, "dataset", "choice", _about_dataset(form), _datasets(form, form.dataset))
     held_out = [("", "", "none: hold out from training"), *_datasets(form, form.eval_dataset)]
-    yield _choice(form, "eval_dataset", "choice", "Never trained on; answered before and after training.", held_out)
+    yield _choice(
+        form, "eval_dataset", "choice", "Never trained on; answered before, while and after training.", held_out
+    )
     versions = rows.verifier_versions.rows_with(form.verifier_version)
-    rewards = [("", str(v.pk), f"{v.verifier.name} · version {v.number}") for v in versions]
+    rewards = _rewards(versions)
     yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
+    versions = rows.verifier_versions.rows_with(form.eval_verifier_version)
+    judges = [("", "", "the reward source"), *_rewards(versions)]
+    about = "Judges held-out problems in place of the reward: a policy that exploits the reward does not win by it."
+    yield _choice(form, "eval_verifier_version", "choice", about, judges)
     variants = [(heading, variant.value, variant.label) for heading, variant in offered(form.texts["variant"])]
     variant = ALL.get(form.texts["variant"])
     yield _choice(form, "variant", "choice", variant.help if variant else "", variants)
@@ -184,6 +190,10 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
 def _datasets(form: RunForm, chosen: PromptDataset | None) -> list[tuple[str, str, str]]:
     rows = form.choices.datasets.rows_with(chosen)
     return [("", str(row.pk), f"{row.name} · {row.problems:,} problems") for row in rows]
+
+
+def _rewards(versions: Sequence[VerifierVersion]) -> list[tuple[str, str, str]]:
+    return [("", str(v.pk), f"{v.verifier.name} · version {v.number}") for v in versions]
 
 
 def preset_note(form: RunForm, shown: dict[str, FieldShown]) -> str:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
+from cohort.evaluations.during import best_shown, curves
 from cohort.evaluations.forecast import forecast_of
 from cohort.evaluations.selectors import (
     CHANGES,
@@ -33,6 +34,7 @@ from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_list import charts_of
 from cohort.web.runs.charts import series, width_of
+from cohort.web.runs.curves import curve_drawn
 from cohort.web.runs.header import Header
 from cohort.web.runs.series import epoch, pieces, seams
 from cohort.web.runs.tiles import tiles
@@ -189,6 +191,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
         "evaluations",
         categories=by_category(suites),
         suites=suites,
+        curves=[curve_drawn(curve) for curve in curves(run, header.config, suites)],
         suite=opened,
         items=items,
         show=show,
@@ -235,6 +238,7 @@ def _attempts(request: HttpRequest, header: Header) -> dict[str, Any]:
         checkpoints=listed(request, shown, CHECKPOINTS, name="checkpoints", row=checkpoint_rows),
         recorded=recorded,
         every=every,
+        best=best_shown(run, header.config),
         same_part=query_without(request, *POLLED),
     )
     return context | {"removed": recorded - checkpoints_of(run).count()}

@@ -87,7 +87,7 @@ def superseded_evaluations(run: Run) -> QuerySet[EvalResult]:
 def superseded_rows(results: Iterable[EvalResult]) -> list[dict[str, Any]]:
     """Each with its successor; one query for each."""
     return [
-        {"result": row, "successor": successor(row.attempt, step=0 if row.phase == "before" else None)}
+        {"result": row, "successor": successor(row.attempt, step=None if row.phase == "after" else row.step)}
         for row in results
     ]
 
