@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
 from grpo_core.config.messages import inner_model
 from grpo_core.config.presets import PRESETS, Preset
-from grpo_core.config.reward import RewardComponent
+from grpo_core.config.reward import RewardComponent, RewardConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.losses.base import PER_TOKEN
 from grpo_core.losses.settings import LOSSES
@@ -77,7 +77,10 @@ def _model(model: type[BaseModel], title: str, path: str) -> list[str]:
     lines, below = [f"## {title}", "", "| field | type | default | |", "| --- | --- | --- | --- |"], []
     for name, field in model.model_fields.items():
         inner = inner_model(field.annotation)
-        kind = _part_kind(field.annotation) if inner else _kind(model, name)
+        if path and inner is RewardConfig:
+            kind, inner = "as [reward](#reward), or empty", None
+        else:
+            kind = _part_kind(field.annotation) if inner else _kind(model, name)
         default = _default(field.default, field.default_factory)
         lines.append(f"| `{name}` | {kind} | {default} | {_flat(field.description or '')} |")
         if inner is not None:

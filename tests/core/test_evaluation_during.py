@@ -188,17 +188,17 @@ class Scripted:
 
     def __call__(self, phase: str, tasks: Sequence[Any], *, step: int = 0, ready: Any = (), **_: Any) -> Any:
         for task in tasks:
-            right = round(10 * self.scores[step])
+            problems, score = len(task.prompts.prompts), self.scores[step]
             items = tuple(
                 EvalItem(
                     phase=phase, step=step, suite=task.name, problem_id=str(index), prompt="p", answer="a",
-                    completion="c", score=float(index < right), truncated=False, tokens=1,
+                    completion="c", score=score, truncated=False, tokens=1,
                 )
-                for index in range(10)
+                for index in range(problems)
             )  # fmt: skip
             outcome = EvalResult(
-                phase=phase, step=step, suite=task.name, problems=10, correct=right, truncated=0, errors=0,
-                mean_tokens=1, seconds=0.1, protocol=task.protocol,
+                phase=phase, step=step, suite=task.name, problems=problems, correct=problems * score, truncated=0,
+                errors=0, mean_tokens=1, seconds=0.1, protocol=task.protocol,
             )  # fmt: skip
             yield Evaluation(items, outcome)
 
@@ -212,13 +212,14 @@ def test_the_best_is_by_held_out_whatever_the_training_reward(runs_home, tmp_pat
     """The held-out score is highest after step 3 and falls from then on; the newest checkpoints alone would have lost
     it."""
     out = tmp_path / "run"
-    scripted(monkeypatch, [0.2, 0.4, 0.5, 0.9, *[0.1] * 11])
-    more = {"eval": {"every": 1}, "optim": {"steps": 14}, "checkpoints": {"every": 14}}
+    scripted(monkeypatch, [0.2, 0.4, 0.5, 0.9, *[0.1] * 3])
+    more = {"eval": {"every": 1}, "optim": {"steps": 6}, "checkpoints": {"every": 6, "keep": 1}}
     assert setting(runs_home, "plain").train(out, **more) == 0
-    assert names_of_steps(out) == [step_folder(3), step_folder(14)]
+    assert names_of_steps(out) == [step_folder(3), step_folder(6)]
     cut = [row for row in rows(out / "events.jsonl") if row["kind"] == "checkpoint" and not row["final"]]
-    assert [(row["step"], row["best"]) for row in cut] == [(0, True), (1, True), (2, True), (3, True), (14, False)]
-    assert state_of(out / "checkpoints" / step_folder(14))["best"] == {"step": 3, "by": "heldout", "value": 0.9}
+    assert [(row["step"], row["best"]) for row in cut] == [(0, True), (1, True), (2, True), (3, True), (6, False)]
+    best = state_of(out / "checkpoints" / step_folder(6))["best"]
+    assert (best["step"], best["by"], round(best["value"], 9)) == (3, "heldout", 0.9)
 
 
 def test_the_weights_from_before_training_are_the_best_of_a_run_that_did_harm(runs_home, tmp_path, monkeypatch):
@@ -239,7 +240,7 @@ def test_early_stopping_ends_the_run_well(runs_home, tmp_path, monkeypatch) -> N
     assert (outcome["status"], outcome["code"], outcome["steps_done"]) == ("finished", "early_stop", 3)
     for part in ("eval.patience", "40 % after step 1", "3 of 4 steps"):
         assert part in outcome["message"]
-    assert names_of_steps(out) == [step_folder(1), step_folder(3)]
+    assert names_of_steps(out) == [step_folder(step) for step in (0, 1, 3)], "it died before it removed the first"
     assert (out / "checkpoints/final").is_dir()
     assert rows(out / "evals/after.jsonl")[-1]["step"] == 3
     assert run.train(out, "--resume", **more) != 0, "it has ended"

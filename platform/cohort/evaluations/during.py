@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db.models import Count
+
 from cohort.evaluations.selectors import HELDOUT_TITLE, Suite
 from cohort.runs.models import Checkpoint, EvalResult, Run
 from cohort.runs.transitions import current_evaluations, current_rows, current_steps
@@ -71,6 +73,12 @@ def _before(suites: Sequence[Suite], name: str, problems: int, *, best: bool) ->
         return ()
     side = suite.compared["before"]
     return (Point(0, side["share"], side["interval"]["low"], side["interval"]["high"], problems, best),)
+
+
+def times_evaluated(run: Run) -> dict[str, int]:
+    """Suite → how often it was evaluated while training."""
+    during = current_evaluations(EvalResult.objects.filter(run=run, phase="during"))
+    return dict(during.order_by("suite").values_list("suite").annotate(Count("pk")))
 
 
 def best_step(run: Run) -> int | None:

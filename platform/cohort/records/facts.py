@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.selectors import at_launch
-from cohort.evaluations.during import BestShown, best_shown
+from cohort.evaluations.during import BestShown, best_shown, times_evaluated
 from cohort.evaluations.selectors import newest_results, result_items, suites
 from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
@@ -93,6 +93,8 @@ class Facts:
     comparisons: list[Comparison]
     checkpoint: Checkpoint | None
     """The newest current final weights."""
+    during: dict[str, int]
+    """Current evaluations while training, by suite."""
     best: BestShown | None
     """None where the best checkpoint is not kept."""
     snapshots: list[Checkpoint]
@@ -176,6 +178,7 @@ def collect(run: Run, *, state: State) -> Facts:
         last=last,
         comparisons=compared,
         checkpoint=saved.select_related("attempt__node").order_by("-attempt__fence", "-seq").first(),
+        during=times_evaluated(run),
         best=best_shown(run, config),
         snapshots=list(before.order_by("step", "-attempt__fence").distinct("step")),
         groups_kept=groups.count(),

@@ -76,7 +76,7 @@ class FieldSpec:
         text = text.replace("\r\n", "\n")
         plain = text.strip().replace("\N{MINUS SIGN}", "-")
         if not plain and (self.optional or self.kind not in ("text", "long", "code", "choice")):
-            return self.default if self.default in ([], {}) and self.kind == "yaml" else None
+            return self.default if self.default in ([], {}) and self.kind in ("yaml", "lines") else None
         match self.kind:
             case "integer" | "number":
                 try:

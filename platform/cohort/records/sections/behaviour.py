@@ -3,7 +3,7 @@
 from typing import Any
 
 from cohort.evidence.canonical import dig
-from cohort.evidence.plain_text import percent, points
+from cohort.evidence.plain_text import counted, percent, points
 from cohort.records.answers import count, declared, measured, not_applicable, not_evaluated, number, of
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
@@ -190,9 +190,9 @@ def _protocol(facts: Facts) -> Answer:
         )
     if facts.comparisons and all(comparison.change for comparison in facts.comparisons):
         note += " Same problems and seeds before and after."
-    if config.eval.during_suites:
-        when = "as often as its share of the time allowed" if config.eval.every is None else "at a fixed distance"
-        note += f" {', '.join(config.eval.during_suites)} while training too, {when}; of these no texts were stored."
+    if facts.during:
+        times = ", ".join(f"{name} {counted(number, 'time')}" for name, number in facts.during.items())
+        note += f" Evaluated while training too, without storing texts: {times}."
     return declared(value, text, note=note)
 
 
