@@ -18,7 +18,7 @@ from grpo_core.errors import ConfigError, DataError, Interrupted, ModelError
 from grpo_core.trainer import inputs as alike
 from tests.processes import clean_environment
 
-from .runs import flip, forked, outcome_of, state_of, write_problems, write_state
+from .runs import flip, forked, outcome_of, rows, state_of, write_problems, write_state
 from .tiny import config, tiny_folder
 
 COMMAND = """
@@ -65,8 +65,8 @@ def home(tmp_path_factory):
     return make_home(tmp_path_factory.mktemp("ranks") / "home")
 
 
-def two(home, out, *words, before):
-    """`grpo train` on two ranks; returns exit status, what was printed, and the outcome."""
+def two(home, out, *words, before, status="failed"):
+    """`grpo train` on two ranks; returns exit status, what was printed, and the outcome, which has this status."""
     script = out.with_suffix(".py")
     script.write_text(COMMAND.format(before=before), encoding="utf-8")
     torchrun = [sys.executable, "-m", "grpo_core.distributed.torchrun", "--standalone", "--nproc-per-node", "2"]
@@ -80,7 +80,7 @@ def two(home, out, *words, before):
         text=True,
         check=False,
     )
-    assert outcome_of(out)["status"] == "failed", outcome_of(out)
+    assert outcome_of(out)["status"] == status, outcome_of(out)
     return done.returncode, done.stdout, outcome_of(out)
 
 
@@ -121,6 +121,32 @@ def test_a_rank_told_to_stop_before_it_waits_does_not_wait(home, tmp_path, monke
     log = tmp_path / "log"
     assert forked(["train", "run.yaml", "--out", str(tmp_path / "run")], log=log) == Interrupted.exit_status
     assert "asked to stop by SIGTERM" in log.read_text()
+
+
+# ---------------------------------------------------------------------- all evaluate, and end early, together
+
+
+OTHER_CLOCK = """
+from grpo_core.trainer.evaluator import Evaluator
+if rank == 1:
+    Evaluator._due = lambda self, step: False
+"""
+
+
+def test_ranks_evaluate_while_training_and_stop_early_alike(home, tmp_path):
+    """By the first one's word, each its share, and every item once. No score is better by all of the scale."""
+    shutil.copytree(home, tmp_path / "home")
+    write_problems(tmp_path / "home" / "heldout.jsonl", [f"say {letter}" for letter in "klm"])
+    evaluated = {"path": "heldout.jsonl", "every": 1, "patience": 2, "min_delta": 1}
+    parts = {"engine": {"threads": 1, "devices": 2}, "optim": {"steps": 5}, "eval": evaluated}
+    (tmp_path / "home" / "run.yaml").write_text(config(**parts).to_yaml(), encoding="utf-8")
+    out = tmp_path / "run"
+    ended, printed, outcome = two(tmp_path / "home", out, before=OTHER_CLOCK, status="finished")
+    assert (ended, outcome["code"], outcome["steps_done"]) == (0, "early_stop", 2), printed
+    for step in (1, 2):
+        of_step = [row for row in rows(out / "evals/during.jsonl") if row["step"] == step]
+        assert [row["kind"] for row in of_step] == ["eval_item"] * 3 + ["eval_result"]
+        assert len({row["problem_id"] for row in of_step[:3]}) == 3
 
 
 # ---------------------------------------------------------------------- one reads other files

@@ -45,7 +45,7 @@ class Chart:
         return [] if single else list(zip(self.names, self.colours, strict=True))
 
 
-_PHASES = ("sample", "reward", "log-probs", "update", "checkpoint", "waiting", "other")
+_PHASES = ("sample", "reward", "log-probs", "update", "checkpoint", "waiting", "other", "evaluate")
 _PHASES_OVERLAPPED = (
     "But for the first step's, sample and reward ran alongside the step before and take none of this step's time; the "
     "other parts add up to it. Waiting: for the next step's completions, or for the run's other processes."
