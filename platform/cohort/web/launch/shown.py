@@ -115,7 +115,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             path,
             spec.label,
             spec.kind,
-            help=spec.help,
+            help=spec.help + (" One a line." if spec.kind == "lines" else ""),
             hint=" · ".join(filter(None, (of_preset, spec.limits))),
             differs=preset_text if preset_text != "" and _other(spec, text, preset_text) else "",
             options=_options(form, spec),

@@ -9,7 +9,7 @@ from cohort.evaluations.during import Curve, Point
 from grpo_core.text import format_percent
 
 WIDTH, HEIGHT = 600, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 14, 12, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 24, 12, 26
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,6 @@ def curve_drawn(curve: Curve) -> CurveDrawn:
         line=" ".join(f"{x(point.step)},{y(point.score)}" for point in points),
         band=" ".join([*upper, *lower]),
         marks=tuple(Mark(x(point.step), y(point.score), point) for point in points),
-        across=tuple(Tick(x(step), num(step)) for step in steps),
+        across=tuple(Tick(x(step), f"step {num(step)}") for step in steps),
         up=tuple(Tick(y(share), format_percent(share)) for share in (low, (low + high) / 2, high)),
     )
