@@ -21,8 +21,8 @@ class RunValue(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="values", db_index=False)
     key = models.TextField(db_collation="C")
-    """The setting's path, as algorithm.kl.coef; `variant`; or `evaluation.<newest, before or after>.<suite>`. Ordered by
-    its bytes, so that all that begin with the same are read through the index."""
+    """The setting's path, as algorithm.kl.coef; `variant`; or `evaluation.<newest, before or after>.<suite>`. Compared
+    by its bytes, so that all that begin alike are found through the index."""
     number = models.FloatField(null=True)
     """Of a score: the share that is right, 0 to 1."""
     text = models.TextField(blank=True)
