@@ -129,6 +129,10 @@ def group_metrics(groups: Sequence[Group], *, success: Success, algorithm: Algor
     metrics["completions/mean_length"] = sum(lengths) / len(lengths)
     metrics["completions/min_length"] = float(min(lengths))
     metrics["completions/max_length"] = float(max(lengths))
+    for name, passed in (("right", True), ("wrong", False)):
+        judged = [s.tokens for s in samples if s.components[success(s.components)].passed is passed]
+        if judged:
+            metrics[f"completions/mean_length/{name}"] = sum(judged) / len(judged)
     metrics["completions/clipped_ratio"] = sum(s.finish_reason == "length" for s in samples) / len(samples)
     metrics["reward_errors"] = float(sum(_failed(sample) for sample in samples))
     metrics["frac_unscored"] = metrics["reward_errors"] / len(samples)
