@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0003_people_and_quotas'),
-        ('runs', '0004_evaluations_during'),
+        ('runs', '0005_projectchart'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,5 +1,6 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
+from cohort.runs.models.charts import ProjectChart
 from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
 from cohort.runs.models.launch import LaunchDraft, Sweep
 from cohort.runs.models.lists import RunValue, SavedView
@@ -20,6 +21,7 @@ __all__ = [
     "LaunchDraft",
     "LogChunk",
     "Priority",
+    "ProjectChart",
     "Run",
     "RunEvent",
     "RunState",
