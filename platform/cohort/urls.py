@@ -29,7 +29,7 @@ from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import views as review
-from cohort.web.runs import actions, list_actions, list_rows, logs, page, queue, retry, series
+from cohort.web.runs import actions, list_actions, list_rows, logs, own_charts, page, queue, retry, series
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
@@ -93,6 +93,9 @@ _runs = [
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
+    path("runs/<int:run_id>/charts/new/", own_charts.chart_new, name="chart_new"),
+    path("runs/<int:run_id>/charts/<int:chart_id>/", own_charts.chart_edit, name="chart_edit"),
+    path("runs/<int:run_id>/charts/<int:chart_id>/remove/", own_charts.chart_remove, name="chart_remove"),
     path("runs/<int:run_id>/evaluations/", page.run_evaluations, name="run_evaluations"),
     path("runs/<int:run_id>/evaluations/import/", actions.run_import, name="run_import"),
     path("runs/<int:run_id>/attempts/", page.run_attempts, name="run_attempts"),

@@ -78,7 +78,8 @@ class Clock {
   }
 }
 
-// Runs `script` and gives what a test needs of its world. `ids`: elements by id; `found`: by selector; `globals`: more.
+// Runs `script`, or several in their order, and gives what a test needs of its world. `ids`: elements by id; `found`: by
+// selector; `globals`: more.
 export const load = (script, { ids = {}, found = {}, globals = {} } = {}) => {
   const clock = new Clock(), document = new Listeners(), window = new Listeners();
   Object.assign(document, {
@@ -110,7 +111,8 @@ export const load = (script, { ids = {}, found = {}, globals = {} } = {}) => {
     ...globals,
   });
   window.addEventListener = window.addEventListener.bind(window); // scripts call it bare
-  vm.runInNewContext(readFileSync(new URL(script, SCRIPTS), "utf-8"), window, { filename: script });
+  const context = vm.createContext(window);
+  for (const name of [script].flat()) vm.runInContext(readFileSync(new URL(name, SCRIPTS), "utf-8"), context, { filename: name });
   return { clock, document, window };
 };
 

@@ -27,6 +27,7 @@ from cohort.nodes.models import Node
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.statements.services import statement_make
+from cohort.runs.charts import chart_create
 from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.saved_views import view_save
@@ -114,6 +115,7 @@ class World:
             "job_id": self.job.pk,
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
+            "chart_id": chart_create(project=ours, actor=admin, title="mine", metrics=["reward"]).pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
             "view_id": view_save(project=ours, actor=self.users["admin"], name="shared", query="", shared=True).pk,

@@ -281,7 +281,7 @@ def test_what_changed_is_prepared_once_for_all_of_a_role(
     assert stranger.get(address).status_code == 404
     for _ in range(2):
         series = viewer.get(f"/p/ours/runs/{live.pk}/series.json", {"after": "2", "epoch": ""})
-        assert series.json()["charts"]["reward"]["step"] == [3]
+        assert series.json()["step"] == [3]
 
 
 def test_what_is_prepared_takes_no_more_room_than_a_few_dozen_parts() -> None:

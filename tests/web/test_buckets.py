@@ -58,7 +58,8 @@ def test_a_metric_that_some_steps_lack_is_counted_where_it_is(attempt: Attempt) 
 def test_a_short_run_is_drawn_step_by_step(attempt: Attempt, run: Run) -> None:
     steps_sent(attempt, 1, MOST_ROWS)
     after, parts = pieces(now(run))
-    assert (after, len(parts), width_of(parts)) == (0, MOST_ROWS, 1)
+    assert (after, len(parts)) == (0, MOST_ROWS)
+    assert (width_of(parts[:MAX_POINTS]), width_of(parts)) == (1, 7), "2,000 steps as 286 stretches of seven"
 
 
 def test_a_long_run_is_drawn_from_buckets_and_keeps_its_spikes(attempt: Attempt, run: Run) -> None:
@@ -73,13 +74,13 @@ def test_a_long_run_is_drawn_from_buckets_and_keeps_its_spikes(attempt: Attempt,
     assert [(piece.first, piece.last) for piece in parts[:2]] == [(1, 16), (17, 32)]
     assert [(piece.first, piece.last) for piece in parts[-2:]] == [(5_002, 5_002), (5_003, 5_003)]
     drawn = series(parts)
-    assert len(drawn["reward"]["step"]) <= MAX_POINTS + 3
-    assert (min(drawn["reward"]["reward"]), max(drawn["reward"]["reward"])) == (1.0, 5_003.0)
-    assert (drawn["reward"]["step"][-1], drawn["reward"]["reward"][-1]) == (5_003, 5_003.0)
-    assert drawn["reward"]["step"] == sorted(set(drawn["reward"]["step"]))
-    assert max(drawn["entropy"]["entropy"]) == 7.0
-    at = drawn["entropy"]["step"][drawn["entropy"]["entropy"].index(7.0)]
-    assert abs(at - 2_500) < width_of(parts)
+    assert 3 * len(drawn["step"]) <= MAX_POINTS + 3
+    assert (drawn["low"]["reward"][0], drawn["high"]["reward"][-1]) == (1.0, 5_003.0)
+    assert (drawn["step"][-1], drawn["metrics"]["reward"][-1]) == (5_003, 5_003.0)
+    assert drawn["step"] == sorted(set(drawn["step"]))
+    at = drawn["high"]["entropy"].index(7.0)
+    assert 0 <= drawn["step"][at] - 2_500 < width_of(parts)
+    assert set(drawn["metrics"]["entropy"]) == {1.0}, "as it last was"
 
 
 def test_shares_of_a_whole_still_add_up(attempt: Attempt, run: Run) -> None:
@@ -92,9 +93,31 @@ def test_shares_of_a_whole_still_add_up(attempt: Attempt, run: Run) -> None:
             sent.append(numbered(number, **shares))
         attempt.refresh_from_db()
         send(attempt, *envelopes(sent, first=attempt.acked_seq + 1))
-    drawn = series(pieces(now(run))[1])["signal"]
-    shares = zip(drawn["groups/all_right"], drawn["groups/mixed"], drawn["groups/all_wrong"], strict=True)
+    drawn = series(pieces(now(run))[1])["metrics"]
+    shares = zip(*(drawn[f"groups/{name}"] for name in ("all_right", "mixed", "all_wrong")), strict=True)
     assert {sum(three) for three in shares} == {1.0}
+
+
+def test_a_range_is_exact_where_it_fits_and_else_as_narrow_as_it_can_be(attempt: Attempt, run: Run) -> None:
+    steps_sent(attempt, 1, 5_003)
+    after, parts = pieces(now(run), after=2_499, through=2_999)
+    assert (after, [piece.first for piece in parts]) == (2_499, list(range(2_500, 3_000)))
+    assert width_of(parts) == 1
+    assert series(parts)["metrics"]["reward"] == [float(step) for step in range(2_500, 3_000)]
+    after, parts = pieces(now(run), after=1_009, through=4_000)
+    assert (after, parts[0].first, parts[-1].last) == (1_008, 1_009, 4_000), "from the edge of a bucket"
+    covered = [step for piece in parts for step in range(piece.first, piece.last + 1)]
+    assert covered == list(range(1_009, 4_001))
+    assert pieces(now(run), after=6_000, through=7_000) == (6_000, [])
+
+
+def test_a_range_over_a_resume_holds_each_step_once(attempt: Attempt, run: Run) -> None:
+    second = trained_and_resumed(attempt, run, saved_at=1_000, last=3_000)
+    steps_sent(second, 1_001, 3_000, kl=0.5)
+    after, parts = pieces(now(run), after=500, through=2_700)
+    covered = [step for piece in parts for step in range(piece.first, piece.last + 1)]
+    assert (after, covered) == (496, list(range(497, 2_701)))
+    assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in parts)
 
 
 def trained_and_resumed(attempt: Attempt, run: Run, *, saved_at: int, last: int) -> Attempt:

@@ -183,7 +183,7 @@ def test_a_refusal_says_what_to_do_and_a_failing_poll_nothing(open_page: OpenPag
 def test_small_numbers_fit_their_tiles_and_axes(open_page: OpenPage, maker: Maker, width: int) -> None:
     run = maker.run("tiny", state="training", preset="demo")
     numbers = {"sampling/logp_difference/mean": 1e-6, "entropy": 0.123456}
-    add_steps(maker.attempt(run), [numbers | {"reward": reward} for reward in (0.0, 0.001, 0.0078125)])
+    add_steps(maker.attempt(run), [numbers | {"reward": reward} for reward in (0.0, 0.0078125) for _ in range(10)])
     page = open_page(f"runs/{run.pk}/", width=width)
     tiles, chart = page.locator("#live-tiles .tile"), page.locator("[data-chart=mismatch] .plot")
     expect(tiles.first).to_contain_text("+0.00781")

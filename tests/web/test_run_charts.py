@@ -4,8 +4,10 @@ library itself; and a run's config and metrics as files.
 
 import csv
 import io
+import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +16,25 @@ from django.http import HttpResponse
 from django.test import Client
 
 from cohort.runs.models import Attempt, Run, StepMetric
-from cohort.web.runs.chart_list import CHARTS, Chart, charts_of
-from cohort.web.runs.charts import MAX_POINTS, thin
+from cohort.web.runs.chart_groups import charts_of
+from cohort.web.runs.chart_list import GROUPS, PHASES_OVERLAPPED, Chart
 from cohort.web.runs.series import seams, segments
 from grpo_core.config.run import RunConfig
 from tests.factories.runs import Maker, add_steps, gone_on
+from tests.factories.series import add_series, step_numbers
 from tests.tables import cases
 
 Series = Callable[..., dict[str, Any]]
+SMALL: dict[str, Any] = {
+    "model": {"path": "m"},
+    "data": {"path": "d"},
+    "eval": {"holdout": 1},
+    "reward": {"components": [{"name": "right", "kind": "numeric"}]},
+}
+PAIR: list[dict[str, Any]] = [
+    {"name": "answer", "kind": "numeric", "weight": 2.0},
+    {"name": "format", "kind": "regex", "params": {"pattern": "x"}, "weight": 0.5},
+]
 
 
 @pytest.fixture
@@ -35,38 +48,71 @@ def ask(viewer: Client, run: Run) -> Series:
     return lambda **query: viewer.get(f"/p/ours/runs/{run.pk}/series.json", query).json()
 
 
-def drawn(metrics: dict[str, float] | None = None, **parts: Any) -> dict[str, Chart]:
-    config = {
-        "model": {"path": "m"},
-        "data": {"path": "d"},
-        "eval": {"holdout": 1},
-        "reward": {"components": [{"name": "right", "kind": "numeric"}]},
-    }
-    return {chart.id: chart for chart in charts_of(RunConfig.from_dict(config | parts), metrics or {})}
+def drawn(*metrics: str, **parts: Any) -> dict[str, Chart]:
+    """Charts of a run that reports these."""
+    groups = charts_of(RunConfig.from_dict(SMALL | parts), metrics)
+    return {chart.id: chart for group in groups for chart in group.charts}
+
+
+def lines(chart: Chart) -> dict[str, dict[str, float]]:
+    return {line.name: dict(line.terms) for line in chart.lines}
 
 
 # ---------------------------------------------------------------- the series
 
 
 def test_the_series_are_the_rows_and_only_what_is_new(viewer: Client, maker: Maker, run: Run, ask: Series) -> None:
-    shares = {"groups/mixed": 1.0, "groups/all_right": 0.0, "groups/all_wrong": 0.0}
     add_steps(
         maker.attempt(run),
-        [{"reward": 0.25, "reward_group_std": 0.5, **shares}, {"reward": 0.5, "entropy": 1.5}, {"reward": 0.75}],
+        [{"reward": 0.25, "reward_group_std": 0.5}, {"reward": 0.5, "entropy": 1.5}, {"reward": 0.75}],
     )
     got = ask()
-    assert got["last"] == 3
-    assert got["charts"]["reward"] == {
-        "step": [1, 2, 3],
+    assert (got["last"], got["width"], got["step"]) == (3, 1, [1, 2, 3])
+    assert got["metrics"] == {
         "reward": [0.25, 0.5, 0.75],
         "reward_group_std": [0.5, None, None],
-    }
-    assert got["charts"]["signal"]["step"] == [1]
-    assert got["charts"]["entropy"] == {"step": [2], "entropy": [1.5]}, "absent is left out, not 0"
-    assert set(got["charts"]) == {chart.id for chart in CHARTS}
-    assert ask(after=2)["charts"]["reward"]["step"] == [3]
+        "entropy": [None, 1.5, None],
+        **{f"seconds/{name}": [value] * 3 for name, value in (("sample", 0.9), ("update", 0.5), ("other", 0.1))},
+    }, "absent is null, not 0; the total is not drawn"
+    assert (got["low"], got["high"]) == ({}, {})
+    times = StepMetric.objects.filter(run=run).order_by("step").values_list("at", flat=True)
+    assert got["at"] == [at.timestamp() for at in times]
+    assert ask(after=2)["metrics"]["reward"] == [0.75]
     assert viewer.get(f"/p/ours/runs/{run.pk}/series.json", {"after": 3}).status_code == 204
-    assert len(ask(after="-1; drop")["charts"]["reward"]["step"]) == 3
+    assert len(ask(after="-1; drop")["step"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "steps"),
+    [
+        ({"from": 2, "to": 3}, [2, 3]),
+        ({"from": 3}, [3, 4]),
+        ({"to": 1}, [1]),
+        ({"from": 9, "to": 12}, []),
+        ({"from": 3, "to": 2}, []),
+        ({"from": "x", "to": "-1"}, [1, 2, 3, 4]),
+        ({"from": 0, "to": 10**17}, [1, 2, 3, 4]),
+    ],
+)
+def test_a_range_has_its_own_steps(
+    maker: Maker, run: Run, ask: Series, query: dict[str, Any], steps: list[int]
+) -> None:
+    add_steps(maker.attempt(run), [{"reward": step / 4} for step in range(1, 5)])
+    got = ask(**query)
+    assert (got["step"], got["metrics"].get("reward", [])) == (steps, [step / 4 for step in steps])
+
+
+def test_many_steps_are_drawn_in_stretches_and_a_range_of_them_exactly(maker: Maker, run: Run, ask: Series) -> None:
+    add_series(maker.attempt(run), 1200, {777: {"entropy": 9.0}})
+    got = ask()
+    assert (got["width"], len(got["step"]), got["step"][-1]) == (4, 300, 1200)
+    assert max(got["high"]["entropy"]) == 9.0
+    assert got["step"][got["high"]["entropy"].index(9.0)] == 780
+    assert max(got["metrics"]["entropy"]) < 2, "as it last was in a stretch"
+    assert "learning_rate" not in got["low"] or got["low"]["learning_rate"] != got["metrics"]["learning_rate"]
+    part = ask(**{"from": 701, "to": 800})
+    assert (part["width"], part["step"], part["low"]) == (1, list(range(701, 801)), {})
+    assert part["metrics"]["entropy"][76] == 9.0
 
 
 def test_after_a_resume_everything_is_sent_anew(maker: Maker, run: Run, ask: Series) -> None:
@@ -81,7 +127,7 @@ def test_after_a_resume_everything_is_sent_anew(maker: Maker, run: Run, ask: Ser
     add_steps(second, [{"reward": 0.9}], first=2)
     got = ask(after=3, epoch="")
     assert (got["epoch"], got["after"], got["last"]) == ("1:1", 0, 2)
-    assert (got["charts"]["reward"]["step"], got["charts"]["reward"]["reward"]) == ([1, 2], [0.1, 0.9])
+    assert (got["step"], got["metrics"]["reward"]) == ([1, 2], [0.1, 0.9])
     assert got["seams"] == [{"step": 1, "attempt": 2, "why": "attempt 1 lost: not heard from"}]
     add_steps(second, [{"reward": 0.8}], first=3)
     more = ask(after=2, epoch="1:1")
@@ -97,75 +143,93 @@ def test_a_seam_that_no_longer_stands_is_not_drawn(maker: Maker, run: Run) -> No
     assert [(part.attempt.fence, part.first, part.last) for part in segments(run)] == [(1, 1, 2), (4, 3, None)]
 
 
-def test_phases_rates_and_memory_are_drawn_in_their_units(maker: Maker, run: Run, ask: Series) -> None:
-    rates = {"memory/peak_bytes": 2.5e9, "tokens_per_second/sample": 800.0, "tokens_per_second/update": 1500.0}
-    add_steps(maker.attempt(run), [{"reward": 0.1}, {"reward": 0.2, **rates}])
-    for row, seconds in zip(
-        StepMetric.objects.filter(run=run).order_by("step"),
-        (
-            {"sample": 2.0, "reward": 0.5, "update": 1.0, "other": 0.5, "total": 4.0},
-            {"sample": 1.0, "reward": 0.25, "logprobs": 0.5, "update": 0.75, "other": 0.5, "total": 3.0},
-        ),
-        strict=True,
-    ):
-        StepMetric.objects.filter(pk=row.pk).update(seconds=seconds)
-    got = ask()["charts"]
-    assert got["phases"]["step"] == [1, 2]
-    phases = {name: got["phases"][f"seconds/{name}"] for name in ("sample", "logprobs", "other", "waiting")}
-    assert phases == {"sample": [2.0, 1.0], "logprobs": [None, 0.5], "other": [0.5, 0.5], "waiting": [None, None]}
-    assert got["memory"] == {"step": [2], "memory/peak_bytes": [2.5]}
-    assert got["speed"]["tokens_per_second/update"] == [1500.0]
-    assert got["utilisation"]["step"] == []
-
-
-@pytest.mark.parametrize("count", [MAX_POINTS, 1001, 3000, 100_000])
-def test_a_series_keeps_its_spikes_and_its_ends(count: int) -> None:
-    values = [0.5] * count
-    values[count // 3], values[count // 2] = 9.0, -9.0
-    kept = thin(values, MAX_POINTS)
-    assert len(kept) <= MAX_POINTS
-    assert kept == sorted(set(kept))
-    assert {0, count // 3, count // 2, count - 1} <= set(kept)
-    assert count > MAX_POINTS or len(kept) == count, "a short one is whole"
-
-
 # ---------------------------------------------------------------- which charts
 
-ENGINE = {"phases", "speed", "memory", "utilisation"}
-ALWAYS = {"reward", "signal", "entropy", "length", "zero_std", "masked", "mismatch"} | ENGINE
+
+@pytest.mark.parametrize(("reported", "shown"), cases("runs/charts", "reported", "shown"))
+def test_a_run_shows_what_it_reports(reported: list[str], shown: dict[str, list[str]]) -> None:
+    assert {name: list(lines(chart)) for name, chart in drawn(*reported).items()} == shown
 
 
-@pytest.mark.parametrize(("parts", "more"), cases("runs/charts", "parts", "more"))
-def test_a_run_draws_what_its_config_has_numbers_for(parts: dict[str, Any], more: list[str]) -> None:
-    charts = drawn(**parts)
-    assert charts.keys() == ALWAYS | set(more)
-    filled = 0
-    for chart in charts.values():  # row by row, without a hole
-        filled = (filled + chart.span) % 60
-    assert filled == 0
-    assert sum(chart.span for chart in list(charts.values())[:2]) == 60
+def test_every_metric_is_in_some_chart_and_an_unknown_one_under_other() -> None:
+    reported = [*step_numbers(1, random.Random(0)), "seconds/sample", "eval/held-out/score", "mine"]
+    config = RunConfig.from_dict({**SMALL, "reward": {"components": PAIR}})
+    groups = charts_of(config, reported)
+    drawn_metrics = {name for group in groups for chart in group.charts for name in chart.metrics}
+    assert drawn_metrics == {*reported, "eval/held-out/low", "eval/held-out/high"}
+    other = next(group for group in groups if group.id == "other")
+    assert (other.folded, [chart.title for chart in other.charts]) == (True, ["mine", "num_tokens"])
+    assert [group.id for group in groups] == [
+        "reward", "signal", "policy", "lengths", "optimisation", "mismatch", "time", "hardware", "evaluations", "other",
+    ]  # fmt: skip
 
 
-def test_what_the_machine_does_not_report_is_not_drawn() -> None:
-    assert drawn({"reward": 0.1, "memory/peak_bytes": 1e9}).keys() & ENGINE == {"phases", "memory"}
-    assert drawn().keys() >= ENGINE, "before the first step nobody knows"
-    assert "utilisation" not in drawn(engine={"device": "cpu"})
+def test_the_parts_of_the_learning_signal_add_up_to_one() -> None:
+    signal = drawn(*step_numbers(1, random.Random(0)))["signal"]
+    numbers = step_numbers(300, random.Random(0)) | {"": 1.0}
+    parts = {
+        name: sum(factor * numbers[metric] for metric, factor in terms.items()) for name, terms in lines(signal).items()
+    }
+    assert sum(parts.values()) == pytest.approx(1.0)
+    assert parts["mixed"] == pytest.approx(numbers["frac_informative"])
+
+
+def test_success_is_shown_next_to_the_rest_of_the_reward() -> None:
+    reported = ("reward", "rewards/answer/mean", "rewards/format/mean")
+    chart = drawn(*reported, reward={"components": PAIR})["shaping"]
+    assert lines(chart) == {
+        "answer": {"rewards/answer/mean": 2.0},
+        "the rest of the reward": {"reward": 1.0, "rewards/answer/mean": -2.0},
+    }
+    filtered = [PAIR[0], {**PAIR[1], "only": {"column": "source", "values": ["a"]}}]
+    assert "shaping" not in drawn(*reported, reward={"components": filtered}), "rows differ in what means right"
+
+
+def test_titles_and_help_follow_the_config() -> None:
+    old = {"kl": {"coef": 0.1, "target": "old"}, "mini_batches": 2}
+    assert drawn("kl", algorithm=old)["kl"].title == "KL to old policy"
+    assert drawn("kl")["kl"].title == "KL to reference"
+    ahead = drawn("seconds/sample", engine={"one_step_off": True}, algorithm={"correction": {"stale": "ratio"}})
+    assert ahead["phases"].help == PHASES_OVERLAPPED
+
+
+def test_evaluations_while_training_are_one_chart_with_their_intervals() -> None:
+    names = [f"eval/{suite}/{part}" for suite in ("held-out", "a/b") for part in ("score", "low", "high")]
+    chart = drawn(*names)["evaluations"]
+    assert [(line.name, line.low, line.high) for line in chart.lines] == [
+        ("a/b", "eval/a/b/low", "eval/a/b/high"),
+        ("held-out", "eval/held-out/low", "eval/held-out/high"),
+    ]
+    assert (chart.band, chart.points) == ("95 % interval", True)
 
 
 def test_every_chart_is_on_the_page_with_what_it_draws(viewer: Client, maker: Maker) -> None:
     run = maker.run(state="training", algorithm={"kl": {"coef": 0.04}})
+    empty = viewer.get(f"/p/ours/runs/{run.pk}/").content.decode()
+    assert ("data-chart" in empty, "Charts come with the first step." in empty) == (False, True)
+    add_steps(maker.attempt(run), [{"reward": 0.25, "<b>odd": 1.0}, {"reward": 0.5, "kl": 0.01}])
     response = viewer.get(f"/p/ours/runs/{run.pk}/")
     page = response.content.decode()
-    charts = charts_of(RunConfig.from_dict(run.config))
-    assert re.findall(r'data-chart="(\w+)"', page) == [chart.id for chart in charts]
-    for chart in CHARTS:
-        assert len(chart.columns) == len(chart.names) == len(chart.colours)
+    charts = [re.findall(r'data-chart="([^"]+)"', page), re.findall(r'data-group="(\w+)"', page)]
+    assert charts == [["reward", "kl", "phases", "other/&lt;b&gt;odd"], ["reward", "policy", "time", "other"]]
     policy = response.headers["Content-Security-Policy"] + ";"
     assert ("script-src 'self';" in policy, "style-src-attr 'unsafe-inline'" in policy) == (True, True)
     assert "unsafe-eval" not in policy
     other = viewer.get(f"/p/ours/runs/{run.pk}/groups/")
     assert "unsafe-inline" not in other.headers["Content-Security-Policy"], "only pages with charts"
     assert ("plotly.min.js" in page, "plotly.min.js" in other.content.decode()) == (True, False)
+
+
+def test_colours_of_charts_are_tokens() -> None:
+    charts = [
+        *drawn(*step_numbers(1, random.Random(0))).values(),
+        *(chart for group in GROUPS for chart in group.charts),
+    ]
+    tokens = Path(str(finders.find("cohort/tokens.css"))).read_text(encoding="utf-8")
+    style = Path(str(finders.find("cohort/charts.css"))).read_text(encoding="utf-8")
+    for colour in {line.colour for chart in charts for line in chart.lines}:
+        assert f"{colour}:" in tokens
+        assert colour == "--accent" or f".legend.{colour.removeprefix('--')} i" in style
 
 
 def test_the_library_comes_from_its_package_and_nothing_else_of_it() -> None:
@@ -205,6 +269,14 @@ def test_metrics_hold_every_step_and_metric(download: Download, maker: Maker) ->
         ["1", "0.25", "0.001", "", "1.5"],
         ["2", "-0.5", "", "1.5", "1.5"],
     ], "a negative number stays a number; absent is empty, not 0"
+
+
+def test_metrics_of_one_chart_and_a_range(download: Download, maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_steps(maker.attempt(run), [{"reward": 0.1 * step, "kl": 1.0, "entropy": 2.0} for step in range(1, 6)])
+    rows = table(download(run, "metrics.csv?metric=reward&metric=seconds/sample&metric=none&from=2&to=4"))
+    assert [list(row) for row in rows] == [["step", "at", "attempt", "reward", "seconds/sample"]] * 3
+    assert [(row["step"], row["reward"]) for row in rows] == [("2", "0.2"), ("3", "0.30000000000000004"), ("4", "0.4")]
 
 
 @pytest.mark.parametrize("name", ["=cmd()", "+1", "-1", "@x", "\tx", "\rx"], ids=repr)

@@ -15,8 +15,9 @@ from cohort.nodes.models import Node
 from cohort.records.services import record_seal
 from cohort.runs.models import Attempt, Run, RunEvent
 from cohort.web.runs.header import Header
-from cohort.web.runs.tiles import Tile, tiles
+from cohort.web.runs.tiles import Tile, tiles, windows
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, UNPROBED, Maker, add_evaluation, add_group, add_steps
+from tests.factories.series import add_series
 from tests.tables import cases
 from tests.web.control import poll_of
 from tests.web.pages import html
@@ -24,7 +25,8 @@ from tests.web.run_page import freeze, page_of, queries, words
 
 
 def tiles_of(run: Run) -> dict[str, Tile]:
-    return {tile.label: tile for tile in tiles(Header(Run.objects.get(pk=run.pk)))}
+    header = Header(Run.objects.get(pk=run.pk))
+    return {tile.label: tile for tile in tiles(header, windows(header.run))}
 
 
 def shown(tile: Tile) -> tuple[str, str]:
@@ -43,7 +45,8 @@ def test_a_run_in_training(viewer: Client, maker: Maker) -> None:
     attempt = maker.attempt(run)
     first = {"reward": 0.55, "frac_informative": 0.97, "entropy": 0.38, "completions/mean_length": 41.0}
     last = {"reward": 0.86, "frac_informative": 0.54, "entropy": 0.18, "completions/mean_length": 41.2}
-    add_steps(attempt, [first, *[first] * 82, last])
+    odd = {"reward": -9.0, "frac_informative": 0.0, "entropy": 9.0, "completions/mean_length": 999.0}
+    add_steps(attempt, [*[first] * 10, *[odd] * 64, *[last | {"samples_per_second": 64.0}] * 10])
     with freeze(attempt.heartbeat_at + timedelta(seconds=3)):
         page = page_of(viewer, run)
     text = words(page)
@@ -57,8 +60,58 @@ def test_a_run_in_training(viewer: Client, maker: Maker) -> None:
         "Entropy": ("0.180", "−0.200"),
         "Length, tokens": ("41.2", "+0.2"),
         "Samples per second": ("64.0", ""),
-    }, "8 × 16 completions in 2 s; 16 mini-batches, and no step has reported a clip yet"
+    }, "16 mini-batches, and no step has reported a clip yet"
     assert re.search(r'<div class="label">Reward</div>\s*<div class="value">\s*0\.860', page)
+    assert "Mean of the last 10 steps, and its difference from the mean of the first 10." in text
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected", "meaning"),
+    [
+        ([1.0], ("1.00", ""), "Mean of one step. A change is shown from step 20 on."),
+        ([0.0, 1.0, 0.5, 0.5], ("0.500", ""), "Mean of 4 steps. A change is shown from step 20 on."),
+        ([9.0, *[0.5] * 10], ("0.500", ""), "Mean of the last 10 steps. A change is shown from step 20 on."),
+        ([0.25] * 19, ("0.250", ""), "Mean of the last 10 steps. A change is shown from step 20 on."),
+        ([*[0.0, 1.0] * 5, *[0.5, 1.0] * 5], ("0.750", "+0.250"), "Mean of the last 10 steps, and its difference"),
+        ([*[0.5] * 10, 9.0, *[0.5] * 10], ("0.500", ""), "Mean of the last 10 steps, and its difference"),
+    ],
+)
+def test_a_tile_compares_windows_that_share_no_step(
+    maker: Maker, rewards: list[float], expected: tuple[str, str], meaning: str
+) -> None:
+    run = maker.run(state="training")
+    add_steps(maker.attempt(run), [{"reward": reward} for reward in rewards])
+    tile = tiles_of(run)["Reward"]
+    assert shown(tile) == expected
+    assert tile.meaning.startswith(meaning)
+
+
+def test_tiles_count_no_step_that_was_superseded(maker: Maker) -> None:
+    run = maker.run(state="training")
+    lost = maker.attempt(run, state="lost")
+    add_steps(lost, [{"reward": 0.5}] * 30)
+    Attempt.objects.filter(pk=lost.pk).update(valid_through=15)
+    add_steps(maker.attempt(run), [{"reward": 0.75}] * 5, first=16)
+    assert shown(tiles_of(run)["Reward"]) == ("0.625", "+0.125"), "steps 11 to 15 at 0.5, 16 to 20 at 0.75"
+
+
+def test_tiles_read_twenty_rows_of_any_run(maker: Maker) -> None:
+    run = maker.run(state="training")
+    add_series(maker.attempt(run), 300)
+    read = windows(Run.objects.get(pk=run.pk))
+    assert (len(read.first), len(read.newest)) == (10, 10)
+    assert queries(lambda: windows(run)) == 1
+
+
+def test_the_tile_of_clipped_tokens_agrees_with_its_chart(viewer: Client, maker: Maker) -> None:
+    """At 0.1 to 0.3 % it is not 0 %."""
+    run = maker.run(state="training", algorithm={"mini_batches": 2})
+    add_series(maker.attempt(run), 40)
+    got = viewer.get(f"/p/ours/runs/{run.pk}/series.json").json()["metrics"]
+    charted = [low + high for low, high in zip(got["clip_ratio/low_mean"], got["clip_ratio/high_mean"], strict=True)]
+    text, _ = shown(tiles_of(run)["Clipped tokens"])
+    assert text == f"{100 * sum(charted[-10:]) / 10:.2f} %"
+    assert 0.1 < float(text.removesuffix(" %")) < 0.3
 
 
 @pytest.mark.parametrize(("algorithm", "clip", "variant"), cases("runs/header", "algorithm", "clip", "variant"))
@@ -191,7 +244,7 @@ def test_an_idle_poll_is_empty_and_a_change_brings_all_parts(viewer: Client, mak
     assert 'data-step="2"' in page
     for part in ("live-top", "live-tiles", "live-groups", "live-evals"):
         assert re.search(rf'id="{part}"[^>]* hx-swap-oob="true"', page), part
-    assert "0.750 +0.500" in words(re.sub(r'<span class="sr-only">.*?</span>', "", page))
+    assert "Reward 0.500" in words(page), "the mean of the two"
     assert "what is 49 + 78?" in page
     assert viewer.get(poll_of(page)).status_code == 204
     other_tab = poll_of(page_of(viewer, run, "groups/")).split("&v=")[0]
@@ -267,7 +320,7 @@ def test_an_idle_poll_is_cheap_and_pages_cost_the_same_when_full(viewer: Client,
         add_group(attempt, [1.0, 0.0, 1.0], index=index)
     add_steps(attempt, [{"reward": 0.5}] * 20, first=2)
     many = queries(lambda: page_of(viewer, run))
-    assert many == len(few) <= 20
+    assert many == len(few) <= 22
 
 
 # ---------------------------------------------------------------- hostile text

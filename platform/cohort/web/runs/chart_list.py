@@ -1,242 +1,338 @@
-"""Which charts a run has, what each draws, and which configs have numbers for it."""
+"""Which charts there are and what each draws. What a run shows of them: chart_groups.py.
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+A chart is declared here once; those of a reward's components, of suites and of metrics that no chart knows are made by
+the functions below from what a run has.
+"""
 
-from grpo_core.config.run import RunConfig
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from grpo_core.config.reward import RewardConfig
+
+CONSTANT = ""
+"""Name in a line's terms for the number 1."""
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    """In legend and table; unique in its chart, and names the line in a page's address."""
+    terms: Mapping[str, float]
+    """Metric → factor: the line is their sum, and absent where one of them is."""
+    colour: str = "--accent"
+    """Name of a CSS custom property."""
+    spread: str = ""
+    """Metric of a band of this width to either side."""
+    low: str = ""
+    high: str = ""
+    """Metrics of a band's edges."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(filter(None, (*self.terms, self.spread, self.low, self.high)))
+
+    def reported(self, names: Collection[str]) -> bool:
+        return all(name in names for name in self.terms if name != CONSTANT)
 
 
 @dataclass(frozen=True)
 class Chart:
     id: str
     title: str
-    note: str
-    """What is drawn, in the chart's corner."""
     unit: str
     """Label of the vertical axis."""
-    labels: Mapping[str, str]
-    """Metric names → what people call them; the first metric decides which points of a long series stay."""
+    lines: tuple[Line, ...]
+    note: str = ""
+    """What is drawn, in the chart's corner."""
+    band: str = ""
+    """What the shaded band is."""
     kind: str = "line"
-    """band: a line with a shaded spread; stack: parts, one on the other; line: one for each column."""
-    colours: tuple[str, ...] = ("--accent",)
-    """Names of CSS custom properties."""
+    """line, or stack: parts, one on the other, the first at the bottom."""
     floor: float | None = 0.0
     """Lowest value of the axis, where the quantity has one."""
     ceiling: float | None = None
-    scale: float = 1.0
-    """What a stored number is multiplied by, for its unit."""
+    wide: bool = False
+    """Takes two columns of the page."""
+    points: bool = False
+    """Each value has a mark: few steps have one."""
+    log: bool = False
+    """The vertical axis is logarithmic unless a viewer changes it."""
     help: str = ""
     """What the chart shows and how to act on it; folded beneath its heading."""
-    span: int = 0
-    """Width in sixtieths of the page on a wide screen; given by `charts_of`."""
+    own: int | None = None
+    """Key of the project's chart that this is."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self.labels)
+    def lines_json(self) -> str:
+        """What plot.js draws."""
+        return json.dumps([asdict(line) for line in self.lines])
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.labels.values())
-
-    @property
-    def legend(self) -> list[tuple[str, str]]:
-        """(name, colour) of each line in the chart's legend; empty for one line."""
-        single = self.kind == "band" or len(self.columns) == 1
-        return [] if single else list(zip(self.names, self.colours, strict=True))
+    def metrics(self) -> tuple[str, ...]:
+        """All that it draws, each once."""
+        return tuple(dict.fromkeys(name for line in self.lines for name in line.metrics))
 
 
-_PHASES = ("sample", "reward", "log-probs", "update", "checkpoint", "waiting", "other", "evaluate")
-_PHASES_OVERLAPPED = (
+@dataclass(frozen=True)
+class Group:
+    """Charts under one heading, which folds."""
+
+    id: str
+    title: str
+    charts: tuple[Chart, ...]
+    folded: bool = False
+    """Until a viewer opens it."""
+
+
+SERIES = tuple(f"--series-{number}" for number in range(1, 9))
+"""Colours of lines that mean neither right nor wrong."""
+PHASES = ("sample", "reward", "log-probs", "update", "checkpoint", "waiting", "other", "evaluate")
+
+
+def lines_of(metrics: Mapping[str, str], *colours: str) -> tuple[Line, ...]:
+    """A line for each metric, by its name."""
+    given = colours or SERIES
+    return tuple(Line(name, {metric: 1.0}, given[at % len(given)]) for at, (metric, name) in enumerate(metrics.items()))
+
+
+def shares_of(metrics: Mapping[str, str], rest: str, *colours: str) -> tuple[Line, ...]:
+    """Parts of a whole, with what is left of 1 under the name `rest`; the colours in their order, that of the rest
+    last."""
+    left = {CONSTANT: 1.0, **dict.fromkeys(metrics, -1.0)}
+    return (*lines_of(metrics, *colours[:-1]), Line(rest, left, colours[-1]))
+
+
+_ZERO = "frac_reward_zero_std"
+_REWARD = (
+    Chart(
+        "reward", "Reward", "reward", (Line("mean", {"reward": 1.0}, spread="reward_group_std"),), "mean of the step",
+        "± spread inside groups", floor=None, wide=True,
+    ),
+    Chart(
+        "spread", "Spread of rewards", "reward",
+        lines_of({"reward_group_std": "inside groups", "reward_std": "of the step"}),
+        help="Standard deviations. What is compared is inside groups: near 0 there is nothing to learn from.",
+    ),
+)  # fmt: skip
+_SIGNAL = (
+    Chart(
+        "signal", "Learning signal", "share of groups",
+        shares_of(
+            {
+                f"{_ZERO}/all_right": "all right", "frac_phantom": "phantom", f"{_ZERO}/other": "unscored, equal",
+                f"{_ZERO}/all_wrong": "all wrong",
+            },
+            "mixed", "--right", "--series-4", "--muted", "--wrong", "--accent",
+        ),
+        kind="stack", ceiling=1.0, wide=True,
+        help="Every group of the step is in one part. Mixed: success varies, and there is something to learn. Phantom: "
+        "rewards differ by shaping alone. The others have equal rewards, or fewer than two completions with one.",
+    ),
+    Chart(
+        "verdicts", "Groups by verdict", "share of groups",
+        shares_of(
+            {"groups/all_right": "all right", "groups/mixed": "mixed", "groups/all_wrong": "all wrong"},
+            "not judged", "--right", "--accent", "--wrong", "--muted",
+        ),
+        kind="stack", ceiling=1.0, help="By the success component alone, whatever the rewards are.",
+    ),
+    Chart(
+        "zero_std", "Zero variance", "share of groups",
+        lines_of({"frac_informative": "with a signal", _ZERO: "zero variance"}),
+        ceiling=1.0,
+    ),
+    Chart(
+        "dynamic", "Dynamic sampling", "groups",
+        lines_of({"dynamic_sampling/discarded_groups": "discarded", "dynamic_sampling/surplus_groups": "left over"}),
+    ),
+    Chart("batches", "Batches sampled", "batches", lines_of({"dynamic_sampling/batches": "batches"}), "for one step"),
+    Chart(
+        "masked", "Left out of the update", "completions",
+        lines_of(
+            {"masked/reward_error": "not scored", "masked/truncated": "truncated", "masked/importance": "mismatch"},
+            "--wrong", "--series-1", "--series-5",
+        ),
+    ),
+)  # fmt: skip
+_POLICY = (
+    Chart("kl", "KL to reference", "nats", lines_of({"kl": "KL"}), "mean per token", floor=None),
+    Chart("kl_completion", "KL of a completion", "nats", lines_of({"kl_per_completion": "KL"}), "mean", floor=None),
+    Chart(
+        "clip", "Clipped tokens", "share of tokens",
+        lines_of({"clip_ratio/low_mean": "below", "clip_ratio/high_mean": "above"}, "--series-5", "--series-1"),
+    ),
+    Chart(
+        "entropy", "Entropy", "nats", lines_of({"entropy": "sampled", "policy_entropy": "at the update"}),
+        "mean per token",
+    ),
+    Chart("kl_coef", "KL weight β", "β", lines_of({"kl_coef": "β"}), "moved towards its target"),
+    Chart("off_policy", "Off-policy mask", "share of tokens", lines_of({"off_policy_share": "left out"})),
+)  # fmt: skip
+_LENGTHS = (
+    Chart(
+        "length", "Completion length", "tokens",
+        (Line("mean", {"completions/mean_length": 1.0}, low="completions/min_length", high="completions/max_length"),),
+        "mean of the step", "shortest to longest",
+    ),
+    Chart(
+        "length_verdict", "Length of right and wrong", "tokens",
+        lines_of(
+            {"completions/mean_length/right": "right", "completions/mean_length/wrong": "wrong"}, "--right", "--wrong"
+        ),
+        help="Means, by the success component.",
+    ),
+    Chart("truncated", "Truncated", "share of completions", lines_of({"completions/clipped_ratio": "truncated"})),
+    Chart(
+        "overlong", "Overlong punishment", "reward", lines_of({"rewards/overlong/mean": "punishment"}),
+        "before its weight", floor=None,
+    ),
+)  # fmt: skip
+_OPTIMISATION = (
+    Chart("loss", "Loss", "loss", lines_of({"loss": "loss"}), "mean of the updates", floor=None),
+    Chart("grad_norm", "Gradient norm", "norm", lines_of({"grad_norm": "norm"}), "before clipping"),
+    Chart("learning_rate", "Learning rate", "rate", lines_of({"learning_rate": "rate"})),
+    Chart("value_loss", "Value loss", "loss", lines_of({"value_loss": "loss"}), "of the critic"),
+    Chart("value_grad_norm", "Critic’s gradient norm", "norm", lines_of({"value_grad_norm": "norm"})),
+    Chart(
+        "explained", "Explained variance", "share", lines_of({"explained_variance": "share"}),
+        "by the critic; 1 is all", floor=None,
+    ),
+)  # fmt: skip
+_MISMATCH = (
+    Chart(
+        "mismatch", "Sampler–trainer log-prob mismatch", "nats",
+        lines_of({"sampling/logp_difference/mean": "difference"}), "mean |log ratio| per token",
+    ),
+    Chart(
+        "mismatch_max", "Largest mismatch", "nats", lines_of({"sampling/logp_difference/max": "difference"}),
+        "|log ratio| of a token",
+    ),
+    Chart(
+        "ratio", "Importance ratio", "ratio",
+        (
+            Line(
+                "mean", {"sampling/importance_ratio/mean": 1.0},
+                low="sampling/importance_ratio/min", high="sampling/importance_ratio/max",
+            ),
+        ),
+        "mean per token", "lowest to highest",
+    ),
+    Chart(
+        "corrected", "Cut off or left out", "share",
+        lines_of({"sampling/truncated_share": "tokens cut off", "sampling/dropped_share": "completions left out"}),
+    ),
+    Chart("staleness", "Staleness", "updates", lines_of({"sampling/staleness": "updates"}), "mean"),
+    Chart("probe", "Weights in vLLM", "nats", lines_of({"vllm/probe_difference": "difference"}), "of a probe"),
+)  # fmt: skip
+_TIME = (
+    Chart(
+        "phases", "Step time", "seconds",
+        lines_of(
+            {f"seconds/{name.replace('-', '')}": name for name in PHASES},
+            *(f"--phase-{number}" for number in range(1, len(PHASES) + 1)),
+        ),
+        kind="stack", wide=True, help="The parts add up to the step. Waiting: for the run's other processes.",
+    ),
+    Chart("rate", "Samples per second", "completions/s", lines_of({"samples_per_second": "rate"}), "of the whole step"),
+    Chart(
+        "speed", "Completion tokens per second", "tokens/s",
+        lines_of({"tokens_per_second/sample": "sampling", "tokens_per_second/update": "training"}),
+        help="Over the time of their own phases. Where learning is slow, larger micro-batches or the shared layout may "
+        "help; where sampling is, more completions side by side.",
+    ),
+    Chart("push", "Weights sent to vLLM", "seconds", lines_of({"vllm/push_seconds": "seconds"})),
+)  # fmt: skip
+PHASES_OVERLAPPED = (
     "But for the first step's, sample and reward ran alongside the step before and take none of this step's time; the "
     "other parts add up to it. Waiting: for the next step's completions, or for the run's other processes."
 )
 """Help of the chart of phases with engine.one_step_off."""
-
-_TWO = ("--accent", "--muted")
-_THREE = ("--right", "--accent", "--wrong")
-CHARTS = (
+_HARDWARE = (
     Chart(
-        "reward",
-        "Reward",
-        "mean of the step, and spread inside groups",
-        "reward",
-        {"reward": "mean", "reward_group_std": "spread"},
-        "band",
-        ("--accent", "--band"),
-        floor=None,
-    ),
-    Chart(
-        "signal",
-        "Learning signal",
-        "groups by how many samples are right",
-        "share of groups",
-        {"groups/all_right": "all right", "groups/mixed": "mixed", "groups/all_wrong": "all wrong"},
-        "stack",
-        _THREE,
-        ceiling=1.0,
-    ),
-    Chart(
-        "phantom",
-        "Phantom groups",
-        "rewards differ by shaping alone",
-        "share of groups",
-        {"frac_phantom": "phantom"},
-        ceiling=1.0,
-    ),
-    Chart("kl", "KL to reference", "mean per token", "nats", {"kl": "KL"}, floor=None),
-    Chart("kl_coef", "KL weight β", "moved towards its target", "β", {"kl_coef": "β"}),
-    Chart("entropy", "Entropy", "mean per token", "nats", {"entropy": "entropy"}),
-    Chart(
-        "clip",
-        "Clipped tokens",
-        "of all updates",
-        "share of tokens",
-        {"clip_ratio/low_mean": "below", "clip_ratio/high_mean": "above"},
-        colours=("--muted", "--accent"),
-    ),
-    Chart("length", "Completion length", "mean of the step", "tokens", {"completions/mean_length": "length"}),
-    Chart(
-        "zero_std",
-        "Zero-variance groups",
-        "equal rewards, by how many samples are right",
-        "share of groups",
-        {f"frac_reward_zero_std/{name.replace(' ', '_')}": name for name in ("all right", "other", "all wrong")},
-        "stack",
-        _THREE,
-        ceiling=1.0,
-    ),
-    Chart(
-        "dynamic",
-        "Dynamic sampling",
-        "groups",
-        "groups",
-        {"dynamic_sampling/discarded_groups": "discarded", "dynamic_sampling/surplus_groups": "left over"},
-        colours=_TWO,
-    ),
-    Chart(
-        "overlong",
-        "Overlong punishment",
-        "mean of the step, before its weight",
-        "reward",
-        {"rewards/overlong/mean": "punishment"},
-        floor=None,
-    ),
-    Chart(
-        "masked",
-        "Left out of the update",
-        "completions",
-        "completions",
-        {"masked/reward_error": "not scored", "masked/truncated": "truncated", "masked/importance": "mismatch"},
-        colours=("--wrong", *_TWO),
-    ),
-    Chart(
-        "mismatch",
-        "Sampler–trainer log-prob mismatch",
-        "mean |log ratio| per token",
-        "nats",
-        {"sampling/logp_difference/mean": "difference"},
-    ),
-    Chart("value_loss", "Value loss", "of the critic", "loss", {"value_loss": "loss"}),
-    Chart(
-        "explained",
-        "Explained variance",
-        "of the returns, by the critic; 1 is all",
-        "share",
-        {"explained_variance": "share"},
-        floor=None,
-    ),
-    Chart(
-        "phases",
-        "Step time",
-        "seconds by phase",
-        "seconds",
-        {f"seconds/{name.replace('-', '')}": name for name in _PHASES},
-        "stack",
-        tuple(f"--phase-{number}" for number in range(1, len(_PHASES) + 1)),
-        help="The parts add up to the step. Waiting: for the run's other processes.",
-    ),
-    Chart(
-        "speed",
-        "Completion tokens per second",
-        "while sampling, while training",
-        "tokens/s",
-        {"tokens_per_second/sample": "sampling", "tokens_per_second/update": "training"},
-        colours=_TWO,
-        help="Over the time of their own phases. Where learning is slow, larger micro-batches or the shared layout may "
-        "help; where sampling is, more completions side by side.",
-    ),
-    Chart(
-        "memory",
-        "Peak memory",
-        "within each step",
-        "GB",
-        {"memory/peak_bytes": "peak"},
-        scale=1e-9,
-        help="On a CPU the resident memory of the trainer, on a GPU what PyTorch had allocated of the device; of "
+        "memory", "Memory", "GB",
+        (
+            Line("peak of the step", {"memory/peak_bytes": 1e-9}, "--series-1"),
+            Line("of the GPU, in use", {"memory/device_bytes": 1e-9}, "--series-2"),
+        ),
+        help="Peak: on a CPU the resident memory of the trainer, on a GPU what PyTorch had allocated of the device; of "
         "several processes the largest. Fewer tokens in a micro-batch, or gradient checkpointing, make it less.",
     ),
     Chart(
-        "utilisation",
-        "GPU utilisation",
-        "mean of the step, by NVML",
-        "share of time",
-        {"device_utilisation": "utilisation"},
-        ceiling=1.0,
+        "utilisation", "GPU utilisation", "share of time", lines_of({"device_utilisation": "utilisation"}),
+        "mean of the step, by NVML", ceiling=1.0,
         help="Part of the step in which the GPU computed at all. Low: it waits for rewards, for the CPU, or samples "
         "too few completions side by side.",
     ),
+)  # fmt: skip
+GROUPS = (
+    Group("reward", "Reward", _REWARD),
+    Group("signal", "Learning signal", _SIGNAL),
+    Group("policy", "Policy change", _POLICY),
+    Group("lengths", "Lengths", _LENGTHS),
+    Group("optimisation", "Optimisation", _OPTIMISATION),
+    Group("mismatch", "Sampler mismatch", _MISMATCH),
+    Group("time", "Time", _TIME),
+    Group("hardware", "Hardware", _HARDWARE),
 )
-"""The first stack column is drawn at the bottom."""
+"""In the order of the page; those of evaluations, own charts and the rest are added for a run."""
 
 
-def clips(config: RunConfig) -> bool:
-    """Whether tokens can be clipped at all: not with one update on each batch, whose ratio is 1, unless groups of an
-    earlier step are in it; and not with a loss that holds no ratio. A ratio to the sampler (DPPO) is never 1
-    for certain."""
-    algorithm = config.algorithm
-    if algorithm.loss_spec.ratio == "sampler":
-        return algorithm.loss_spec.clips
-    earlier = algorithm.dynamic_sampling.enabled or config.engine.one_step_off
-    moves = algorithm.updates_per_batch > 1 or (earlier and algorithm.correction.stale == "ratio")
-    return moves and algorithm.loss_spec.clips
+def component_charts(reward: RewardConfig, reported: Iterable[str]) -> tuple[Chart, ...]:
+    """Of the reward's components: their means, success next to the rest, and what could not be scored."""
+    names = [component.name for component in reward.components]
+    charts = []
+    if len(names) > 1:
+        means = {f"rewards/{name}/mean": name for name in names}
+        charts.append(
+            Chart("components", "Components", "value", lines_of(means), "means, before their weights", floor=None)
+        )
+        shares = {f"rewards/{name}/share": name for name in names}
+        charts.append(Chart("component_rows", "Rows of a component", "share of samples", lines_of(shares), ceiling=1.0))
+    success = reward.success_component
+    weight = next(component.weight for component in reward.components if component.name == success)
+    if all(component.only is None for component in reward.components):  # else rows differ in what means right
+        mean = f"rewards/{success}/mean"
+        paid = Line(success, {mean: weight}, "--right")
+        rest = Line("the rest of the reward", {"reward": 1.0, mean: -weight}, "--series-5")
+        note = "by weight, means of the step"
+        charts.insert(0, Chart("shaping", "Success and shaping", "reward", (paid, rest), note, floor=None))
+    errors = {
+        name: name.removeprefix("reward_errors/") for name in sorted(reported) if name.startswith("reward_errors/")
+    }
+    unscored = {"frac_unscored": "any component"} | {f"rewards/{name}/unscored": name for name in names}
+    if len(names) == 1:
+        unscored.popitem()
+    return (
+        *charts,
+        Chart("unscored", "Not scored", "share of samples", lines_of(unscored)),
+        Chart("errors", "Errors of rewards", "completions", lines_of({**errors, "reward_errors": "all"})),
+    )
 
 
-_APPLIES: Mapping[str, Callable[[RunConfig], bool]] = {
-    "phantom": lambda c: len(c.reward.components) > 1 or c.algorithm.overlong.buffer_tokens is not None,
-    "kl": lambda c: c.algorithm.kl.coef > 0,
-    "kl_coef": lambda c: c.algorithm.kl.controller == "adaptive",
-    "clip": clips,
-    "dynamic": lambda c: c.algorithm.dynamic_sampling.enabled,
-    "overlong": lambda c: c.algorithm.overlong.buffer_tokens is not None,
-    "utilisation": lambda c: c.engine.device != "cpu",
-    "value_loss": lambda c: c.algorithm.estimator.critic,
-    "explained": lambda c: c.algorithm.estimator.critic,
-}
-"""Charts that only some configs have numbers for. Where a reader would look for one, its tile shows why."""
-_WIDE = {"reward": 33, "signal": 27}
-_A_ROW = 4
+_SCORE = re.compile(r"eval/(.+)/score")
 
 
-_OPTIONAL = frozenset({"speed", "memory", "utilisation"})
-"""Charts of metrics that not every machine or version reports: left out of a run whose steps do not."""
-
-
-def charts_of(config: RunConfig, reported: Collection[str] = ()) -> tuple[Chart, ...]:
-    """What a run draws, with widths that leave no hole in a row. `reported`: names of the metrics of its newest step;
-    none before the first."""
-    drawn = [chart for chart in CHARTS if chart.id not in _APPLIES or _APPLIES[chart.id](config)]
-    if reported:
-        drawn = [chart for chart in drawn if chart.id not in _OPTIONAL or chart.columns[0] in reported]
-    if config.algorithm.kl.target == "old":
-        drawn = [replace(chart, title="KL to old policy") if chart.id == "kl" else chart for chart in drawn]
-    if config.engine.one_step_off:
-        drawn = [replace(chart, help=_PHASES_OVERLAPPED) if chart.id == "phases" else chart for chart in drawn]
-    spans = iter(_spans(sum(chart.id not in _WIDE for chart in drawn)))
-    return tuple(replace(chart, span=_WIDE.get(chart.id) or next(spans)) for chart in drawn)
-
-
-def _spans(count: int) -> list[int]:
-    """Widths of so many charts in rows of at most four, the rows as even as they go."""
-    rows = -(-count // _A_ROW)
-    sizes = [count // rows + (row < count % rows) for row in range(rows)]
-    return [60 // size for size in sizes for _ in range(size)]
+def evaluation_chart(reported: Iterable[str]) -> Chart:
+    """Scores of evaluations while training, a line for each suite."""
+    suites = sorted(match[1] for name in reported if (match := _SCORE.fullmatch(name)))
+    return Chart(
+        "evaluations",
+        "Held-out and suites while training",
+        "score",
+        tuple(
+            Line(
+                suite,
+                {f"eval/{suite}/score": 1.0},
+                SERIES[at % len(SERIES)],
+                low=f"eval/{suite}/low",
+                high=f"eval/{suite}/high",
+            )
+            for at, suite in enumerate(suites)
+        ),
+        band="95 % interval",
+        floor=None,
+        wide=True,
+        points=True,
+    )

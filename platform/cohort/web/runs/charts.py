@@ -1,6 +1,6 @@
 """The numbers of a run's charts, and how a long series is thinned without losing its spikes.
 
-Reads numbers already stored; the drawing itself is charts.js.
+Reads numbers already stored; the drawing itself is plot.js.
 """
 
 from collections.abc import Sequence
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.ingest.buckets import Numbers, joined
-from cohort.web.runs.chart_list import CHARTS, Chart
 
 MAX_POINTS = 1000
-"""Most points sent for one chart. A longer series is cut into stretches of which lowest, highest and last stay."""
+"""Most steps that are drawn one by one, and most numbers of a metric. Of more steps, stretches are drawn."""
 
 
 @dataclass(frozen=True)
@@ -21,41 +20,44 @@ class Piece:
     first: int
     last: int
     metrics: Numbers
+    at: float | None = None
+    """Unix time of the last step, where it was read."""
 
 
 def width_of(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> int:
     """How many steps a drawn stretch of a long series has; 1 when steps are drawn one by one."""
     widest = max((piece.last - piece.first + 1 for piece in pieces), default=1)
-    if widest == 1:
+    if widest == 1 and len(pieces) <= limit:
         return 1
     steps = pieces[-1].last - pieces[0].first + 1
     return widest * -(-steps // (widest * (limit // 3)))
 
 
-def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, dict[str, list[Any]]]:
-    """Per chart: `step` and one list per column, at most about `limit` points. A step without the first column is left
-    out of that chart; a later column that is absent is null."""
+def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, Any]:
+    """{step, at: of each drawn stretch's last step, metrics: {name: its last value in each, null where it is absent},
+    low, high: {name: its lowest, its highest}}; low and high have no metric in which they are the last."""
     width = width_of(pieces, limit=limit)
-    drawn: dict[str, dict[str, list[Any]]] = {}
-    for chart in CHARTS:
-        leading = chart.columns[0]
-        present = [piece for piece in pieces if leading in piece.metrics]
-        if width == 1:
-            kept = [present[index] for index in thin([piece.metrics[leading][_LAST] for piece in present], limit)]
-            points = [
-                (piece.last, [_value(chart, piece.metrics, column, _LAST) for column in chart.columns])
-                for piece in kept
-            ]
-        else:
-            points = [point for stretch in _stretches(present, width) for point in _points(chart, stretch)]
-        drawn[chart.id] = {
-            "step": [step for step, _ in points],
-            **{column: [values[index] for _, values in points] for index, column in enumerate(chart.columns)},
-        }
-    return drawn
+    drawn = pieces if width == 1 else _stretches(pieces, width)
+    names = dict.fromkeys(name for piece in drawn for name in piece.metrics)
+    columns: tuple[dict[str, list[float | None]], ...] = ({}, {}, {})
+    for name in names:
+        numbers = [piece.metrics.get(name) for piece in drawn]
+        last = columns[_LAST][name] = [None if number is None else number[_LAST] for number in numbers]
+        if width > 1:
+            low, high = ([None if number is None else number[at] for number in numbers] for at in (_LOW, _HIGH))
+            if low != last or high != last:
+                columns[_LOW][name], columns[_HIGH][name] = low, high
+    return {
+        "step": [piece.last for piece in drawn],
+        "at": [piece.at for piece in drawn],
+        "metrics": columns[_LAST],
+        "low": columns[_LOW],
+        "high": columns[_HIGH],
+    }
 
 
 _LOW, _HIGH, _LAST = 0, 1, 2
+"""Of `Numbers`."""
 
 
 def _stretches(pieces: Sequence[Piece], width: int) -> list[Piece]:
@@ -64,51 +66,6 @@ def _stretches(pieces: Sequence[Piece], width: int) -> list[Piece]:
     for piece in pieces:
         parts.setdefault((piece.first - 1) // width, []).append(piece)
     return [
-        Piece(members[0].first, members[-1].last, joined(piece.metrics for piece in members))
+        Piece(members[0].first, members[-1].last, joined(piece.metrics for piece in members), members[-1].at)
         for members in parts.values()
     ]
-
-
-def _points(chart: Chart, stretch: Piece) -> list[tuple[int, list[float | None]]]:
-    """What is drawn of a stretch: its lowest, highest and last values. Where in it the lowest and the highest were is
-    not known; they are drawn at its beginning and in its middle. Shares of a whole show their last value, because
-    lowest shares do not add up to one; a spread has no extremes besides those of its line."""
-    first, last, numbers = stretch.first, stretch.last, stretch.metrics
-    flat = all(numbers[column][_LOW] == numbers[column][_HIGH] for column in chart.columns if column in numbers)
-    if chart.kind == "stack" or flat:
-        extremes = [(last, _LAST)]
-    elif last - first < 2:
-        extremes = [(first, _LOW), (last, _HIGH)]
-    else:
-        extremes = [(first, _LOW), ((first + last) // 2, _HIGH), (last, _LAST)]
-    return [
-        (
-            step,
-            [
-                _value(chart, numbers, column, _LAST if chart.kind == "band" and index else statistic)
-                for index, column in enumerate(chart.columns)
-            ],
-        )
-        for step, statistic in extremes
-    ]
-
-
-def _value(chart: Chart, numbers: Numbers, column: str, statistic: int) -> float | None:
-    if column not in numbers:
-        return None
-    value = numbers[column][statistic]
-    return value if chart.scale == 1.0 else value * chart.scale
-
-
-def thin(values: Sequence[float], limit: int) -> list[int]:
-    """Indices of the values to keep, in order: all of them up to `limit`, else the first of all and the lowest, highest
-    and last of each bucket."""
-    if len(values) <= limit:
-        return list(range(len(values)))
-    buckets = (limit - 1) // 3
-    kept = {0}
-    for bucket in range(buckets):
-        start, end = bucket * len(values) // buckets, (bucket + 1) * len(values) // buckets
-        indices = range(start, end)
-        kept |= {min(indices, key=values.__getitem__), max(indices, key=values.__getitem__), end - 1}
-    return sorted(kept)

@@ -1,8 +1,6 @@
 """The tabs of a run, each a separate page, and the parts of them that are polled while the run lives."""
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
 from csp.constants import SELF
@@ -27,17 +25,17 @@ from cohort.evaluations.selectors import (
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
+from cohort.runs.charts import project_charts
 from cohort.runs.models import Checkpoint, Run, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
-from cohort.web.runs.chart_list import charts_of
-from cohort.web.runs.charts import series, width_of
+from cohort.web.runs.chart_groups import charts_of
 from cohort.web.runs.curves import curve_drawn
 from cohort.web.runs.header import Header
-from cohort.web.runs.series import epoch, pieces, seams
-from cohort.web.runs.tiles import tiles
+from cohort.web.runs.series import epoch, reported, series_json, whole_series
+from cohort.web.runs.tiles import tiles, windows
 from cohort.web.runs.tries import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -108,7 +106,8 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
     context = {
         **_overview(header),
-        "charts": charts_of(header.config, run.latest_metrics),
+        "charts": charts_of(header.config, reported(run), project_charts(run.project)),
+        "completions": header.config.completions_per_step,
         "launch": launch,
         "launch_words": named(titles),
         "estimated": estimate_compared(run),
@@ -145,28 +144,26 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @require_safe
 def run_series(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """What the charts draw, of the steps beyond `after`; of all when steps drawn before are superseded by now, which
-    shows in another `epoch`, or when much has come since. 204 while there is no step beyond `after`."""
+    shows in another `epoch`, or when much has come since. 204 while there is no step beyond `after`. With `from` and
+    `to` of the steps of a range, one by one where they are few enough."""
     run, _ = polled_run_for(request, slug, run_id)
+    first, through = (natural(request.GET.get(name)) for name in ("from", "to"))
+    if first is not None or through is not None:
+        after, through = max(first or 1, 1) - 1, run.step if through is None else min(through, run.step)
+        name = version_of(("series", run_id, epoch(run), after, through))
+        return _json(prepared(name, lambda: series_json(run, after=after, through=through)))
     now, newest = epoch(run), run.step
     after = natural(request.GET.get("after")) or 0 if request.GET.get("epoch", "") == now else 0
     if after and newest <= after:
         return HttpResponse(status=204)
+    if not after:
+        return _json(whole_series(run))
+    name = version_of(("series", run_id, now, newest, "beyond", after))
+    return _json(prepared(name, lambda: series_json(run, after=after)))
 
-    def text() -> str:
-        first, drawn = pieces(run, after=after)
-        shown = {
-            "charts": series(drawn),
-            "steps": len(drawn),
-            "last": drawn[-1].last if drawn else None,
-            "after": first,
-            "epoch": now,
-            "width": width_of(drawn),
-            "seams": [asdict(seam) for seam in seams(run)],
-        }
-        return json.dumps(shown)
 
-    name = version_of(("series", run_id, now, newest, after))
-    return HttpResponse(prepared(name, text), content_type="application/json")
+def _json(text: str) -> HttpResponse:
+    return HttpResponse(text, content_type="application/json")
 
 
 @require_safe
@@ -254,7 +251,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         awaits=awaits(header),
         diagnoses=diagnoses(header.run),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
-        tiles=tiles(header),
+        tiles=tiles(header, windows(header.run)),
         newest=step_groups(header.run, success=header.config.reward.success_of, limit=NEWEST_GROUPS),
         evaluated=evaluated,
         evals_stand=same,

@@ -4,23 +4,27 @@ Only current steps are read, unless all are requested. A long run is read from i
 same however long the run is.
 """
 
+import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
+from pydantic_core import to_json
 
+from cohort.base.formatting import natural
 from cohort.ingest.buckets import FACTOR, WIDTHS, first_of, numbers, point
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
 from cohort.web.access import file_response, run_for, streamed
 from cohort.web.audit.selectors import csv_line, downloaded
-from cohort.web.runs.charts import Piece
+from cohort.web.context import prepared, version_of
+from cohort.web.runs.charts import Piece, series, width_of
 
 MOST_ROWS = 2000
 """Most rows of one width that charts are made from; a longer run is read from wider buckets."""
@@ -57,6 +61,8 @@ def segments(run: Run) -> list[Segment]:
 
 def seams(run: Run) -> list[Seam]:
     """One for each current attempt that resumed from a checkpoint, with how the attempt before it ended."""
+    if run.fence < 2:
+        return []
     ends = {attempt.fence: attempt for attempt in run.attempts.only("run", "fence", "state", "end_reason")}
     resumed = []
     for segment in segments(run):
@@ -76,29 +82,31 @@ def epoch(run: Run) -> str:
     return ",".join(f"{fence}:{through}" for fence, through in ends)
 
 
-def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
+def pieces(run: Run, *, after: int = 0, through: int | None = None) -> tuple[int, list[Piece]]:
     """(the step beyond which these are, the current steps beyond it in order): each step by itself, or in the
-    narrowest buckets that are few enough. When more steps than that came after `after`, the whole run is returned.
+    narrowest buckets that are few enough. `through`: the last step of a range; without it, when more steps than that
+    came after `after`, the whole run is returned. Where buckets are read, the range begins with its first one.
     What is superseded counts for nothing: a run that went back to an early step is a short one again."""
-    newest = run.step
-    if newest - after > MOST_ROWS:
+    newest = run.step if through is None else min(run.step, through)
+    if through is None and newest - after > MOST_ROWS:
         after = 0
     if newest <= after + MOST_ROWS:
-        rows = current_steps(run).filter(step__gt=after).values_list("step", "metrics", "seconds")
-        return after, [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rows]
-    standing_parts = segments(run)
-    uncovered = {segment.attempt.pk: segment.first for segment in standing_parts}
-    width = next((width for width in WIDTHS if newest <= MOST_ROWS * width), WIDTHS[-1])
+        steps = current_steps(run).filter(step__gt=after, step__lte=newest)
+        return after, _single(steps)
+    width = next((width for width in WIDTHS if newest - after <= MOST_ROWS * width), WIDTHS[-1])
+    after = first_of(after + 1, width) - 1
+    within_range = [
+        segment for segment in segments(run) if segment.first <= newest and (segment.last or newest) > after
+    ]
+    ends = {segment.attempt.pk: min(segment.last or newest, newest) for segment in within_range}
+    uncovered = {segment.attempt.pk: max(segment.first, after + 1) for segment in within_range}
     parts: list[Piece] = []
     while width > 1:
         condition = Q(pk__in=[])
-        for segment in standing_parts:
-            attempt = segment.attempt.pk
+        for attempt, begin in uncovered.items():
             # The bucket that the attempt began in may begin before it; of the attempt it holds only its own steps.
-            within = Q(attempt=attempt, first_step__gte=first_of(uncovered[attempt], width))
-            if segment.last is not None:
-                within &= Q(first_step__lte=segment.last - width + 1)
-            condition |= within
+            first, last = first_of(begin, width), ends[attempt] - width + 1
+            condition |= Q(attempt=attempt, first_step__gte=first, first_step__lte=last)
         buckets = Bucket.objects.filter(condition, width=width).order_by("first_step")
         for attempt, begin, metrics in buckets.values_list("attempt_id", "first_step", "metrics"):
             parts.append(Piece(max(begin, uncovered[attempt]), begin + width - 1, metrics))
@@ -106,18 +114,70 @@ def pieces(run: Run, *, after: int = 0) -> tuple[int, list[Piece]]:
         width //= FACTOR
     condition = Q(pk__in=[])
     for attempt, first in uncovered.items():
-        condition |= Q(attempt=attempt, step__gte=first)
-    rest = current_rows(StepMetric.objects.filter(condition, run=run)).values_list("step", "metrics", "seconds")
-    parts += [Piece(step, step, point(numbers(metrics, seconds))) for step, metrics, seconds in rest]
-    return 0, sorted(parts, key=lambda piece: piece.first)
+        condition |= Q(attempt=attempt, step__gte=first, step__lte=ends[attempt])
+    parts += _single(current_rows(StepMetric.objects.filter(condition, run=run)))
+    return after, sorted(parts, key=lambda piece: piece.first)
 
 
-def metric_table(run: Run, *, everything: bool = False) -> Iterator[list[Any]]:
-    """Header and rows of every metric that any step reported; absent values are empty. With `everything` superseded
-    rows too, in the order in which they were recorded, and a column that marks them."""
-    rows = StepMetric.objects.filter(run=run)
+def _single(steps: QuerySet[StepMetric]) -> list[Piece]:
+    rows = steps.values_list("step", "metrics", "seconds", "at")
+    return [Piece(step, step, point(numbers(metrics, spent)), at.timestamp()) for step, metrics, spent, at in rows]
+
+
+def series_json(run: Run, *, after: int = 0, through: int | None = None) -> str:
+    """What the charts draw of the current steps beyond `after`: `charts.series`, `at` as Unix times, and what a page
+    needs to ask for more."""
+    first, read = pieces(run, after=after, through=through)
+    drawn = series(read)
+    if untimed := [step for step, at in zip(drawn["step"], drawn["at"], strict=True) if at is None]:
+        times = dict(current_steps(run).filter(step__in=untimed).values_list("step", "at"))
+        drawn["at"] = [
+            times[step].timestamp() if at is None else at for step, at in zip(drawn["step"], drawn["at"], strict=True)
+        ]
+    shown = {
+        **drawn,
+        "started": run.started_at.timestamp() if run.started_at else None,
+        "steps": read[-1].last - first if read else 0,
+        "last": read[-1].last if read else None,
+        "after": first,
+        "epoch": epoch(run),
+        "width": width_of(read),
+        "seams": [asdict(seam) for seam in seams(run)],
+    }
+    return to_json(shown).decode()
+
+
+def whole_series(run: Run) -> str:
+    """`series_json` of all, kept for those who want the same."""
+    return prepared(version_of(("series", run.pk, epoch(run), run.step)), lambda: series_json(run))
+
+
+def reported(run: Run) -> list[str]:
+    """Names of the metrics that any current step has, as the charts have them."""
+    if not run.step:
+        return []
+
+    def names() -> str:
+        return json.dumps(sorted(json.loads(whole_series(run))["metrics"]))
+
+    name = version_of(("reported", run.pk, epoch(run), run.step))
+    listed: list[str] = json.loads(prepared(name, names))
+    return listed
+
+
+def metric_table(
+    run: Run, *, everything: bool = False, only: Collection[str] = (), first: int = 0, last: int | None = None
+) -> Iterator[list[Any]]:
+    """Header and rows of every metric that any step reported, or of those in `only`; absent values are empty. With
+    `everything` superseded rows too, in the order in which they were recorded, and a column that marks them. Of the
+    steps from `first` to `last`."""
+    rows = StepMetric.objects.filter(run=run, step__gte=first)
+    rows = rows if last is None else rows.filter(step__lte=last)
     rows = rows.order_by("attempt__fence", "step") if everything else current_rows(rows).order_by("step")
     names, spans = _keys(run, "metrics"), _keys(run, "seconds")
+    if only:
+        names = [name for name in names if name in only]
+        spans = [name for name in spans if f"seconds/{name}" in only]
     marks = ["attempt", "superseded"] if everything else ["attempt"]
     yield ["step", "at", *marks, *names, *(f"seconds/{name}" for name in spans)]
     recorded = rows.values_list("step", "at", "attempt__fence", "attempt__valid_through", "metrics", "seconds")
@@ -145,10 +205,18 @@ def run_config_yaml(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
 
 @require_safe
 def run_metrics_csv(request: HttpRequest, slug: str, run_id: int) -> HttpResponseBase:
-    """One line a step, one column a metric. `?all=1` gives superseded steps too, marked."""
+    """One line a step, one column a metric. `?all=1` gives superseded steps too, marked; `metric`, as often as needed,
+    names the columns, `from` and `to` the steps."""
     run = run_for(request, slug, run_id)
     downloaded(request, kind="run_metrics_downloaded", subject=f"run:{run.pk}", project=run.project)
-    lines = map(csv_line, metric_table(run, everything=bool(request.GET.get("all"))))
+    table = metric_table(
+        run,
+        everything=bool(request.GET.get("all")),
+        only=request.GET.getlist("metric"),
+        first=natural(request.GET.get("from")) or 0,
+        last=natural(request.GET.get("to")),
+    )
+    lines = map(csv_line, table)
     return streamed(lines, "text/csv; charset=utf-8", f"{file_stem(run)}.metrics.csv")
 
 

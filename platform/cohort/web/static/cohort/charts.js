@@ -1,52 +1,135 @@
-// Draws the charts of a run from its series.json, adds new points while the run lives, follows the theme.
-// What each chart shows stands in its panel's data attributes (cohort/web/runs/charts.py); nothing is decided here.
+// The charts of a run: fetches its series.json once and then what is new, draws what is in sight, and keeps zoom, axes,
+// smoothing and hidden lines the same on all of them. What a chart shows stands in its panel's data attributes
+// (cohort/web/runs/chart_list.py); how it is drawn, in plot.js; what
+// a viewer chose, in the address (chart-view.js); the numbers and their table, in chart-series.js.
 (() => {
-  const root = document.getElementById("charts");
+  const root = document.getElementById("charts"), bar = document.getElementById("chart-bar");
   if (!root || !window.Plotly) return;
-  const panels = [...root.querySelectorAll("[data-chart]")].map((panel) => ({
-    panel,
-    id: panel.dataset.chart,
-    kind: panel.dataset.kind,
-    unit: panel.dataset.unit,
-    columns: panel.dataset.columns.split(" "),
-    names: panel.dataset.names.split("|"),
-    colours: panel.dataset.colours.split(" "),
-    plot: panel.querySelector(".plot"),
-    label: panel.querySelector(".plot").getAttribute("aria-label"),
-    table: panel.querySelector(".plot-table"),
-    button: panel.querySelector("[data-table]"),
-    points: { step: [] },
-  }));
+  const { words, traces, layout, image } = window.CohortPlot;
+  const { nothing, append, axisOf, fill } = window.CohortSeries;
+  const { read, write, flip, ALL } = window.CohortView;
+  const view = read();
   const header = () => document.getElementById("live-header")?.dataset ?? {};
-  let last = 0, epoch = "", width = 1, seams = [], loading = false, again = false, { seam } = header();
+  const status = document.getElementById("chart-status");
+  let charts = [], whole = nothing(), part = null; // part: of the range that is zoomed into, where the whole is not exact
+  let last = 0, epoch = "", loading = false, again = false, { seam } = header();
 
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(4)).replace("-", "−"));
+  const data = () => part ?? whole;
+  const ranged = () => view.from !== null || view.to !== null;
 
-  const words = ({ step, attempt, why }) =>
-    `resumed from ${step ? `step ${step}` : "the evaluation before training"}, attempt ${attempt} (${why})`;
+  // ---------------------------------------------------------------- panels
+  const adopt = (panel) => {
+    const { dataset } = panel, plot = panel.querySelector(".plot");
+    const chart = {
+      panel, plot, id: dataset.chart, kind: dataset.kind, unit: dataset.unit, lines: JSON.parse(dataset.lines),
+      floor: dataset.floor === undefined ? null : Number(dataset.floor), points: dataset.points !== undefined,
+      ceiling: dataset.ceiling === undefined ? null : Number(dataset.ceiling), log: dataset.log !== undefined,
+      title: panel.querySelector("h3").textContent, label: plot.getAttribute("aria-label"),
+      table: panel.querySelector(".plot-table"), band: panel.querySelector("[data-band]"), seen: false, stale: true,
+    };
+    chart.bandName = chart.band?.textContent;
+    charts.push(chart);
+    const button = panel.querySelector("[data-table]"), axis = panel.querySelector("[data-axis]");
+    button.addEventListener("click", () => {
+      flip(view.table, chart.id, !view.table.has(chart.id));
+      changed([chart]);
+    });
+    axis?.addEventListener("click", () => {
+      flip(view.log, chart.id, !view.log.has(chart.id));
+      changed([chart]);
+    });
+    for (const line of panel.querySelectorAll("[data-line]")) {
+      line.addEventListener("click", () => {
+        const key = `${chart.id}:${line.dataset.line}`;
+        flip(view.hide, key, !view.hide.has(key));
+        changed([chart]);
+      });
+    }
+    panel.querySelector("[data-png]").addEventListener("click", () =>
+      image(chart, data(), viewOf(chart), `${chart.id.replaceAll("/", "-")}.png`));
+    observer.observe(panel);
+  };
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const chart = charts.find(({ panel }) => panel === target);
+      if (!chart) continue;
+      chart.seen = isIntersecting;
+      if (chart.seen && chart.stale && axis) show(chart);
+    }
+  }, { rootMargin: "200px" });
+  const adoptGroup = (group) => {
+    const usual = group.dataset.folded === undefined;
+    group.open = usual !== view.fold.has(group.dataset.group);
+    group.addEventListener("toggle", () => {
+      flip(view.fold, group.dataset.group, group.open !== usual);
+      write(view);
+    });
+  };
+
+  // A metric that no panel draws yet: the page of now has one. Of each such name it is looked for once.
+  const sought = new Set();
+  const seek = async () => {
+    const drawn = new Set(charts.flatMap(({ lines }) => lines.flatMap((line) => [...Object.keys(line.terms), line.spread, line.low, line.high])));
+    const missing = Object.keys(whole.metrics).filter((name) => !drawn.has(name) && !sought.has(name));
+    if (missing.length === 0) return;
+    for (const name of missing) sought.add(name);
+    const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+    if (!answer.ok || answer.redirected) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    let before = bar;
+    for (const group of fresh.querySelectorAll("#charts [data-group]")) {
+      let place = document.getElementById(group.id);
+      if (!place) {
+        place = document.importNode(group, false);
+        place.append(document.importNode(group.querySelector("summary"), true), document.importNode(group.querySelector(".charts"), false));
+        before.after(place);
+        adoptGroup(place);
+      }
+      before = place;
+      const grid = place.querySelector(".charts");
+      let previous = null;
+      for (const panel of group.querySelectorAll("[data-chart]")) {
+        const old = charts.find(({ id }) => id === panel.dataset.chart);
+        let now = old?.panel;
+        if (!old || old.panel.dataset.lines !== panel.dataset.lines) {
+          now = document.importNode(panel, true);
+          if (old) {
+            charts = charts.filter((chart) => chart !== old);
+            Plotly.purge(old.plot);
+            old.panel.replaceWith(now);
+          } else if (previous) previous.after(now);
+          else grid.prepend(now);
+          adopt(now);
+        }
+        previous = now;
+      }
+    }
+    document.getElementById("charts-empty").hidden = charts.length > 0;
+    draw();
+  };
 
   // ---------------------------------------------------------------- data
+  const get = async (query) => {
+    const answer = await fetch(`${root.dataset.series}?${new URLSearchParams(query)}`, { headers: { Accept: "application/json" } });
+    // Signed out: the page itself goes to the sign-in. 204: no step since the last one.
+    return answer.ok && !answer.redirected && answer.status !== 204 ? answer.json() : null;
+  };
   const load = async () => {
     if (loading) return void (again = true); // what is on its way may be from before
     loading = true;
     try {
-      const query = new URLSearchParams({ after: last, epoch });
-      const answer = await fetch(`${root.dataset.series}?${query}`, { headers: { Accept: "application/json" } });
-      if (!answer.ok || answer.redirected) return; // signed out: the page itself goes to the sign-in
-      if (answer.status === 204) return; // no step since the last one
-      const reply = await answer.json();
+      const reply = await get({ after: last, epoch });
+      if (reply === null) return;
       const anew = reply.after === 0; // the first time, after a resume from an earlier step, or when much has come
-      for (const chart of panels) {
-        const fresh = reply.charts[chart.id];
-        if (anew) chart.points = fresh;
-        else for (const name of Object.keys(fresh)) chart.points[name].push(...fresh[name]);
-      }
-      if (anew) ({ width } = reply);
-      const seamed = reply.seams.length !== seams.length;
-      ({ epoch, seams } = reply);
-      if (anew || seamed || reply.last !== null) draw();
+      const seamed = reply.seams.length !== whole.seams.length;
+      if (anew) [whole, part] = [reply, null];
+      else append(whole, reply);
+      ({ epoch } = reply);
+      whole.seams = reply.seams;
       if (anew || reply.last !== null) last = reply.last ?? 0;
+      if (anew || seamed || reply.last !== null) draw();
+      if (anew && ranged()) await exact();
+      await seek();
     } finally {
       loading = false;
       if (again) {
@@ -55,149 +138,170 @@
       }
     }
   };
+  // The steps of the range one by one, or in narrower stretches, unless they are there already.
+  const exact = async () => {
+    const { from, to } = view;
+    part = null;
+    if (!ranged() || whole.width === 1) return;
+    const reply = await get({ ...(from === null ? {} : { from }), ...(to === null ? {} : { to }) });
+    if (reply === null || view.from !== from || view.to !== to) return; // another range has been chosen meanwhile
+    part = reply;
+    draw();
+  };
+
+  // ---------------------------------------------------------------- axes
+  let axis = null; // of the data that is drawn; none before there is a step
+  const rangeOf = ({ step }, { xs, axis: { name } }) => {
+    if (!ranged() || step.length === 0) return null;
+    const from = view.from ?? 1, to = view.to ?? Math.max(step.at(-1), from);
+    if (name === "step") return from === to ? [from - 0.5, to + 0.5] : [from, to];
+    const first = Math.max(step.findIndex((each) => each >= from), 0), end = step.findLastIndex((each) => each <= to);
+    return [xs[first], xs[Math.max(end, first)]];
+  };
+  const isLog = (chart) => chart.kind !== "stack" && view.log.has(chart.id) !== (chart.log || view.log.has(ALL));
+  const viewOf = (chart) => ({
+    ...axis, smooth: view.smooth, log: isLog(chart),
+    hidden: new Set(chart.lines.map(({ name }) => name).filter((name) => view.hide.has(`${chart.id}:${name}`))),
+  });
 
   // ---------------------------------------------------------------- drawing
-  const line = (x, y, colour, more = {}) => ({
-    type: "scatter", mode: "lines", x, y, line: { color: colour, width: 2 }, ...more,
-  });
-  const newestPoint = (x, y, colour) => ({
-    type: "scatter", mode: "markers", x: x.slice(-1), y: y.slice(-1), hoverinfo: "skip",
-    marker: { color: colour, size: 7, line: { color: css("--panel"), width: 2 } },
-  });
-  const traces = ({ panel, kind, columns, names, colours, points }) => {
-    const x = points.step, y = points[columns[0]], colour = css(colours[0]);
-    if (kind === "stack") {
-      const shares = panel.dataset.ceiling !== undefined;
-      return columns.map((column, place) => line(x, points[column].map((value) => value ?? 0), css(colours[place]), {
-        stackgroup: "all", fillcolor: css(colours[place]) + "b3", line: { width: 0, color: css(colours[place]) },
-        hovertemplate: `${names[place]} ${shares ? "%{y:.0%}" : "%{y:.3~g}"}<extra></extra>`,
-      }));
+  // What its buttons say, in sight or not.
+  const mark = (chart) => {
+    const { panel } = chart, table = view.table.has(chart.id);
+    panel.classList.toggle("is-table", table);
+    chart.table.hidden = !table;
+    panel.querySelector("[data-table]").setAttribute("aria-pressed", String(table));
+    panel.querySelector("[data-axis]")?.setAttribute("aria-pressed", String(isLog(chart)));
+    for (const line of panel.querySelectorAll("[data-line]")) {
+      line.setAttribute("aria-pressed", String(!view.hide.has(`${chart.id}:${line.dataset.line}`)));
     }
-    const drawn = [];
-    let hover = `${names[0]} %{y:.4~g}<extra></extra>`;
-    const more = {};
-    if (kind === "band") {
-      const spread = points[columns[1]].map((value) => value ?? 0);
-      const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
-      drawn.push({ type: "scatter", x, y: y.map((value, at) => value - spread[at]), ...edge });
-      drawn.push({ type: "scatter", x, y: y.map((value, at) => value + spread[at]), ...edge, fill: "tonexty", fillcolor: css(colours[1]) });
-      more.customdata = spread;
-      hover = `${names[0]} %{y:.4~g}, ${names[1]} %{customdata:.2~g}<extra></extra>`;
-    }
-    drawn.push(line(x, y, colour, { hovertemplate: hover, ...more }), newestPoint(x, y, colour));
-    if (kind === "line") {
-      columns.slice(1).forEach((column, at) => {
-        const own = css(colours[at + 1]);
-        drawn.push(line(x, points[column], own, { hovertemplate: `${names[at + 1]} %{y:.4~g}<extra></extra>` }));
-        drawn.push(newestPoint(x, points[column], own));
-      });
-    }
-    return drawn;
   };
-  const dashed = ({ step }) => ({
-    type: "line", xref: "x", yref: "paper", x0: step + 0.5, x1: step + 0.5, y0: 0, y1: 1,
-    line: { color: css("--muted"), width: 1, dash: "dash" },
-  });
-  const named = (seam) => ({
-    x: seam.step + 0.5, xref: "x", y: 1, yref: "paper", xanchor: "left", yanchor: "top", showarrow: false,
-    text: `attempt ${seam.attempt}`, hovertext: words(seam), font: { size: 10, color: css("--muted") },
-    hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
-  });
-  const layout = ({ panel, unit, columns, points }) => {
-    const muted = css("--muted"), grid = css("--line");
-    const axis = { color: muted, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 11 }, automargin: false };
-    const label = (text) => ({ text, font: { size: 11, color: muted }, standoff: 4 });
-    const { floor, ceiling } = panel.dataset;
-    const range = {};
-    if (ceiling === "1.0") Object.assign(range, { range: [0, 1.001], dtick: 0.25, tickformat: ".0%" });
-    else if (floor !== undefined) range.rangemode = "tozero";
-    const tiny = columns.every((column) => points[column].every((value) => Math.abs(value ?? 0) < 1e-3));
-    if (tiny) range.exponentformat = "power"; // not 300n
-    return {
-      margin: { l: tiny ? 74 : 52, r: 8, t: 6, b: 36 }, showlegend: false, hovermode: "x", uirevision: "keep",
-      datarevision: points.step.length, // the arrays grow in place, which plotly does not see by itself
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted },
-      hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--control"), font: { color: css("--ink"), size: 12 } },
-      xaxis: { ...axis, title: label(width > 1 ? `step (lowest, highest and last of each ${width})` : "step"), showgrid: false, tickformat: ",d", nticks: 6, ...(points.step.at(-1) - points.step[0] < 6 ? { dtick: 1 } : {}), hoverformat: ",d" },
-      yaxis: { ...axis, ...range, title: label(unit), nticks: 5, fixedrange: true },
-      shapes: seams.map(dashed), annotations: seams.map(named),
-    };
-  };
-  const draw = () => {
-    const begun = panels.some(({ points }) => points.step.length > 0);
-    for (const chart of panels) {
-      const empty = chart.points.step.length === 0;
-      chart.panel.classList.toggle("is-empty", empty);
-      chart.button.hidden = empty;
-      chart.plot.setAttribute("aria-label", [chart.label, ...seams.map(words)].join("; "));
-      if (empty && begun) chart.panel.querySelector(".plot-absent").textContent = "No step has reported it.";
-      if (empty) continue;
-      const first = !chart.plot.classList.contains("js-plotly-plot");
-      if (!chart.panel.classList.contains("is-table")) {
-        Plotly.react(chart.plot, traces(chart), layout(chart), { displayModeBar: false, responsive: true });
-        if (first) link(chart);
-      } else fill(chart);
+  const show = (chart) => {
+    const { panel, plot } = chart, shown = data();
+    chart.stale = false;
+    if (chart.band && chart.lines.some(({ spread }) => spread)) {
+      chart.band.textContent = shown.width > 1 ? "lowest to highest" : chart.bandName;
     }
+    const query = new URLSearchParams();
+    for (const name of new Set(chart.lines.flatMap((line) => [...Object.keys(line.terms), line.spread, line.low, line.high]))) {
+      if (name) query.append("metric", name);
+    }
+    for (const name of ["from", "to"]) if (view[name] !== null) query.set(name, view[name]);
+    panel.querySelector("[data-csv]").href = `${root.dataset.csv}?${query}`;
+    plot.setAttribute("aria-label", [chart.label, ...shown.seams.map(words)].join("; "));
+    if (view.table.has(chart.id)) return fill(chart, shown, view, groupsOf);
+    const first = !plot.classList.contains("js-plotly-plot"), seen = viewOf(chart);
+    Plotly.react(plot, traces(chart, shown, seen), layout(chart, shown, seen), { displayModeBar: false, responsive: true, doubleClick: false, showTips: false });
+    if (first) link(chart);
+  };
+  const draw = (some = charts) => {
+    if (whole.step.length === 0) return;
+    axis = axisOf(data(), whole, view.x, root.dataset.completions);
+    axis.range = rangeOf(data(), axis);
+    for (const chart of some) {
+      chart.stale = true;
+      mark(chart);
+    }
+    for (const chart of some) if (chart.seen) show(chart);
+    say();
+  };
+  const say = () => {
+    const { width, step } = data(), count = (value) => value.toLocaleString("en");
+    const range = ranged() ? `Steps ${count(view.from ?? 1)} to ${count(Math.max(view.to ?? last, view.from ?? 1))}` : `${count(step.at(-1) ?? 0)} steps`;
+    const drawn = width > 1 ? `the last of each ${count(width)}, shaded from their lowest to their highest. Drag across a chart for exact steps` : "each drawn";
+    const smooth = view.smooth ? ` Lines are smoothed (${view.smooth}) over the points drawn, the raw ones faint; stacks and evaluations are not.` : "";
+    status.textContent = `${range}: ${drawn}.${smooth}`;
+    bar.hidden = false;
+  };
+  const changed = (some) => {
+    write(view);
+    draw(some);
   };
 
-  // ---------------------------------------------------------------- one hover on all charts
+  // ---------------------------------------------------------------- one hover, zoom and click on all charts
   let linked = false;
   const together = (own, act) => {
     if (linked) return;
     linked = true;
-    for (const { plot } of panels) if (plot !== own && plot.classList.contains("js-plotly-plot") && plot.offsetParent) act(plot);
+    for (const { plot, seen } of charts) if (plot !== own && seen && plot.classList.contains("js-plotly-plot") && plot.offsetParent) act(plot);
     linked = false;
   };
+  const zoom = (from, to) => {
+    [view.from, view.to] = [from, to];
+    part = null;
+    showRange();
+    changed();
+    return exact();
+  };
+  const groupsOf = (step) => `${root.dataset.groups}?step=${step}`;
   const link = ({ plot }) => {
     plot.on("plotly_hover", (event) => together(plot, (other) => Plotly.Fx.hover(other, { xval: event.points[0].x })));
     plot.on("plotly_unhover", () => together(plot, (other) => Plotly.Fx.unhover(other)));
+    plot.on("plotly_relayout", (event) => {
+      const [low, high] = [event["xaxis.range[0]"], event["xaxis.range[1]"]];
+      if (low === undefined) return;
+      const { step } = data(), inside = step.map((_, at) => at).filter((at) => axis.xs[at] >= low && axis.xs[at] <= high);
+      if (view.x === "step") {
+        const first = Math.max(Math.ceil(low), 1);
+        zoom(first, Math.max(Math.floor(high), first));
+      } else if (inside.length) zoom((step[inside[0] - 1] ?? step[0] - 1) + 1, step[inside.at(-1)]);
+      else draw();
+    });
+    plot.on("plotly_doubleclick", () => zoom(null, null));
+    plot.on("plotly_click", ({ event, points }) => {
+      const address = groupsOf(data().step[points[0].pointIndex]);
+      if (event?.ctrlKey || event?.metaKey) open(address);
+      else location.assign(address);
+    });
   };
 
-  // ---------------------------------------------------------------- the same as a table
-  const cell = (kind, text, scope) => {
-    const element = document.createElement(kind);
-    element.textContent = text;
-    if (scope) element.scope = scope;
-    if (kind === "td") element.className = "num";
-    return element;
+  // ---------------------------------------------------------------- controls
+  const { x, smooth, log, from, to, reset, copy } = bar.elements;
+  const showRange = () => {
+    from.value = view.from ?? "";
+    to.value = view.to ?? "";
+    reset.hidden = !ranged();
   };
-  const fill = ({ panel, table, columns, names, points }) => {
-    const made = document.createElement("table"), head = made.createTHead().insertRow(), body = made.createTBody();
-    made.className = "table";
-    const caption = made.createCaption();
-    caption.className = "sr-only";
-    caption.textContent = panel.querySelector("h2").textContent;
-    for (const name of ["step", ...names]) head.append(cell("th", name, "col"));
-    const left = [...seams]; // the table goes from the newest step down, and a seam stands between two steps
-    const seamsFrom = (step) => {
-      while (left.length && left.at(-1).step >= step) {
-        const note = cell("th", words(left.pop()), "row");
-        note.colSpan = columns.length + 1;
-        note.className = "muted";
-        body.insertRow().append(note);
-      }
-    };
-    for (let at = points.step.length - 1; at >= 0; at--) {
-      seamsFrom(points.step[at]);
-      const row = body.insertRow();
-      row.append(cell("th", String(points.step[at]), "row"), ...columns.map((column) => cell("td", number(points[column][at]))));
-    }
-    seamsFrom(0);
-    table.replaceChildren(made);
+  const showControls = () => {
+    x.value = view.x;
+    smooth.value = view.smooth;
+    bar.querySelector("output").textContent = String(view.smooth);
+    log.checked = view.log.has(ALL);
+    showRange();
   };
-  for (const chart of panels) {
-    chart.button.addEventListener("click", () => {
-      const shown = chart.panel.classList.toggle("is-table");
-      chart.button.setAttribute("aria-pressed", String(shown));
-      chart.button.textContent = shown ? "chart" : "table";
-      chart.table.hidden = !shown;
-      draw();
+  bar.addEventListener("submit", (event) => event.preventDefault());
+  x.addEventListener("change", () => {
+    view.x = x.value;
+    changed();
+  });
+  smooth.addEventListener("input", () => {
+    view.smooth = Number(smooth.value);
+    bar.querySelector("output").textContent = String(view.smooth);
+    changed();
+  });
+  log.addEventListener("change", () => {
+    flip(view.log, ALL, log.checked);
+    changed();
+  });
+  for (const input of [from, to]) {
+    input.addEventListener("change", () => {
+      const [first, end] = [from, to].map(({ value }) => (value ? Number(value) : null));
+      to.setCustomValidity(first !== null && end !== null && first > end ? "The last step is before the first." : "");
+      if (from.reportValidity() && to.reportValidity()) zoom(first, end);
     });
   }
+  reset.addEventListener("click", () => zoom(null, null));
+  copy.addEventListener("click", async () => {
+    const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+    copy.textContent = copied ? "Link copied" : "The link is the page’s address";
+    setTimeout(() => (copy.textContent = "Copy link"), 2000);
+  });
 
-  document.addEventListener("cohort:theme", draw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  showControls();
+  root.querySelectorAll("[data-group]").forEach(adoptGroup);
+  root.querySelectorAll("[data-chart]").forEach(adopt);
+  document.addEventListener("cohort:theme", () => draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
   document.addEventListener("cohort:live", () => {
     const shown = header();
     // After a resume the run is further back than what is drawn, or has caught up by now with other numbers.
