@@ -27,7 +27,7 @@ SUGGESTED = 6
 class Chosen:
     run: Run
     colour: int
-    """1 to COLOURS, of the CSS properties --run-1 …"""
+    """1 to COLOURS, of the CSS properties --series-1 …"""
     dash: int
     """1 to DASHES: solid, dashed, dotted, dash-dotted."""
     is_baseline: bool

@@ -50,7 +50,7 @@
         line += `${pen}${x(at)} ${y(axis.share(value)).toFixed(1)}`;
         pen = "L";
       });
-      const path = svg("path", { d: line, stroke: css(`--run-${item.dataset.colour}`), "stroke-dasharray": DASHES[item.dataset.dash - 1] });
+      const path = svg("path", { d: line, stroke: css(`--series-${item.dataset.colour}`), "stroke-dasharray": DASHES[item.dataset.dash - 1] });
       path.append(svg("title", {}, `${item.dataset.name} (run ${row.dataset.run})`));
       for (const [source, name, is] of [[path, "pointerenter", true], [path, "pointerleave", false], [row, "pointerenter", true], [row, "pointerleave", false]]) {
         source.addEventListener(name, () => path.classList.toggle("is-hovered", is));

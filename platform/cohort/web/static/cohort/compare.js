@@ -8,7 +8,7 @@
   const TIP_LINES = 12, TABLE_ROWS = 100;
   const runs = [...document.querySelectorAll(".compare-runs [data-run]")].map((item) => ({
     id: item.dataset.run, name: item.dataset.name, seed: item.dataset.seed, group: item.dataset.group,
-    colour: `--run-${item.dataset.colour}`, dash: Number(item.dataset.dash) - 1, item,
+    colour: `--series-${item.dataset.colour}`, dash: Number(item.dataset.dash) - 1, item,
     hidden: item.hasAttribute("data-hidden"),
   }));
   const charts = [...root.querySelectorAll("[data-metric]")].map((panel) => ({
