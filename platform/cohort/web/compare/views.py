@@ -19,11 +19,11 @@ from cohort.web.compare.chosen import MOST_RUNS, Choice, search, suggestions
 from cohort.web.compare.curves import AXES, Axis, default_metrics, metrics_of
 from cohort.web.compare.settings_table import SettingsTable, settings_table
 from cohort.web.compare.summary import csv_rows, suite_title, summary, to_markdown
-from cohort.web.runs.chart_list import CHARTS
+from cohort.web.runs.chart_list import GROUPS
 
 LONGEST = 200
 """Characters of a metric's name."""
-_TITLES = {chart.columns[0]: chart.title for chart in CHARTS if chart.kind == "band" or len(chart.columns) == 1} | {
+_TITLES = {chart.metrics[0]: chart.title for group in GROUPS for chart in group.charts if len(chart.lines) == 1} | {
     "frac_informative": "Groups with signal"
 }
 _COMPONENT = re.compile(r"rewards/(.+)/mean")
