@@ -113,5 +113,5 @@ def test_a_preset_is_undone_and_a_sweep_is_listed_on_a_phone(open_page: OpenPage
     expect(page.locator("#sweep-plan .wrong")).to_have_count(2)
     page.set_viewport_size({"width": 360, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert serious_faults(page, "sweep") == []
     picture(page, "launch-sweep", whole=True)
+    assert serious_faults(page, "sweep") == []

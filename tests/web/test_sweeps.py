@@ -78,7 +78,7 @@ def test_a_faulty_combination_is_named_and_nothing_is_launched(operator: Client,
     answer = html(operator.post(NEW, sent | {"action": "check"}, headers=HTMX))
     assert "Sweep: 3 runs" in answer
     assert answer.count('class="wrong anywhere"') == 1, "that of G 1"
-    assert "1 of the sweep's runs are not valid" in unescape(answer)
+    assert "1 of the sweep's 3 runs is not valid" in unescape(answer)
     assert operator.post(NEW, sent | {"action": "launch"}).status_code == 422
     assert not Run.objects.exists()
     assert not Sweep.objects.exists()

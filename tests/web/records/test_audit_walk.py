@@ -39,6 +39,7 @@ OWN = tuple(
 ELSEWHERE = {
     "cohort.ingest.rows.store": "test_a_phase_that_the_trainer_tells_is_a_move_and_a_batch_is_not",
     "cohort.runs.attempts.attempt_over": "by whatever ends an attempt",
+    "cohort.launch.sweeps.sweep_launch": "tests/web/test_sweeps.py",
     "cohort.evaluations.services.results_import": "tests/web/test_run_evaluations*.py",
 }
 VARIES = re.compile(

@@ -167,8 +167,9 @@ def _swept(plan: SweepPlan | None) -> tuple[Check, ...]:
         return ()
     if plan.ready:
         return (Check(True, True, f"every one of the sweep's {len(plan.runs)} runs is valid"),)
-    faulty = f"{len(plan.faulty)} of the sweep's runs are not valid" if plan.faulty else "the sweep is not valid"
-    return (Check(False, True, faulty),)
+    count = len(plan.faulty)
+    of_runs = f"{count} of the sweep's {len(plan.runs)} runs {'is' if count == 1 else 'are'} not valid"
+    return (Check(False, True, of_runs if count else "the sweep is not valid"),)
 
 
 def _probed(form: RunForm) -> tuple[Check, ...]:
