@@ -82,10 +82,9 @@ def measure(chosen: argparse.Namespace) -> None:
         with CaptureQueriesContext(connection) as captured:
             answer = client.get(address)
         assert answer.status_code == 200, answer.status_code
-        size = len(answer.content) / 1e3
-        print(
-            f"{name:<28}{1000 * statistics.median(spent):8.0f} ms {len(captured):4} queries {size:8.0f} kB", flush=True
-        )
+        took, size = 1000 * statistics.median(spent), len(answer.content) / 1e3
+        words = f"{took:8.0f} ms, web process {1000 * busy:6.0f} ms {len(captured):4} queries {size:8.0f} kB"
+        print(f"{name:<24}{words}", flush=True)
 
     base = "/p/ours/runs/compare/"
     line("page", f"{base}?{query}")

@@ -91,6 +91,7 @@ def _of_suite(
         "sensitive": sensitive,
         "may_read": may_read,
         "texts": texts,
+        "texts_query": "&texts=1" if texts and sensitive else "",
     }
 
 

@@ -145,6 +145,7 @@ _STEPS = f"""
         AND step.attempt_id = part.attempt_id
     CROSS JOIN LATERAL (
         SELECT (CASE WHEN %s THEN step.seconds -> %s ELSE step.metrics -> %s END)::float8 AS number
+        OFFSET 0
     ) AS value
     WHERE value.number IS NOT NULL
     GROUP BY part.run_id, (step.step - 1) / %s
