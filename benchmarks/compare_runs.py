@@ -98,10 +98,12 @@ def measure(chosen: argparse.Namespace) -> None:
 
 def filled(maker: object, chosen: argparse.Namespace) -> str:
     """The query of a comparison of all runs that were made: ten settings, each with seeds."""
-    from django.db import transaction
+    from django.db import connection, transaction
     from django.utils import timezone
 
+    from cohort.ingest.buckets import buckets_store
     from cohort.runs.models import EvalItem, EvalResult, Run, StepMetric
+    from grpo_core.records.types import StepMetrics
 
     chance, now, pks = random.Random(0), timezone.now(), []
     for number in range(chosen.runs):
@@ -120,14 +122,17 @@ def filled(maker: object, chosen: argparse.Namespace) -> str:
                 StepMetric(**place, seq=step, step=step, at=now, metrics=metrics, seconds=seconds)
                 for step, metrics in enumerate(steps, 1)
             )
+            rows = [StepMetrics(step=step, metrics=row, seconds=seconds) for step, row in enumerate(steps, 1)]
+            with connection.connection.cursor() as cursor:
+                buckets_store(cursor, attempt_id=attempt.pk, run_id=run.pk, steps=rows)
             for phase, share in (("before", 0.3), ("after", 0.4 + number % 10 / 20)):
                 seq = chosen.steps + 1 + (chosen.items + 1) * (phase == "after")
                 scores = [float(chance.random() < share) for _ in range(chosen.items)]
                 words = {"phase": phase, "suite": "heldout"}
                 texts = {"prompt": "what is 1 + 1?", "answer": "2", "completion": "<answer>2</answer>"}
-                rows = [{"seq": seq + at, "problem_id": f"p{at}", "score": score} for at, score in enumerate(scores)]
+                items = [{"seq": seq + at, "problem_id": f"p{at}", "score": score} for at, score in enumerate(scores)]
                 same = {**place, **words, **texts, "truncated": False, "tokens": 9}
-                EvalItem.objects.bulk_create(EvalItem(**same, **row) for row in rows)
+                EvalItem.objects.bulk_create(EvalItem(**same, **item) for item in items)
                 totals = {"problems": len(scores), "correct": sum(scores), "truncated": 0, "errors": 0}
                 totals |= {"mean_tokens": 9.0, "seconds": 1.0, "protocol": {"temperature": 0.0, "items_digest": "a"}}
                 EvalResult.objects.create(**place, **words, **totals, seq=seq + chosen.items, at=now)

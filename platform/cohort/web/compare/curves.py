@@ -20,7 +20,7 @@ AXES: dict[Axis, str] = {"step": "step", "time": "hours", "tokens": "tokens", "s
 """Horizontal axis → its unit."""
 TOKENS = "num_tokens"
 """Metric that holds all tokens so far."""
-MOST_ROWS = 60_000
+MOST_ROWS = 20_000
 """Rows read for one metric of all runs; more are read from wider buckets."""
 MOST_POINTS = 30_000
 """Points drawn of all runs together."""
