@@ -34,8 +34,8 @@ from .runs import (
 )
 from .tiny import config as tiny_config
 
-SUITE = {"path": "builtin:format", "limit": 6, "max_completion_tokens": 4}
-EVERY: dict[str, object] = {"eval": {"every": 1, "during": ["heldout", "format"], "suites": [SUITE]}}
+SUITE = {"path": "builtin:performance", "limit": 6, "max_completion_tokens": 4}
+EVERY: dict[str, object] = {"eval": {"every": 1, "during": ["heldout", "performance"], "suites": [SUITE]}}
 slow = pytest.mark.slow
 
 
@@ -61,16 +61,16 @@ def test_what_is_recorded(runs_home: Path, tmp_path: Path) -> None:
     recorded = rows(out / "evals/during.jsonl")
     results = [row for row in recorded if row["kind"] == "eval_result"]
     assert [(row["step"], row["suite"]) for row in results] == [
-        (step, suite) for step in (2, 4) for suite in ("heldout", "format")
+        (step, suite) for step in (2, 4) for suite in ("heldout", "performance")
     ]
     items = [row for row in recorded if row["kind"] == "eval_item"]
     assert {(row["prompt"], row["answer"], row["completion"], row["detail"]) for row in items} == {("", "", "", "")}
     for step in (2, 4):
-        of_suite = [EvalItem.model_validate(row) for row in items if row["step"] == step and row["suite"] == "format"]
+        of_suite = [EvalItem.model_validate(row) for row in items if row["step"] == step and row["suite"] == "performance"]
         metrics = rows(out / "metrics.jsonl")[step - 1]["metrics"]
         around = interval(of_suite)
-        assert (metrics["eval/format/low"], metrics["eval/format/high"]) == (around.low, around.high)
-        assert metrics["eval/format/score"] == sum(item.score for item in of_suite) / 6
+        assert (metrics["eval/performance/low"], metrics["eval/performance/high"]) == (around.low, around.high)
+        assert metrics["eval/performance/score"] == sum(item.score for item in of_suite) / 6
     assert not any(name.startswith("eval/") for name in rows(out / "metrics.jsonl")[0]["metrics"])
     after = rows(out / "evals/after.jsonl")
     assert [row["score"] for row in after if row["kind"] == "eval_item"] == [
