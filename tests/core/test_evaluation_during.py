@@ -66,7 +66,8 @@ def test_what_is_recorded(runs_home: Path, tmp_path: Path) -> None:
     items = [row for row in recorded if row["kind"] == "eval_item"]
     assert {(row["prompt"], row["answer"], row["completion"], row["detail"]) for row in items} == {("", "", "", "")}
     for step in (2, 4):
-        of_suite = [EvalItem.model_validate(row) for row in items if row["step"] == step and row["suite"] == "performance"]
+        own = [row for row in items if (row["step"], row["suite"]) == (step, "performance")]
+        of_suite = [EvalItem.model_validate(row) for row in own]
         metrics = rows(out / "metrics.jsonl")[step - 1]["metrics"]
         around = interval(of_suite)
         assert (metrics["eval/performance/low"], metrics["eval/performance/high"]) == (around.low, around.high)
