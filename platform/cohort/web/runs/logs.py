@@ -101,12 +101,12 @@ def window(attempt: Attempt, choice: Choice, *, at: int | None, before: int | No
     shown = Window(attempt, log_size(attempt))
     lines: Iterator[Line]
     if not choice.all:
-        found, count = deque[Line](maxlen=WINDOW), 0
+        fitting, count = deque[Line](maxlen=WINDOW), 0
         for line in choice.lines(_whole(log_lines(attempt), live)):
             count += 1
             if before is None or line.offset < before:
-                found.append(line)
-        shown.lines, shown.matching = list(found), count
+                fitting.append(line)
+        shown.lines, shown.matching = list(fitting), count
         shown.end = shown.size
         return shown
     if at is not None:
