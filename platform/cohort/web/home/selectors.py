@@ -15,7 +15,8 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.nodes.services import nodes_here
 from cohort.records.after_seal.rules import State
 from cohort.records.models import Record
-from cohort.runs.models import EvalResult, Run, RunEvent, RunState
+from cohort.runs.health import diagnoses_of
+from cohort.runs.models import EvalResult, Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 from cohort.web.after_seal.offers import signable
 from cohort.web.context import version_of
@@ -177,16 +178,6 @@ class Home:
         needs = [(need.run.pk, need.what) for need in self.needs]
         records = [(row.record.pk, row.standing.state) for row in self.records]
         return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, self.nodes))
-
-
-def diagnoses_of(runs: Sequence[Run]) -> dict[int, list[str]]:
-    """By run, what its newest attempt reported as wrong, in short; the newest first."""
-    causes: dict[int, list[str]] = defaultdict(list)
-    events = RunEvent.objects.filter(run__in=[run.pk for run in runs], kind="diagnosis", attempt__ended_at=None)
-    for run, code in events.order_by("-id").values_list("run_id", "data__cause"):
-        if (cause := code.replace("_", " ")) not in causes[run]:
-            causes[run].append(cause)
-    return causes
 
 
 def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:

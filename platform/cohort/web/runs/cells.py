@@ -29,8 +29,11 @@ _badge = lru_cache(maxsize=None)(state_badge)
 class RunRow:
     """One run with what its cells are made of. `scores`: share right by key of `RunValue`."""
 
-    def __init__(self, run: Run, scores: Mapping[str, float], trend: Trend | None = None) -> None:
-        self.run, self.scores, self.trend = run, scores, trend
+    def __init__(
+        self, run: Run, scores: Mapping[str, float], trend: Trend | None = None, health: Sequence[str] = ()
+    ) -> None:
+        """`health`: what its trainer reports as wrong, in short, the newest first."""
+        self.run, self.scores, self.trend, self.health = run, scores, trend, health
 
     @property
     def live(self) -> bool:
@@ -72,6 +75,7 @@ def _state(row: RunRow, column: Column, _: str) -> Cell:
         marks.append(f"try {run.retries}" if run.retries else "requeued")
     if unscored:
         marks.append(f"{percent_text(unscored, 1)} not scored")
+    marks += row.health[:2]
     badges = format_html_join("", ' <span class="badge is-suspect">{}</span>', ((mark,) for mark in marks))
     return Cell(column.label, "", _badge(run.state) + badges)
 

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.models import Project, User
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
+from cohort.runs.health import diagnoses_of
 from cohort.runs.marks import MOST_AT_ONCE
 from cohort.runs.models import Run, RunValue, SavedView
 from cohort.runs.saved_views import views_for
@@ -28,7 +29,7 @@ from cohort.runs.search.filters import Order, search
 from cohort.runs.search.syntax import SearchError, quoted
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
-from cohort.web.context import query_without, render_polled, version_of
+from cohort.web.context import LIVE, query_without, render_polled, version_of
 from cohort.web.runs.cells import RunRow
 from cohort.web.runs.columns import Column, columns_of, offers
 from cohort.web.runs.trend import trends
@@ -95,7 +96,8 @@ class RunPage:
         values = RunValue.objects.filter(run__in=ids, key__startswith="evaluation.", number__isnull=False)
         for run_id, key, share in values.values_list("run_id", "key", "number"):
             scores.setdefault(run_id, {})[key] = share or 0.0
-        self.rows = [RunRow(by_id[pk], scores.get(pk, {})) for pk in ids if pk in by_id]
+        health = diagnoses_of([run for run in stored if run.state in LIVE])
+        self.rows = [RunRow(by_id[pk], scores.get(pk, {}), health=health[pk]) for pk in ids if pk in by_id]
 
     def _edge(self, text: str | None) -> tuple[Any, int] | None:
         """(value, id) of the run at the edge; None for what no page has linked to."""
@@ -159,7 +161,10 @@ class RunPage:
                 for row in self.rows
             ),
             *((row.run.desired, row.run.retries, row.run.fence, row.run.stalled_at) for row in self.rows),
-            *((row.run.tags, row.run.note, row.run.archived_at, sorted(row.scores.items())) for row in self.rows),
+            *(
+                (row.health, row.run.tags, row.run.note, row.run.archived_at, sorted(row.scores.items()))
+                for row in self.rows
+            ),
         ]
         return version_of((parts, self.matching, self.total, self.following, self.preceding))
 

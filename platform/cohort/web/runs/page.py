@@ -26,6 +26,7 @@ from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
 from cohort.runs.charts import project_charts
+from cohort.runs.health import DIAGNOSIS
 from cohort.runs.models import Checkpoint, Run, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
@@ -76,10 +77,6 @@ def awaits(header: Header) -> RunEvent | None:
         return None
     newest = RunEvent.objects.filter(run=header.run, attempt=header.attempt, kind=WAITING).order_by("-id").first()
     return None if newest is None or newest.data.get("over") else newest
-
-
-DIAGNOSIS = "diagnosis"
-"""Of the trainer's event (grpo_core.trainer.diagnosis)."""
 
 
 def diagnoses(run: Run) -> list[RunEvent]:
