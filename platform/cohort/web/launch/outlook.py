@@ -11,6 +11,7 @@ from typing import Any
 from django.core.cache import cache
 from django.db.models import Exists, OuterRef
 
+from cohort.base.formatting import percent
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.models import DataOverlap
@@ -76,6 +77,7 @@ class Outlook:
         self.tokens_at_most = at_most * longest if at_most and longest else None
         self.eval_problems = _eval_problems(form)
         self.eval_rounds = sum(lookup(form.settings, f"eval.{when}") is True for when in ("before", "after"))
+        self.eval_during = _while_training(form)
         samples = _count(form, "eval.samples_per_problem") or 1
         self.suites = suites.cost(form.suites, samples=samples, rounds=self.eval_rounds)
         self.epochs = steps * prompts / trained_on if steps and prompts and trained_on else None
@@ -213,6 +215,16 @@ def _count(form: RunForm, path: str) -> int | None:
     """The count in that field; None when it is not a count, is 0, or did not pass the check."""
     value = None if path in form.problems else lookup(form.settings, path)
     return value if isinstance(value, int) and value > 0 else None
+
+
+def _while_training(form: RunForm) -> str:
+    """How often suites are evaluated while training, in words; empty where none is."""
+    if form.config is None or not form.config.eval.during_suites:
+        return ""
+    settings = form.config.eval
+    if settings.every is not None:
+        return f"every {settings.every} step{'' if settings.every == 1 else 's'}"
+    return f"in at most {percent(settings.cost, 0)} of the time"
 
 
 def _choices_made(form: RunForm) -> tuple[Check, ...]:
