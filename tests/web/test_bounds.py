@@ -18,6 +18,7 @@ from cohort.catalog.models import EvalSuiteVersion, VerifierVersion
 from cohort.lab.models import LabJob
 from cohort.nodes.models import Node
 from cohort.runs.models import Checkpoint, EvalItem, EvalResult, ImportedResult, Run, StepMetric
+from cohort.web import context
 from cohort.web.context import prepared
 from tests.factories.runs import Maker, add_checkpoint, add_evaluation, add_steps
 from tests.factories.stock import R1_EXACT
@@ -294,6 +295,31 @@ def test_what_is_prepared_takes_no_more_room_than_a_few_dozen_parts() -> None:
     finally:
         tracemalloc.stop()
     assert kept < 100 * 100_000
+
+
+def test_what_is_prepared_of_prepared_parts_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slot:
+        """A lock that fails where another would wait for ever."""
+
+        held = False
+
+        def __enter__(self) -> None:
+            assert not self.held, "this thread waits for itself"
+            self.held = True
+
+        def __exit__(self, *_: object) -> None:
+            self.held = False
+
+    monkeypatch.setattr(context, "_PREPARING", (Slot(),))
+    made = iter(("inner", "never"))
+    for _ in range(2):
+        assert (
+            prepared("an outer part", lambda: f"around {prepared('an inner part', lambda: next(made))}")
+            == "around inner"
+        )
+    with pytest.raises(ZeroDivisionError):
+        prepared("a part that fails", lambda: str(1 // 0))
+    assert prepared("a part after it", lambda: "text") == "text"
 
 
 def test_nothing_of_a_person_is_in_what_others_get(

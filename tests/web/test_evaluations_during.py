@@ -3,8 +3,6 @@ the best checkpoint in words; and a held-out verifier from the run form to page 
 """
 
 import json
-import re
-from html import unescape
 from typing import Any
 
 import pytest
@@ -169,10 +167,9 @@ def test_it_is_chosen_in_the_form_and_kept_by_every_way_in(
     assert made.eval_verifier_version == judge
     assert made.parsed_config.heldout_reward.success_component == "strict"
     assert made.parsed_config.reward.success_component != "strict"
-    copied = re.search(r"<pre[^>]*>(.*?)</pre>", html(operator.post(NEW, data | {"action": "yaml"})), re.DOTALL)
-    assert copied is not None
+    copied = operator.post(NEW, data | {"action": "yaml"}).content.decode()
     for page in (
-        html(operator.post(NEW, {"action": "import", "yaml": unescape(copied[1])})),
+        html(operator.post(NEW, {"action": "import", "yaml": copied})),
         html(operator.get(NEW, {"clone": made.pk})),
     ):
         assert selected(page, "eval_verifier_version") == str(judge.pk)

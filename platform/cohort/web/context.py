@@ -217,20 +217,32 @@ SHARED_SECONDS = 5
 """For so long a web process gives what it prepared for one viewer to others of the same role."""
 _PREPARING = tuple(threading.Lock() for _ in range(64))
 """By name: what many want at once, one prepares, and the others wait for it."""
+_own = threading.local()
+"""`preparing`: whether this thread holds one of them. It then waits for no other, so none waits for ever."""
 _TOKEN = secrets.token_hex(16)
 """Marks where a prepared part needs the viewer's CSRF token. Random, so that no text of a run can contain it."""
 
 
 def prepared(name: str, prepare: Callable[[], str]) -> str:
     """What is kept under the name, which holds all that the text depends on; else what `prepare` makes, kept for
-    SHARED_SECONDS."""
+    SHARED_SECONDS. `prepare` may use this function too."""
     text: str | None = cache.get(name)
-    if text is None:
-        with _PREPARING[hash(name) % len(_PREPARING)]:
+    if text is not None:
+        return text
+    if getattr(_own, "preparing", False):
+        return _prepare(name, prepare)
+    with _PREPARING[hash(name) % len(_PREPARING)]:
+        _own.preparing = True
+        try:
             text = cache.get(name)
-            if text is None:
-                text = prepare()
-                cache.set(name, text, SHARED_SECONDS)
+            return text if text is not None else _prepare(name, prepare)
+        finally:
+            _own.preparing = False
+
+
+def _prepare(name: str, prepare: Callable[[], str]) -> str:
+    text = prepare()
+    cache.set(name, text, SHARED_SECONDS)
     return text
 
 
