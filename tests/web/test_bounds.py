@@ -314,12 +314,12 @@ def test_what_is_prepared_of_prepared_parts_waits_for_nobody(monkeypatch: pytest
     made = iter(("inner", "never"))
     for _ in range(2):
         assert (
-            prepared("an outer part", lambda: f"around {prepared('an inner part', lambda: next(made))}")
+            prepared("an-outer-part", lambda: f"around {prepared('an-inner-part', lambda: next(made))}")
             == "around inner"
         )
     with pytest.raises(ZeroDivisionError):
-        prepared("a part that fails", lambda: str(1 // 0))
-    assert prepared("a part after it", lambda: "text") == "text"
+        prepared("a-part-that-fails", lambda: str(1 // 0))
+    assert prepared("a-part-after-it", lambda: "text") == "text"
 
 
 def test_nothing_of_a_person_is_in_what_others_get(

@@ -24,7 +24,7 @@ from cohort.web.launch.form import form_from_yaml
 from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import RunForm
 from grpo_core.records import types as records
-from tests.factories.runs import Maker
+from tests.factories.runs import UNPROBED, Maker
 from tests.factories.worker import envelopes, outcome, phase
 from tests.web.batches import attempt, follow, resumed, run, saved, send  # noqa: F401  fixtures
 from tests.web.form_page import as_browser, selected
@@ -197,7 +197,12 @@ def test_a_reward_that_was_found_wanting_calls_for_one(
 
 
 def test_page_and_record_say_who_judged(maker: Maker, oscar: User, viewer: Client, judge: VerifierVersion) -> None:
-    made = run_launch(**maker._named("judged"), eval_verifier_version=judge, settings={"eval": {"holdout": 5}})
+    made = run_launch(
+        **maker._named("judged"),
+        eval_verifier_version=judge,
+        settings={"eval": {"holdout": 5}},
+        probe_override=UNPROBED,
+    )
     for tab in ("", "evaluations/"):
         assert f"judged by {judge} , not by the training reward" in words(page_of(viewer, made, tab)), tab
     protocol = behaviour(collect(made, state="failed")).protocol

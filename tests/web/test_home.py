@@ -52,7 +52,7 @@ def test_what_runs_shows_its_health(viewer: Client, maker: Maker, bob: User) -> 
     assert [(line.run.pk, line.health) for line in home.running] == [(run.pk, ("cut off", "part unscored"))]
     assert [row.name for row in home.waiting] == ["waits"]
     page = html(viewer.get(HOME))
-    for part in (HOSTILE_SHOWN, "cut off", "reward 0.25", "3 of 12", "1 node ready"):
+    for part in (HOSTILE_SHOWN, "cut off", "reward 0.25", "3 of 12", ">1 node</a>"):
         assert part in page
     assert "<script>alert" not in page
 

@@ -230,7 +230,7 @@ def test_main_pages_fit_a_phone(open_page: OpenPage, run: Run, live_server: Live
 def test_the_theme_is_remembered_and_charts_follow_it(open_page: OpenPage, run: Run, live_server: LiveServer) -> None:
     page = open_page(f"runs/{run.pk}/")
     ground = "getComputedStyle(document.body).backgroundColor"
-    colour = "document.querySelector('[data-chart=entropy] .plot')?.data?.[0]?.line?.color"
+    colour = "document.querySelector('[data-chart=reward] .plot')?.data?.at(-2)?.line?.color"
     page.wait_for_function(f"() => {colour} === '#3a58d6'")
     assert page.evaluate(ground) == "rgb(247, 247, 245)"
     page.get_by_role("button", name="Dark theme").click()

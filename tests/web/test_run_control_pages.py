@@ -14,7 +14,7 @@ from cohort.nodes.models import Node
 from cohort.records.services import seal_failed
 from cohort.runs.models import Attempt, Run, RunEvent
 from cohort.web.runs.header import Header
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_checkpoint, put_in
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, UNPROBED, Maker, add_checkpoint, put_in
 from tests.tables import cases
 from tests.web.control import do, ended, fresh
 from tests.web.pages import html
@@ -57,7 +57,7 @@ def test_a_state_offers_this(operator: Client, reviewer: Client, maker: Maker, s
 
 def test_a_waiting_run_is_paused_at_once_resumed_cancelled_and_retried(operator: Client, maker: Maker) -> None:
     run = maker.run()
-    do(operator, run, "submit")
+    do(operator, run, "submit", probe_override=UNPROBED)
     do(operator, run, "pause", reason=HOSTILE)
     assert run.state == "paused"
     page = page_of(operator, run)
@@ -236,5 +236,5 @@ def test_the_list_shows_and_finds_what_stands_still(viewer: Client, maker: Maker
     for part in ("stalled", "Queued try 3", "pause requested"):
         assert part in text
     for state, name in (("stalled", "stalled one"), ("again", "again"), ("paused", "held")):
-        page = html(viewer.get("/p/ours/runs/", {"state": state}))
+        page = html(viewer.get("/p/ours/runs/", {"q": f"state={state}"}))
         assert re.findall(r'<a id="run-\d+" href="[^"]+">([^<]*)</a>', page) == [name]

@@ -40,6 +40,7 @@ ELSEWHERE = {
     "cohort.ingest.rows.store": "test_a_phase_that_the_trainer_tells_is_a_move_and_a_batch_is_not",
     "cohort.runs.attempts.attempt_over": "by whatever ends an attempt",
     "cohort.launch.sweeps.sweep_launch": "tests/web/test_sweeps.py",
+    **{f"cohort.runs.charts.chart_{done}": "tests/web/test_own_charts.py" for done in ("create", "change", "remove")},
     "cohort.evaluations.services.results_import": "tests/web/test_run_evaluations*.py",
 }
 VARIES = re.compile(

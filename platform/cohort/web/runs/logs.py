@@ -144,7 +144,7 @@ def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         query = urlencode({"attempt": chosen.fence, "at": offset})
         return redirect(f"{reverse('run_logs', args=(slug, run_id))}?{query}#line-{offset}")
     at, before = natural(request.GET.get("at")), natural(request.GET.get("before"))
-    live = chosen.ended_at is None
+    live = chosen.ended_at is None and run.ended_at is None
     shown = window(chosen, context["choice"], at=at, before=before, live=live)
     context |= {"window": shown, "no_step": step, "log_live": live, "follows": live and shown.at_end and before is None}
     return render(request, "runs/logs.html", header.context("logs", **context))
@@ -155,7 +155,7 @@ def run_logs_more(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """The lines from byte `from` on of the attempt, for a page that follows. 204 while there are none."""
     run, _ = polled_run_for(request, slug, run_id)
     attempt = _attempt(request, run)
-    live, start = attempt.ended_at is None, natural(request.GET.get("from")) or 0
+    live, start = attempt.ended_at is None and run.ended_at is None, natural(request.GET.get("from")) or 0
     size = log_size(attempt)
     if live and size <= start:
         return HttpResponse(status=204)
