@@ -31,7 +31,7 @@ def settings(steps: int) -> dict[str, Any]:
         "sampling": {"group_size": 8, "prompts_per_step": 4, "max_completion_tokens": 48},
         "optim": {"steps": steps, "lr": 1e-3},
         "engine": {"device": "cpu", "threads": 1},
-        "eval": {"holdout": 4},
+        "eval": {"holdout": 4, "every": 10},
         "checkpoints": {"every": 1},
     }
 

@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 OVER_BOTH: dict[str, Any] = {
     "engine": {"device": "cpu", "nodes": 2, "threads": 1},
-    "eval": {"holdout": 4},
+    "eval": {"holdout": 4, "every": 2},
     "optim": {"steps": 4},
     "sampling": {"group_size": 4, "prompts_per_step": 2, "max_completion_tokens": 8},
 }
