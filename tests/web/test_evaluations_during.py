@@ -11,6 +11,7 @@ from django.test import Client
 from cohort.accounts.models import User
 from cohort.catalog.models import VerifierVersion
 from cohort.catalog.services import verifier_version_create
+from cohort.evaluations.across_runs import results_across
 from cohort.evaluations.during import best_shown, curves
 from cohort.evaluations.selectors import suites_cached
 from cohort.lab.gate import Gate
@@ -18,13 +19,14 @@ from cohort.launch.creation import run_launch
 from cohort.records.facts import collect
 from cohort.records.sections.behaviour import behaviour
 from cohort.records.sections.subject import subject
-from cohort.runs.models import Attempt, EvalItem, EvalResult, Run
+from cohort.runs.models import Attempt, EvalItem, EvalResult, Run, RunValue
+from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.transitions import current_evaluations
 from cohort.web.launch.form import form_from_yaml
 from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import RunForm
 from grpo_core.records import types as records
-from tests.factories.runs import UNPROBED, Maker
+from tests.factories.runs import UNPROBED, Maker, add_evaluation
 from tests.factories.worker import envelopes, outcome, phase
 from tests.web.batches import attempt, follow, resumed, run, saved, send  # noqa: F401  fixtures
 from tests.web.form_page import as_browser, selected
@@ -144,9 +146,9 @@ def test_an_early_stop_is_a_success_that_says_so(twice: Attempt, run: Run) -> No
     )
     send(twice, *envelopes([ended], first=held))
     run.refresh_from_db()
-    found = subject(collect(run, state="succeeded")).outcome
-    assert found.value["code"] == "early_stop"
-    assert found.value["steps_done"] == 2
+    answer = subject(collect(run, state="succeeded")).outcome
+    assert answer.value["code"] == "early_stop"
+    assert answer.value["steps_done"] == 2
 
 
 # ---------------------------------------------------------------- a held-out verifier
@@ -209,3 +211,26 @@ def test_page_and_record_say_who_judged(maker: Maker, oscar: User, viewer: Clien
     assert protocol.value["judge"]["verifier"] == "strict judge"
     assert "reward" not in protocol.value
     assert "held-out problems judged by strict judge, version 1, not by the training reward" in protocol.text
+
+
+def test_the_list_shows_the_newest_score_and_a_comparison_none_of_while_training(maker: Maker, viewer: Client) -> None:
+    made = maker.run("scored", state="training", eval={"before": False, "holdout": 4})
+    tried = maker.attempt(made)
+
+    def newest() -> float | None:
+        evaluation_values_store(run_id=made.pk)
+        return RunValue.objects.get(run=made, key="evaluation.newest.heldout").number
+
+    for step, scores in ((2, [1, 0, 0, 0]), (4, [1, 1, 0, 0])):
+        result = add_evaluation(tried, "during", [], suite="heldout")
+        EvalResult.objects.filter(pk=result.pk).update(step=step, problems=4, correct=sum(scores))
+    assert newest() == 0.5
+    assert results_across([made]) == {}
+    assert viewer.get("/p/ours/runs/compare/", {"run": made.pk}).status_code == 200
+    Attempt.objects.filter(pk=tried.pk).update(valid_through=3)
+    assert newest() == 0.25, "a later attempt took step 4 again"
+    Attempt.objects.filter(pk=tried.pk).update(valid_through=None)
+    add_evaluation(tried, "before", [0, 0, 0, 0], suite="heldout")
+    assert newest() == 0.5, "newer than the one before training"
+    add_evaluation(tried, "after", [1, 1, 1, 0], suite="heldout")
+    assert newest() == 0.75

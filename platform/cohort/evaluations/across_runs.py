@@ -87,8 +87,9 @@ class SuiteAcross:
 
 
 def results_across(runs: Sequence[Run]) -> dict[str, dict[int, dict[str, EvalResult]]]:
-    """suite → run → phase → its newest current evaluation; held-out problems first, then by name."""
-    rows = current_evaluations(EvalResult.objects.filter(run__in=runs))
+    """suite → run → before or after → its newest current evaluation; held-out problems first, then by name. Those
+    while training have no texts, and may be of fewer items."""
+    rows = current_evaluations(EvalResult.objects.filter(run__in=runs, phase__in=("before", "after")))
     newest = rows.order_by("run_id", "suite", "phase", "-attempt_id", "-seq").distinct("run_id", "suite", "phase")
     by_suite: dict[str, dict[int, dict[str, EvalResult]]] = {}
     for result in newest:

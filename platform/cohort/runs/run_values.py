@@ -44,7 +44,7 @@ _CONFIG = f"""
 """
 _SETTINGS = "DELETE FROM runs_runvalue WHERE run_id = %(run)s AND key NOT LIKE 'evaluation.%%'"
 _SCORES = "DELETE FROM runs_runvalue WHERE run_id = %(run)s AND key LIKE 'evaluation.%%'"
-# Which evaluations are current: as `transitions.current_evaluations`. `after` is before `before` in the alphabet.
+# Which evaluations are current: as `transitions.current_evaluations`.
 _EVALUATIONS = """
     WITH score AS (
         SELECT DISTINCT ON (result.suite, result.phase)
@@ -53,14 +53,16 @@ _EVALUATIONS = """
         JOIN runs_attempt AS attempt ON attempt.id = result.attempt_id
         JOIN runs_run AS run ON run.id = result.run_id
         WHERE result.run_id = %(run)s AND result.problems > 0
-            AND (attempt.valid_through IS NULL OR (result.phase = 'before' AND attempt.valid_through >= 0))
+            AND (attempt.valid_through IS NULL
+                OR (result.phase = 'before' AND attempt.valid_through >= 0)
+                OR (result.phase = 'during' AND attempt.valid_through >= result.step))
         ORDER BY result.suite, result.phase, result.attempt_id DESC, result.seq DESC
     )
     INSERT INTO runs_runvalue (run_id, project_id, key, number, text)
     SELECT run_id, project_id, concat_ws('.', 'evaluation', phase, suite), share, '' FROM score
     UNION ALL
     (SELECT DISTINCT ON (suite) run_id, project_id, 'evaluation.newest.' || suite, share, ''
-     FROM score ORDER BY suite, phase)
+     FROM score ORDER BY suite, array_position(ARRAY['after', 'during', 'before'], phase::text))
 """
 
 

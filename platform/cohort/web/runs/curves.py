@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cohort.base.formatting import num
 from cohort.evaluations.during import Curve, Point
+from cohort.web.lab.charts import Tick
 from grpo_core.text import format_percent
 
 WIDTH, HEIGHT = 600, 190
@@ -17,12 +18,6 @@ class Mark:
     x: float
     y: float
     point: Point
-
-
-@dataclass(frozen=True)
-class Tick:
-    at: float
-    text: str
 
 
 @dataclass(frozen=True)

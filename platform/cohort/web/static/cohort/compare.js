@@ -212,7 +212,7 @@
   // ---------------------------------------------------------------- one cursor for all charts
   const element = (kind, className, text) => Object.assign(document.createElement(kind), { className, textContent: text });
   const swatch = (line) => line.item.querySelector("svg").cloneNode(true);
-  const tell = (chart, own) => {
+  const showTip = (chart, own) => {
     const { tip, scale, lines } = chart;
     if (cursor === null || !scale || scale.empty) return void (tip.hidden = true);
     const at = lines.map((line) => ({ line, point: nearest(line.points, cursor) })).filter(({ point }) => point);
@@ -234,7 +234,7 @@
     cursor = value;
     for (const chart of charts) {
       draw(chart);
-      tell(chart, chart === own);
+      showTip(chart, chart === own);
     }
   };
   for (const chart of charts) {
