@@ -1,5 +1,6 @@
 """Did it get worse by more than a margin fixed beforehand? Three answers, and the comparison in words."""
 
+import math
 from typing import Literal, Protocol
 
 NonInferiority = Literal["regressed", "not_worse", "undecided"]
@@ -9,6 +10,9 @@ _LEVEL = 0.05
 
 class Evidence(Protocol):
     """The result of comparing after − before; `Paired` and `Clustered` conform."""
+
+    @property
+    def difference(self) -> float: ...
 
     @property
     def low(self) -> float:
@@ -55,10 +59,10 @@ def non_inferiority(
 
 
 def verdict(evidence: Evidence, margin: float, higher_is: HigherIs = "better", *, before: float | None = None) -> str:
-    """The comparison in words: better, regressed, worse within margin …, no change seen, undecided at margin …; of a
+    """The comparison in words: better, regressed, worse within margin …, not worse, undecided at margin …; of a
     neutral score: higher, lower, no difference shown.
 
-    better (and higher, lower) needs a 95 % interval without 0 and a two-sided p of 5 % at most; "no change seen" needs
+    better (and higher, lower) needs a 95 % interval without 0 and a two-sided p of 5 % at most; "not worse" needs
     that harm by the margin is excluded and was possible from `before`, so that neither few problems nor a score at the
     end of its scale read as safety.
     """
@@ -69,8 +73,37 @@ def verdict(evidence: Evidence, margin: float, higher_is: HigherIs = "better", *
         return "higher" if gained else "lower" if lost else "no difference shown"
     if gained:
         return "better"
-    not_worse = f"worse within margin {points}" if lost else "no change seen"
+    not_worse = f"worse within margin {points}" if lost else "not worse"
     return {"regressed": "regressed", "not_worse": not_worse, "undecided": f"undecided at margin {points}"}[outcome]
+
+
+def undecided_because(
+    evidence: Evidence, margin: float, higher_is: HigherIs = "better", *, before: float | None = None
+) -> str:
+    """Why `non_inferiority` is undecided and what would decide it, in sentences; empty where it is not.
+
+    How many items it would take supposes the same difference and spread: the distance from the difference to its
+    one-sided bound falls with the root of the number of items.
+    """
+    if non_inferiority(evidence, margin, higher_is, before=before) != "undecided":
+        return ""
+    points, worse = f"{100 * margin:g} points", "rise" if higher_is == "worse" else "fall"
+    if before is not None and margin > (before if higher_is == "better" else 1 - before) + 1e-9:
+        return (
+            f"From {100 * before:.1f} % the score could not {worse} by {points}: items that the model is more often "
+            f"{'wrong' if higher_is == 'worse' else 'right'} on would show it."
+        )
+    if evidence.units * margin < 1:
+        return f"{points} are less than one of {evidence.units} items: it takes {math.ceil(1 / margin)} at least."
+    _, _, lower, _ = _towards_good(evidence, higher_is)
+    gain = -evidence.difference if higher_is == "worse" else evidence.difference
+    if gain <= -margin:
+        return f"The {worse} is {points} or more and may be chance: more items would show which."
+    needed = math.ceil(evidence.units * ((gain - lower) / (gain + margin)) ** 2)
+    return (
+        f"A {worse} of up to {-100 * lower:.1f} points is not excluded (one-sided 95 % bound). To exclude {points} at "
+        f"this difference and spread would take about {needed:,} items; there are {evidence.units:,}."
+    )
 
 
 def _towards_good(evidence: Evidence, higher_is: HigherIs) -> tuple[bool, bool, float, float]:

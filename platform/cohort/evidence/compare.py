@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from cohort.evidence.items import Item, Pair, SuiteFacts, by_suite, pairs, sorted_once
 from grpo_core.stats.bootstrap import Bootstrap, bootstrap
 from grpo_core.stats.clustered import Clustered, clustered, effective_n
-from grpo_core.stats.inferiority import non_inferiority, verdict
+from grpo_core.stats.inferiority import non_inferiority, undecided_because, verdict
 from grpo_core.stats.paired import Paired, holm, paired
 from grpo_core.stats.quantiles import wilson
 
@@ -61,19 +61,21 @@ def _compared(
     one side holds an id twice."""
     old, new = sorted_once(before or ()), sorted_once(after or ())
     both = pairs(old, new) if same_protocol and old and new else None
-    change, outcome, p = None, None, None
+    change, outcome, p, because = None, None, None, ""
     words = NOT_COMPARABLE if old and new else ONCE
     if both:
         change, evidence = _change(both, seed=seed_of(suite.suite) if resampled else None)
         share = math.fsum(pair.before for pair in both) / len(both)
         words = verdict(evidence, suite.margin, suite.higher_is, before=share)
         outcome, p = non_inferiority(evidence, suite.margin, suite.higher_is, before=share), evidence.p
+        because = undecided_because(evidence, suite.margin, suite.higher_is, before=share)
     comparison = {
         **{fact.name: getattr(suite, fact.name) for fact in fields(suite) if fact.name not in ("margin", "protocol")},
         **_counted(old, new, change),
         "margin": suite.margin,
         "non_inferiority": outcome,
         "verdict": words,
+        "undecided_because": because,
         "slices": _slices(old, new, both),
         "clean": None if touched is None else _clean(old, new, both, frozenset(touched), change, seed_of(suite.suite)),
         "protocol": dict(suite.protocol),

@@ -202,6 +202,7 @@ def _details(comparison: Comparison) -> list[str]:
         lines.append(
             f"Against the margin of {number(100 * comparison.margin)} points, fixed before the run: "
             f"{VERDICTS[comparison.non_inferiority]}."
+            + (f" {comparison.undecided_because}" if comparison.undecided_because else "")
         )
     return lines
 

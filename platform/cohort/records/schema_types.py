@@ -180,6 +180,8 @@ class Comparison(Part):
     """Null where no change can be stated or the score is neither good nor bad."""
     verdict: str
     """In words."""
+    undecided_because: str
+    """Why it is undecided, and what would decide it; empty where it is not."""
     slices: list[Slice]
     clean: Clean | None
     """Null where no overlap was searched for."""

@@ -2,12 +2,13 @@
 
 import math
 import random
+import re
 from collections import Counter
 
 import pytest
 
 from grpo_core.stats.clustered import clustered
-from grpo_core.stats.inferiority import non_inferiority, verdict
+from grpo_core.stats.inferiority import non_inferiority, undecided_because, verdict
 from grpo_core.stats.paired import paired
 from tests.tables import cases
 
@@ -41,8 +42,8 @@ def test_harm_is_a_rise_where_higher_is_worse():
     for fixed, broken, better, worse, neutral in (
         (60, 10, "better", "regressed", "higher"),
         (10, 60, "regressed", "better", "lower"),
-        (12, 10, "no change seen", "no change seen", "no difference shown"),
-        (0, 3, "no change seen", "no change seen", "no difference shown"),
+        (12, 10, "not worse", "not worse", "no difference shown"),
+        (0, 3, "not worse", "not worse", "no difference shown"),
     ):
         result = compared(fixed=fixed, broken=broken, n=500)
         words = [verdict(result, MARGIN, direction) for direction in ("better", "worse", "neutral")]
@@ -53,10 +54,42 @@ def test_harm_is_a_rise_where_higher_is_worse():
 def test_a_score_that_cannot_get_worse_does_not_read_as_safety():
     """0 of 2000 both times: a fall is excluded because there was nothing to fall from."""
     same = compared(fixed=0, broken=0, n=2000)
-    words = [*["undecided at margin 5"] * 2, *["no change seen"] * 2]
+    words = [*["undecided at margin 5"] * 2, *["not worse"] * 2]
     assert [verdict(same, MARGIN, before=share) for share in (0.0, 0.04, 0.05, 1.0)] == words
     assert [verdict(same, MARGIN, "worse", before=share) for share in (1.0, 0.96, 0.95, 0.0)] == words
     assert non_inferiority(compared(fixed=60, broken=0, n=2000), MARGIN, before=0.0) == "not_worse"  # a gain is shown
+
+
+@pytest.mark.parametrize(
+    ("fixed", "broken", "n", "before", "because"),
+    [
+        (10, 10, 100, 0.5, "of up to 7.6 points is not excluded"),
+        (1, 1, 10, 0.5, "5 points are less than one of 10 items: it takes 20 at least."),
+        (0, 0, 200, 0.02, "From 2.0 % the score could not fall by 5 points"),
+        (1, 4, 50, 0.5, "The fall is 5 points or more and may be chance"),
+        (22, 20, 1000, 0.5, ""),
+    ],
+)
+def test_what_is_undecided_says_why(fixed: int, broken: int, n: int, before: float, because: str) -> None:
+    result = compared(fixed=fixed, broken=broken, n=n)
+    why = undecided_because(result, MARGIN, before=before)
+    assert because in why
+    assert bool(because) == bool(why)
+    mirrored = compared(fixed=broken, broken=fixed, n=n)
+    rise = undecided_because(mirrored, MARGIN, "worse", before=1 - before)
+    assert bool(rise) == bool(why)
+    assert "fall" not in rise
+    assert ("rise" in rise) == ("fall" in why)
+
+
+def test_as_many_items_as_it_names_decide():
+    """At the same difference and spread."""
+    why = undecided_because(compared(fixed=10, broken=10, n=100), MARGIN, before=0.5)
+    factor = int(re.search(r"about ([\d,]+) items", why)[1].replace(",", "")) / 100
+    few, many = (round(10 * factor * share) for share in (0.8, 1.05))
+    for changed, outcome in ((few, "undecided"), (many, "not_worse")):
+        result = compared(fixed=changed, broken=changed, n=10 * changed)
+        assert non_inferiority(result, MARGIN, before=0.5) == outcome
 
 
 SLOW = [pytest.param(discordance, marks=pytest.mark.slow) for discordance in (0.15, 0.25, 0.30)]

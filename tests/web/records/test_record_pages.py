@@ -124,7 +124,7 @@ def records(launch: Launch, alice: User, oscar: User, rita: User) -> dict[str, R
         "good adder": put(launch(name="good adder"), judged("better")),
         "harmful adder": put(launch(name="harmful adder"), regressed),
         "broken": put(launch(name="broken"), judged(), state="failed"),
-        "revoked one": put(launch(name="revoked one"), judged("no change seen")),
+        "revoked one": put(launch(name="revoked one"), judged("not worse")),
     }
     for record in made.values():
         issue(record, audience="internal")

@@ -25,7 +25,7 @@ VERDICTS = {
     "undecided": ("undecided", "is-suspect"),
     "worse within margin": ("worse within margin", "is-suspect"),
     "better": ("better", "is-right"),
-    "no change seen": ("no change seen", ""),
+    "not worse": ("not worse", ""),
     "not comparable": ("not comparable", "is-suspect"),
     "evaluated once": ("evaluated once only", ""),
     "none": ("not evaluated", ""),
