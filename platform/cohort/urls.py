@@ -88,6 +88,7 @@ _runs = [
     path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
     path("runs/previews/<int:job_id>/", form.run_preview, name="run_preview"),
     path("runs/probes/<int:job_id>/", form.run_probe, name="run_probe"),
+    path("sweeps/", sweep_views.sweep_list, name="sweep_list"),
     path("sweeps/<int:sweep_id>/", sweep_views.sweep_detail, name="sweep_detail"),
     path("sweeps/<int:sweep_id>/cancel/", sweep_views.sweep_cancel, name="sweep_cancel"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),

@@ -100,6 +100,14 @@ def test_a_sweep_is_launched_whole_with_low_priority_and_once(
     assert AuditEntry.objects.filter(kind="sweep_launched").count() == 1
     single = maker.launched("single", eval={"holdout": 4})
     assert queue().order()[0] == single, "what else the project launches goes first"
+    page = html(operator.get("/p/ours/sweeps/"))
+    assert f'href="/p/ours/sweeps/{sweep.pk}/"' in page
+    assert "4, 8" in page
+    listed = html(operator.get("/p/ours/runs/", {"q": f'sweep="{sweep.name}"', "columns": "state,sweep"}))
+    assert all(f'href="/p/ours/runs/{run.pk}/"' in listed for run in runs)
+    alone = html(operator.get("/p/ours/runs/", {"q": "sweep=none"}))
+    assert f'href="/p/ours/runs/{single.pk}/"' in alone
+    assert f'href="/p/ours/runs/{runs[0].pk}/"' not in alone
     page = html(operator.get(f"/p/ours/sweeps/{sweep.pk}/"))
     assert [f'href="/p/ours/runs/{run.pk}/"' in page for run in runs] == [True] * 4
     assert f"compare/?run={runs[0].pk}&amp;run={runs[1].pk}" in page

@@ -62,6 +62,7 @@ def short_names() -> dict[str, Field]:
         _column("model", "text", "base_model__name", "base model"),
         _column("dataset", "text", "dataset__name", "training problems"),
         _column("verifier", "text", "verifier_version__verifier__name", "reward, by its name"),
+        _column("sweep", "text", "sweep__name", "sweep that launched the run"),
         _column("preset", "text", "preset", "dapo, dr_grpo …"),
         _column("step", "number", "step", "newest step"),
         _column("created", "time", "created_at", "day, as 2026-11-01, or moment, as 2026-11-01T14:30 (UTC)"),

@@ -162,7 +162,7 @@ def _text(project: Project, term: Term, field: Field) -> Q:
     values = RunValue.objects.filter(project=project, key=field.key)
     if term.value.casefold() == NONE and term.operator != ":":
         if field.source == "column":
-            return Q((f"{field.key}__exact", ""))
+            return Q((f"{field.key}__exact", "")) | Q((f"{field.key}__isnull", True))
         return ~Q(pk__in=values.values("run"))
     lookup = "icontains" if term.operator == ":" else "iexact"
     if field.source == "column":

@@ -1,8 +1,9 @@
-"""A sweep's page, and the press that cancels all of it."""
+"""The list of sweeps, a sweep's page, and the press that cancels all of it."""
 
 from urllib.parse import urlencode
 
 from django.contrib import messages
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -14,8 +15,27 @@ from cohort.runs.models import Sweep
 from cohort.runs.transitions import ENDED
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
+from cohort.web.context import listed
 from cohort.web.launch.schema import texts_of
 from cohort.web.launch.sweep import HOW, sign
+
+
+@require_safe
+def sweep_list(request: HttpRequest, slug: str) -> HttpResponse:
+    """The project's sweeps with how far each is, newest first."""
+    project = project_for(request, slug)
+    sweeps = (
+        Sweep.objects.filter(project=project)
+        .select_related("created_by")
+        .annotate(count=Count("runs"), ended=Count("runs", filter=Q(runs__state__in=ENDED)))
+        .order_by("-pk")
+    )
+    return render(request, "launch/sweeps.html", {"sweeps": listed(request, sweeps, row=_with_values)})
+
+
+def _with_values(sweeps: list[Sweep]) -> list[tuple[Sweep, list[tuple[str, str]]]]:
+    """Each with the values of each of its fields."""
+    return [(sweep, [(sign(name), ", ".join(values)) for name, values in sweep.fields.items()]) for sweep in sweeps]
 
 
 @require_safe

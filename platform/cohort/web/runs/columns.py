@@ -104,7 +104,7 @@ def percent(share: float) -> str:
 def _column_text(run: Run, field: Field) -> str:
     value: Any = run
     for piece in field.key.split("__"):
-        value = getattr(value, piece)
+        value = getattr(value, piece, "")  # a run may have no sweep
     match field.kind:
         case "time" | "archived":
             return f"{value:%Y-%m-%d %H:%M}" if value else ""
@@ -168,7 +168,9 @@ def offers(runs: Sequence[Run], scores: Iterable[str], chosen: Sequence[str]) ->
         group.names[:] = filter(str.isprintable, group.names)
     offered = {name for group in groups for name in group.names}
     others = [name for name in chosen if name not in offered]
-    columns = [name for name in ("note", "verifier", "dataset", "created", "started", "ended") if name not in others]
+    columns = [
+        name for name in ("note", "verifier", "dataset", "sweep", "created", "started", "ended") if name not in others
+    ]
     return [*(group for group in groups if group.names), Offer("More", [*others, *columns])]
 
 

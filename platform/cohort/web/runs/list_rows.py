@@ -37,7 +37,7 @@ from cohort.web.runs.trend import trends
 PAGE = 50
 FIRST = "-created"
 """Order where the address names none: newest first."""
-_RELATED = {"dataset": "dataset", "verifier": "verifier_version__verifier"}
+_RELATED = {"dataset": "dataset", "sweep": "sweep", "verifier": "verifier_version__verifier"}
 """Rows that only these columns show."""
 
 
