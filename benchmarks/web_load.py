@@ -2,7 +2,8 @@
 them. Prints one table, then a line per target.
 
     .venv/bin/python benchmarks/web_load.py [--viewers 200] [--seconds 60] [--step-seconds 3]
-    .venv/bin/python benchmarks/web_load.py --part list [--runs 10000]
+    .venv/bin/python benchmarks/web_load.py --part list [--runs 10000] [--mlflow]
+    .venv/bin/python benchmarks/web_load.py --part series [--steps 1000000]
 
 The web server runs as `cohort up` starts it, over an embedded database that waits for the disk. The run has `--history`
 steps. A worker sends a step's records (metrics and `--groups` groups of completions) every `--step-seconds` and a
@@ -27,10 +28,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
+import long_series  # noqa: E402
 import psutil  # noqa: E402
 import runs_list  # noqa: E402
 from cohort_web import CohortWeb, free_port  # noqa: E402
 from embedded import database  # noqa: E402
+from mlflow_search import searched  # noqa: E402
+from mlflow_server import PEERS  # noqa: E402
 
 PEOPLE = 20
 """Sessions that the viewers share."""
@@ -46,14 +50,28 @@ def main() -> int:
     options.add_argument("--step-seconds", type=float, default=3)
     options.add_argument("--history", type=int, default=300)
     options.add_argument("--groups", type=int, default=8)
-    options.add_argument("--part", choices=("run", "list"), default="run", help="list: pages of many runs instead")
+    options.add_argument(
+        "--part",
+        choices=("run", "list", "series"),
+        default="run",
+        help="list: pages of many runs; series: a run of many steps",
+    )
     options.add_argument("--runs", type=int, default=10_000, help="of --part list")
-    options.add_argument("--rounds", type=int, default=40, help="requests of each page of --part list")
+    options.add_argument("--steps", type=int, default=1_000_000, help="of --part series")
+    options.add_argument("--rounds", type=int, default=40, help="requests of each kind, of both")
+    options.add_argument("--mlflow", action="store_true", help="search as many runs in MLflow too (make bench-env)")
     chosen = options.parse_args()
+    if chosen.mlflow and not (PEERS / "mlflow").is_file():
+        options.error(f"{PEERS / 'mlflow'} is missing; run: make bench-env")
+    if chosen.part == "series":
+        with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
+            web.migrate()
+            return long_series.main(web, steps=chosen.steps, rounds=chosen.rounds)
     if chosen.part == "list":
         with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
             web.migrate()
-            return runs_list.main(web, count=chosen.runs, rounds=chosen.rounds)
+            many = {"count": chosen.runs, "rounds": chosen.rounds}
+            return runs_list.main(web, **many, peer=searched(folder, postgres, **many) if chosen.mlflow else {})
     with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
         web.migrate()
         worker, given = prepare(web, history=chosen.history, groups=chosen.groups)

@@ -117,7 +117,7 @@ def test_a_range_over_a_resume_holds_each_step_once(attempt: Attempt, run: Run) 
     after, parts = pieces(now(run), after=500, through=2_700)
     covered = [step for piece in parts for step in range(piece.first, piece.last + 1)]
     assert (after, covered) == (496, list(range(497, 2_701)))
-    assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in parts)
+    assert all(("kl" in piece.values) == (piece.first > 1_000) for piece in parts)
 
 
 def trained_and_resumed(attempt: Attempt, run: Run, *, saved_at: int, last: int) -> Attempt:
@@ -140,7 +140,7 @@ def test_what_a_resume_superseded_is_not_drawn(attempt: Attempt, run: Run) -> No
     _, parts = pieces(now(run))
     covered = [step for piece in parts for step in range(piece.first, piece.last + 1)]
     assert covered == list(range(1, 3_001)), "every step once"
-    assert all(("kl" in piece.metrics) == (piece.first > 1_000) for piece in parts)
+    assert all(("kl" in piece.values) == (piece.first > 1_000) for piece in parts)
     around = [(piece.first, piece.last) for piece in parts if 976 < piece.first < 1_020]
     assert around == [(977, 992), *((step, step) for step in range(993, 1_001)), (1_001, 1_008), (1_009, 1_024)]
 

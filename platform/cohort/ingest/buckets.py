@@ -95,6 +95,24 @@ def joined(parts: Iterable[Numbers]) -> Numbers:
     return whole
 
 
+def joined_steps(steps: Iterable[Mapping[str, float]]) -> Numbers:
+    """Steps in rising order as one: as `joined` of the `point` of each, without a list for each of their numbers."""
+    whole: Numbers = {}
+    for metrics in steps:
+        for name, value in metrics.items():
+            into = whole.get(name)
+            if into is None:
+                whole[name] = [value, value, value, 1]
+                continue
+            if value < into[0]:
+                into[0] = value
+            if value > into[1]:
+                into[1] = value
+            into[2] = value
+            into[3] += 1
+    return whole
+
+
 def _insert(cursor: "psycopg.Cursor[Any]", attempt_id: int, width: int, made: dict[int, Numbers]) -> None:
     texts = [to_json(numbers).decode() for numbers in made.values()]
     cursor.execute(_MADE, (attempt_id, width, list(made), texts), prepare=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cohort.ingest.buckets import Numbers, joined
+from cohort.ingest.buckets import Numbers, joined, joined_steps, point
 
 MAX_POINTS = 1000
 """Most steps that are drawn one by one, and most numbers of a metric. Of more steps, stretches are drawn."""
@@ -19,9 +19,16 @@ class Piece:
 
     first: int
     last: int
-    metrics: Numbers
+    values: dict[str, float]
+    """By metric; of a bucket its last ones."""
+    bucket: Numbers | None = None
+    """None of one step."""
     at: float | None = None
     """Unix time of the last step, where it was read."""
+
+    @property
+    def numbers(self) -> Numbers:
+        return point(self.values) if self.bucket is None else self.bucket
 
 
 def width_of(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> int:
@@ -37,35 +44,42 @@ def series(pieces: Sequence[Piece], *, limit: int = MAX_POINTS) -> dict[str, Any
     """{step, at: of each drawn stretch's last step, metrics: {name: its last value in each, null where it is absent},
     low, high: {name: its lowest, its highest}}; low and high have no metric in which they are the last."""
     width = width_of(pieces, limit=limit)
-    drawn = pieces if width == 1 else _stretches(pieces, width)
-    names = dict.fromkeys(name for piece in drawn for name in piece.metrics)
     columns: tuple[dict[str, list[float | None]], ...] = ({}, {}, {})
-    for name in names:
-        numbers = [piece.metrics.get(name) for piece in drawn]
-        last = columns[_LAST][name] = [None if number is None else number[_LAST] for number in numbers]
-        if width > 1:
-            low, high = ([None if number is None else number[at] for number in numbers] for at in (_LOW, _HIGH))
+    if width == 1:
+        ends = [(piece.last, piece.at) for piece in pieces]
+        for name in dict.fromkeys(name for piece in pieces for name in piece.values):
+            columns[LAST][name] = [piece.values.get(name) for piece in pieces]
+    else:
+        stretches = _stretches(pieces, width)
+        ends = [(last, at) for last, at, _ in stretches]
+        for name in dict.fromkeys(name for _, _, joined_numbers in stretches for name in joined_numbers):
+            numbers = [joined_numbers.get(name) for _, _, joined_numbers in stretches]
+            low, high, last = ([None if number is None else number[at] for number in numbers] for at in range(3))
+            columns[LAST][name] = last
             if low != last or high != last:
                 columns[_LOW][name], columns[_HIGH][name] = low, high
     return {
-        "step": [piece.last for piece in drawn],
-        "at": [piece.at for piece in drawn],
-        "metrics": columns[_LAST],
+        "step": [last for last, _ in ends],
+        "at": [at for _, at in ends],
+        "metrics": columns[LAST],
         "low": columns[_LOW],
         "high": columns[_HIGH],
     }
 
 
-_LOW, _HIGH, _LAST = 0, 1, 2
+_LOW, _HIGH, LAST = 0, 1, 2
 """Of `Numbers`."""
 
 
-def _stretches(pieces: Sequence[Piece], width: int) -> list[Piece]:
-    """The pieces joined so that each has about `width` steps."""
+def _stretches(pieces: Sequence[Piece], width: int) -> list[tuple[int, float | None, Numbers]]:
+    """(last step, its time, numbers) of the pieces joined so that each has about `width` steps."""
     parts: dict[int, list[Piece]] = {}
     for piece in pieces:
         parts.setdefault((piece.first - 1) // width, []).append(piece)
-    return [
-        Piece(members[0].first, members[-1].last, joined(piece.metrics for piece in members), members[-1].at)
-        for members in parts.values()
-    ]
+    return [(members[-1].last, members[-1].at, _joined(members)) for members in parts.values()]
+
+
+def _joined(members: Sequence[Piece]) -> Numbers:
+    if all(piece.bucket is None for piece in members):
+        return joined_steps(piece.values for piece in members)
+    return joined(piece.numbers for piece in members)

@@ -11,20 +11,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from cohort.base.formatting import natural
-from cohort.ingest.buckets import FACTOR, WIDTHS, first_of, numbers, point
+from cohort.ingest.buckets import FACTOR, WIDTHS, Numbers, first_of, numbers
 from cohort.runs.models import Attempt, Bucket, Run, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
 from cohort.web.access import file_response, run_for, streamed
 from cohort.web.audit.selectors import csv_line, downloaded
 from cohort.web.context import prepared, version_of
-from cohort.web.runs.charts import Piece, series, width_of
+from cohort.web.runs.charts import LAST, Piece, series, width_of
 
 MOST_ROWS = 2000
 """Most rows of one width that charts are made from; a longer run is read from wider buckets."""
@@ -108,8 +109,10 @@ def pieces(run: Run, *, after: int = 0, through: int | None = None) -> tuple[int
             first, last = first_of(begin, width), ends[attempt] - width + 1
             condition |= Q(attempt=attempt, first_step__gte=first, first_step__lte=last)
         buckets = Bucket.objects.filter(condition, width=width).order_by("first_step")
-        for attempt, begin, metrics in buckets.values_list("attempt_id", "first_step", "metrics"):
-            parts.append(Piece(max(begin, uncovered[attempt]), begin + width - 1, metrics))
+        for attempt, begin, text in buckets.values_list("attempt_id", "first_step", _text("metrics")):
+            bucket: Numbers = from_json(text)
+            values = {name: four[LAST] for name, four in bucket.items()}
+            parts.append(Piece(max(begin, uncovered[attempt]), begin + width - 1, values, bucket))
             uncovered[attempt] = begin + width
         width //= FACTOR
     condition = Q(pk__in=[])
@@ -120,8 +123,16 @@ def pieces(run: Run, *, after: int = 0, through: int | None = None) -> tuple[int
 
 
 def _single(steps: QuerySet[StepMetric]) -> list[Piece]:
-    rows = steps.values_list("step", "metrics", "seconds", "at")
-    return [Piece(step, step, point(numbers(metrics, spent)), at.timestamp()) for step, metrics, spent, at in rows]
+    rows = steps.values_list("step", _text("metrics"), _text("seconds"), "at")
+    return [
+        Piece(step, step, numbers(from_json(metrics), from_json(spent)), at=at.timestamp())
+        for step, metrics, spent, at in rows
+    ]
+
+
+def _text(column: str) -> Cast:
+    """The column's JSON as it is, for a parser that takes a fourth of the time of Django's."""
+    return Cast(column, TextField())
 
 
 def series_json(run: Run, *, after: int = 0, through: int | None = None) -> str:
