@@ -12,7 +12,6 @@ database waits for the disk on every commit.
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -20,17 +19,16 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import quote
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 sys.path.remove(str(HERE))  # or `mlflow` would be this file
 
 import psycopg  # noqa: E402
-from cohort_web import METRICS, CohortWeb, free_port, wait_for  # noqa: E402
+from cohort_web import METRICS, CohortWeb, free_port  # noqa: E402
 from embedded import database  # noqa: E402
+from mlflow_server import PEERS, MlflowServer, database_url  # noqa: E402
 
-PEERS = HERE.parent / ".venv-bench/bin"
 WRITERS = (1, 4)
 BATCHES = {10: 120, 100: 60, 1000: 20}
 """Points in a batch → batches of each writer in a round."""
@@ -48,40 +46,18 @@ _NEWEST = """
 """
 
 
-class Mlflow:
-    """`mlflow server` as it is shipped, two workers, over a fresh database."""
+class Mlflow(MlflowServer):
+    """With runs that writers send points of."""
 
     def __init__(self, folder: Path, database_url: str, port: int) -> None:
-        self.folder, self.url, self.port = folder, database_url, port
+        super().__init__(folder, database_url, port)
         self.runs: list[str] = []
         self._steps: dict[int, int] = {}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.folder.mkdir()
-        # fmt: off
-        words = [
-            str(PEERS / "mlflow"), "server", "--backend-store-uri", self.url, "--host", "127.0.0.1",
-            "--port", str(self.port), "--workers", "2", "--default-artifact-root", str(self.folder / "artifacts"),
-        ]
-        # fmt: on
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COHORT_", "DJANGO_"))}
-        kept |= {"PATH": f"{PEERS}:{os.environ['PATH']}", "DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-        with open(self.folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
-                words, env=kept, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
-        wait_for(f"http://127.0.0.1:{self.port}/health", self._process, self.folder / "server.log")
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(60)
 
     def prepare(self, *, points: int, writers: int, steps: int) -> None:
         """Runs through MLflow's own API, history by SQL."""
         for number in range(max(writers, -(-points // (steps * len(METRICS))))):
-            said = self._call("runs/create", {"experiment_id": "0", "run_name": f"run {number}"})
+            said = self.call("runs/create", {"experiment_id": "0", "run_name": f"run {number}"})
             self.runs.append(said["run"]["info"]["run_id"])
         with psycopg.connect(self.url.replace("+psycopg2", ""), autocommit=True) as link:
             link.execute(_NEWEST, (steps, steps, self.runs, list(METRICS)))
@@ -109,17 +85,6 @@ class Mlflow:
                 value = 0.1234567 * (step % 97) / place
                 metrics.append({"key": name, "value": value, "timestamp": 1_700_000_000_000 + step, "step": step})
         return json.dumps({"run_id": self.runs[writer - 1], "metrics": metrics}).encode()
-
-    def _call(self, name: str, body: dict[str, object]) -> dict[str, dict[str, dict[str, str]]]:
-        import http.client
-
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        link.request("POST", f"/api/2.0/mlflow/{name}", json.dumps(body), {"Content-Type": "application/json"})
-        answer = link.getresponse()
-        said = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"MLflow answered {answer.status}: {said[:500]!r}")
-        return dict(json.loads(said))
 
 
 def measure(
@@ -184,8 +149,7 @@ def main() -> int:
         cohort.start()
         servers.callback(cohort.close)
         if not chosen.only:
-            url = f"postgresql+psycopg2://postgres@/mlflow?host={quote(str(postgres.sockets), safe='/')}"
-            mlflow = Mlflow(folder / "mlflow", url, free_port())
+            mlflow = Mlflow(folder / "mlflow", database_url(postgres), free_port())
             servers.callback(mlflow.stop)
             mlflow.start()
             stored = chosen.stored if chosen.stored_mlflow is None else chosen.stored_mlflow

@@ -9,7 +9,7 @@ from django.test import Client
 from cohort.accounts.models import Project
 from cohort.runs.marks import run_archive
 from cohort.runs.models import Run, RunValue
-from cohort.runs.run_values import evaluation_values_store
+from cohort.runs.run_values import config_values_store, evaluation_values_store
 from tests.factories.runs import Maker, add_evaluation, add_steps, put_in
 from tests.tables import cases
 from tests.web.control import poll_of
@@ -23,9 +23,11 @@ def many(maker: Maker, count: int) -> None:
     """`count` runs copied from one made through the service."""
     made = maker.run("run 0")
     kept = [field.attname for field in Run._meta.concrete_fields if field.attname not in ("id", "name")]
-    Run.objects.bulk_create(
+    copies = Run.objects.bulk_create(
         Run(**{name: getattr(made, name) for name in kept}, name=f"run {number}") for number in range(1, count)
     )
+    for copy in copies:
+        config_values_store(run_id=copy.pk)
 
 
 def names(page: str) -> list[str]:
@@ -109,7 +111,7 @@ def test_pages_by_equal_values_lose_no_run_and_show_none_twice(viewer: Client, m
 def test_runs_are_in_the_order_of_a_setting_and_those_without_are_last(viewer: Client, maker: Maker) -> None:
     for size in (4, 16, 8):
         maker.run(f"of {size}", sampling={"group_size": size})
-    RunValue.objects.filter(run=maker.run("without")).delete()
+    RunValue.objects.filter(run=maker.run("without"), key="sampling.group_size").delete()
     assert names(html(viewer.get(f"{LIST}?sort=-G"))) == ["of 16", "of 8", "of 4", "without"]
     page = html(viewer.get(f"{LIST}?sort=G&columns=G"))
     assert names(page) == ["of 4", "of 8", "of 16", "without"]
@@ -149,11 +151,18 @@ def test_a_wrong_search_is_kept_and_says_where_it_is_wrong(viewer: Client, maker
 def test_settings_that_differ_are_offered_as_columns(viewer: Client, maker: Maker) -> None:
     maker.run("small", sampling={"group_size": 4})
     maker.run("large", sampling={"group_size": 8})
-    page = html(viewer.get(f"{LIST}?columns=state,seed"))
+    address = f"{LIST}?columns=state,seed"
+    folded = html(viewer.get(address))
+    assert 'name="columns" value="kl"' not in folded
+    assert 'hx-get="?columns=state%2Cseed&amp;choose=columns"' in folded
+    page = html(viewer.get(f"{address}&choose=columns", headers={"HX-Request": "true"}))
+    assert "<html" not in page
+    whole = html(viewer.get(f"{address}&choose=columns"))
+    assert page in whole, "without scripts the link shows the same"
     offered = re.findall(r'name="columns" value="([^"]+)"', page)
     assert "G" in offered
     assert "beta" not in offered, "it is the same in both"
-    assert page.count('data-label="seed"') == 2
+    assert whole.count('data-label="seed"') == 2
 
 
 def test_only_a_list_with_live_runs_polls(viewer: Client, maker: Maker) -> None:

@@ -6,6 +6,8 @@ of a run take one statement.
 
 from django.db import connection
 
+VARIANT = "variant"
+"""Key of a run's normalization variant: advantage/scale/std_ddof."""
 KEY_CHARACTERS = 400
 """A longer path, such as one through a name that somebody gave a parameter, has no row: no index could hold it."""
 
@@ -36,7 +38,7 @@ _CONFIG = f"""
     FROM leaf
     WHERE jsonb_typeof(value) IN ('number', 'string', 'boolean') AND length(key) <= {KEY_CHARACTERS}
     UNION ALL
-    SELECT id, project_id, 'variant', NULL, concat_ws(
+    SELECT id, project_id, '{VARIANT}', NULL, concat_ws(
         '/', coalesce(config #>> '{{algorithm,advantage}}', 'group'), config #>> '{{algorithm,scale}}',
         config #>> '{{algorithm,std_ddof}}'
     )

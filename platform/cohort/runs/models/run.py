@@ -133,7 +133,7 @@ class Run(models.Model):
     class Meta:
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
-            models.Index(fields=["project", "-id"], name="run_by_project"),
+            models.Index(fields=["project", "-id"], include=["archived_at"], name="run_by_project"),
             models.Index(fields=["state"], name="run_by_state"),
             models.Index(fields=["queued_at"], condition=models.Q(state="queued"), name="run_waiting"),
             GinIndex(fields=["tags"], name="run_by_tag"),

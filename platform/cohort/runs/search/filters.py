@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import F, FilteredRelation, FloatField, Q, QuerySet, TextField
+from django.db.models import Count, F, FilteredRelation, FloatField, Q, QuerySet, TextField, Value, Window
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
@@ -202,6 +202,7 @@ def _as_number(term: Term, field: Field) -> float:
 # ---------------------------------------------------------------------- order
 
 ORDER_VALUE = "order_value"
+_COUNT = "matching"
 
 
 @dataclass(frozen=True)
@@ -235,16 +236,25 @@ class Order:
         falls = self.descending != backwards
         if edge is not None:
             runs = runs.filter(self._beyond(edge, falls=falls, backwards=backwards))
-        by_id = "-pk" if not backwards else "pk"
-        if self.field is None:
-            by_id = "-pk" if falls else "pk"
-            rows = [(pk, None) for pk in runs.order_by(by_id).values_list("pk", flat=True)[:size]]
-        else:
-            value = F(ORDER_VALUE)
-            nulls = {"nulls_first": True} if backwards else {"nulls_last": True}
-            by_value = value.desc(**nulls) if falls else value.asc(**nulls)
-            rows = list(runs.order_by(by_value, by_id).values_list("pk", ORDER_VALUE)[:size])
+        rows = [(pk, value) for pk, value, _ in self._rows(runs, falls=falls, backwards=backwards)[:size]]
         return rows[::-1] if backwards else rows
+
+    def first_page(self, runs: QuerySet[Run], *, size: int) -> tuple[list[tuple[int, Any]], int]:
+        """`page` from the beginning, and how many runs there are in all, counted by the same query: what takes time is
+        to read the values that the search compares, and so they are read once."""
+        counted = runs.annotate(**{_COUNT: Window(Count("*"))})
+        rows = list(self._rows(counted, _COUNT, falls=self.descending, backwards=False)[:size])
+        return [(pk, value) for pk, value, _ in rows], rows[0][2] if rows else 0
+
+    def _rows(self, runs: QuerySet[Run], third: str = "pk", *, falls: bool, backwards: bool) -> Any:
+        """(id, value, `third`) of each run, in order."""
+        if self.field is None:
+            runs = runs.annotate(**{ORDER_VALUE: Value(None, FloatField())}).order_by("-pk" if falls else "pk")
+        else:
+            value, nulls = F(ORDER_VALUE), {"nulls_first": True} if backwards else {"nulls_last": True}
+            by_value = value.desc(**nulls) if falls else value.asc(**nulls)
+            runs = runs.order_by(by_value, "pk" if backwards else "-pk")
+        return runs.values_list("pk", ORDER_VALUE, third)
 
     def _beyond(self, edge: tuple[Any, int], *, falls: bool, backwards: bool) -> Q:
         value, pk = edge

@@ -15,7 +15,7 @@ from cohort.runs.models import Desired, Run, RunState
 from cohort.web.context import LIVE
 from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
-from cohort.web.runs.columns import Column, cell_text, percent, variant_of
+from cohort.web.runs.columns import Column, cell_text, percent
 from cohort.web.runs.trend import HEIGHT, WIDTH, Trend
 from cohort.web.templatetags.cohort import progress, state_badge, visible
 from grpo_core.config.evaluation import HELDOUT
@@ -30,10 +30,11 @@ class RunRow:
     """One run with what its cells are made of. `scores`: share right by key of `RunValue`."""
 
     def __init__(
-        self, run: Run, scores: Mapping[str, float], trend: Trend | None = None, health: Sequence[str] = ()
+        self, run: Run, scores: Mapping[str, float], *, variant: str, health: Sequence[str], trend: Trend | None = None
     ) -> None:
-        """`health`: what its trainer reports as wrong, in short, the newest first."""
-        self.run, self.scores, self.trend, self.health = run, scores, trend, health
+        """`variant`: key of web.launch.variants. `health`: what its trainer reports as wrong, in short, the newest
+        first."""
+        self.run, self.scores, self.variant, self.health, self.trend = run, scores, variant, health, trend
 
     @property
     def live(self) -> bool:
@@ -127,7 +128,7 @@ def _model(row: RunRow, column: Column, _: str) -> Cell:
 
 def _recipe(row: RunRow, column: Column, _: str) -> Cell:
     """Preset and normalization variant."""
-    preset, variant = PRESETS.get(row.run.preset), ALL[variant_of(row.run)].short
+    preset, variant = PRESETS.get(row.run.preset), ALL[row.variant].short
     return Cell(column.label, "muted", _shown(f"{preset_source(preset)} · {variant}" if preset else variant))
 
 

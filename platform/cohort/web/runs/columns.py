@@ -23,6 +23,11 @@ class Column:
     field: Field | None = None
     """Whose value it shows; the others have their own cell in the template."""
 
+    @property
+    def reads_config(self) -> bool:
+        """Whether its cells show a setting of the run's config."""
+        return self.field is not None and self.field.source == "value" and not self.field.key.startswith("evaluation.")
+
 
 def _usual() -> dict[str, Column]:
     columns = (

@@ -7,12 +7,13 @@ arrive.
 
 import math
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
@@ -23,6 +24,7 @@ from cohort.base.storable import storable
 from cohort.runs.health import diagnoses_of
 from cohort.runs.marks import MOST_AT_ONCE
 from cohort.runs.models import Run, RunValue, SavedView
+from cohort.runs.run_values import VARIANT
 from cohort.runs.saved_views import views_for
 from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
 from cohort.runs.search.filters import Order, search
@@ -45,6 +47,8 @@ class RunPage:
     """One page of the runs that the address selects."""
 
     def __init__(self, project: Project, params: QueryDict) -> None:
+        """With `choose=columns` it offers columns to choose from, which takes the configs of its runs."""
+        self.choosing = params.get("choose") == "columns"
         self.project, self.text = project, storable(params.get("q", "").strip())
         self._fields = Fields(project)
         self.columns = columns_of(params.getlist("columns"), self._fields)
@@ -64,7 +68,6 @@ class RunPage:
         except SearchError as error:
             self.fault = error
             return
-        self.matching = runs.count() if self.text else self.total
         self._read(self.order.apply(runs, project), params)
 
     def _order(self, text: str) -> Order:
@@ -80,7 +83,11 @@ class RunPage:
     def _read(self, runs: Any, params: QueryDict) -> None:
         after, before = self._edge(params.get("after")), self._edge(params.get("before"))
         backwards = before is not None
-        read = self.order.page(runs, before or after, backwards=backwards, size=PAGE + 1)
+        if self.text and (before or after) is None:
+            read, self.matching = self.order.first_page(runs, size=PAGE + 1)
+        else:
+            read = self.order.page(runs, before or after, backwards=backwards, size=PAGE + 1)
+            self.matching = runs.count() if self.text else self.total
         more = len(read) > PAGE
         shown = (read[1:] if backwards else read[:PAGE]) if more else read
         if shown and (more or backwards):
@@ -90,14 +97,23 @@ class RunPage:
         ids = [pk for pk, _ in shown]
         shown_by = {column.name for column in self.columns.shown}
         related = ["base_model", "created_by", *(_RELATED[name] for name in sorted(shown_by & _RELATED.keys()))]
-        stored = Run.objects.filter(pk__in=ids).select_related(*related).defer("log_tail", "first_metrics")
+        unread = ["log_tail", "first_metrics"]
+        if not (self.choosing or any(column.reads_config for column in self.columns.shown)):
+            unread.append("config")  # of 50 runs half a megabyte
+        stored = Run.objects.filter(pk__in=ids).select_related(*related).defer(*unread)
         by_id = {run.pk: run for run in stored}
         scores: dict[int, dict[str, float]] = {}
-        values = RunValue.objects.filter(run__in=ids, key__startswith="evaluation.", number__isnull=False)
-        for run_id, key, share in values.values_list("run_id", "key", "number"):
-            scores.setdefault(run_id, {})[key] = share or 0.0
+        variants: dict[int, str] = {}
+        values = RunValue.objects.filter(Q(key__startswith="evaluation.") | Q(key=VARIANT), run__in=ids)
+        for run_id, key, share, text in values.values_list("run_id", "key", "number", "text"):
+            if key == VARIANT:
+                variants[run_id] = text
+            elif share is not None:
+                scores.setdefault(run_id, {})[key] = share
         health = diagnoses_of([run for run in stored if run.state in LIVE])
-        self.rows = [RunRow(by_id[pk], scores.get(pk, {}), health=health[pk]) for pk in ids if pk in by_id]
+        self.rows = [
+            RunRow(by_id[pk], scores.get(pk, {}), variant=variants[pk], health=health[pk]) for pk in ids if pk in by_id
+        ]
 
     def _edge(self, text: str | None) -> tuple[Any, int] | None:
         """(value, id) of the run at the edge; None for what no page has linked to."""
@@ -193,9 +209,16 @@ class ViewChip:
         self.current = bool(here) and QueryDict(view.query) == QueryDict(here)
 
 
+@cache
+def search_help() -> SafeString:
+    """The fold with the search's language, which is the same on every page."""
+    return render_to_string("runs/_search_help.html", {"fields": short_names().values()})
+
+
 @require_safe
 def run_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """With `v` the rows alone, for a poll. Without any parameter the person's default view, where there is one."""
+    """With `v` the rows alone, for a poll; with `choose=columns` the columns to choose from too. Without any parameter
+    the person's default view, where there is one."""
     project = project_for(request, slug)
     views: list[SavedView] = []
     if "v" not in request.GET:
@@ -204,14 +227,16 @@ def run_list(request: HttpRequest, slug: str) -> HttpResponse:
         if default is not None and default.query and not request.GET:
             return redirect(f"{reverse('run_list', args=[slug])}?{default.query}")
     page = RunPage(project, request.GET)
-    here = query_without(request, "v", "after", "before")
+    here = query_without(request, "v", "choose", "after", "before")
     context = {
         "page": page,
         "views": [ViewChip(view, user=person(request), here=here) for view in views],
-        "fields": short_names().values(),
+        "help": search_help(),
         "query": here,
-        "unsorted": query_without(request, "v", "after", "before", "sort"),
-        "here": query_without(request, "v"),
+        "unsorted": query_without(request, "v", "choose", "after", "before", "sort"),
+        "here": query_without(request, "v", "choose"),
         "quoted": quoted,
     }
+    if page.choosing and request.htmx:  # type: ignore[attr-defined]
+        return render(request, "runs/_columns.html", context)
     return render_polled(request, "runs/list.html", "runs/_rows.html", context)
