@@ -167,6 +167,9 @@ def test_it_is_chosen_in_the_form_and_kept_by_every_way_in(
     operator.post(NEW, data | {"action": "draft"})
     made = Run.objects.get()
     assert made.eval_verifier_version == judge
+    page = html(operator.get(f"/p/ours/rewards/{judge.verifier_id}/?version={judge.number}"))
+    judged = page[page.index("held-out problems that this version judges") :]
+    assert f'href="/p/ours/runs/{made.pk}/"' in judged
     assert made.parsed_config.heldout_reward.success_component == "strict"
     assert made.parsed_config.reward.success_component != "strict"
     copied = operator.post(NEW, data | {"action": "yaml"}).content.decode()

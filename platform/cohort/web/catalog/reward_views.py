@@ -167,6 +167,7 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         "probes": selectors.probes_of(version),
         "launches": selectors.launches_of(version),
         "used": selectors.runs_with(verifier_version=version),
+        "judged": selectors.runs_with(eval_verifier_version=version),
         "used_by_all": selectors.runs_with(verifier_version__verifier=verifier),
     }
     return render(request, "catalog/verifier.html", context)
