@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from cohort.base.environment import Environment
 from cohort.base.production import weak_settings
+from grpo_core.errors import ConfigError
 from tests.processes import clean_environment
 
 STRONG = {
@@ -52,6 +53,7 @@ def environment(**changes: object) -> Environment:
         ("broker_url", "amqp://guest:guest@broker//", "COHORT_BROKER_URL"),
         ("broker_url", "amqp://broker//", "COHORT_BROKER_URL"),
         ("broker_url", "redis://broker/0", "COHORT_BROKER_URL"),
+        ("email_url", SecretStr("smtp://cohort:password@mail.example.org"), "COHORT_EMAIL_URL"),
     ],
 )
 def test_each_weak_setting_is_named(setting: str, value: object, variable: str) -> None:
@@ -71,10 +73,35 @@ def test_each_weak_setting_is_named(setting: str, value: object, variable: str) 
         ("broker_url", "amqps://cohort:password@broker/cohort"),
         ("broker_url", "redis://:password@broker/0"),
         ("broker_url", "redis+socket:///run/redis/redis.sock"),
+        ("email_url", SecretStr("smtp://mail.example.org")),
+        ("email_url", SecretStr("smtp://cohort:password@127.0.0.1:2525")),
+        ("email_url", SecretStr("smtps://cohort:password@mail.example.org")),
     ],
 )
 def test_what_is_strong_is_taken(setting: str, value: object) -> None:
     assert weak_settings(environment(**{setting: value})) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "relay"),
+    [
+        ("", None),
+        ("smtp://mail.example.org", ("mail.example.org", 25, "", "", "")),
+        ("smtp+starttls://me%40example.org:p%2Fw@mail", ("mail", 587, "me@example.org", "p/w", "starttls")),
+        ("smtps://me:pw@mail:4650", ("mail", 4650, "me", "pw", "tls")),
+    ],
+)
+def test_a_mail_relay_is_read_from_its_address(address: str, relay: tuple[object, ...] | None) -> None:
+    read = environment(email_url=SecretStr(address)).mail_relay()
+    assert (read and (read.host, read.port, read.user, read.password, read.tls)) == relay
+    assert "pw" not in repr(read)
+
+
+@pytest.mark.parametrize("address", ["mail.example.org", "https://me:verysecret@mail", "smtp://", "smtp://mail:99999"])
+def test_what_is_no_mail_relay_is_named_without_its_password(address: str) -> None:
+    with pytest.raises(ConfigError, match="COHORT_EMAIL_URL") as refused:
+        environment(email_url=SecretStr(address)).mail_relay()
+    assert "verysecret" not in str(refused.value)
 
 
 def ran(*words: str, home: Path, **changes: str) -> "subprocess.CompletedProcess[str]":

@@ -3,10 +3,11 @@
 Knows no Django, so that `cohort` can read it before Django starts. docs/operations.md lists the variables.
 """
 
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -14,6 +15,23 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from grpo_core.errors import ConfigError
 
 Mode = Literal["production", "embedded", "test"]
+
+
+_MAIL: dict[str, tuple[Literal["", "starttls", "tls"], int]] = {
+    "smtp": ("", 25),
+    "smtp+starttls": ("starttls", 587),
+    "smtps": ("tls", 465),
+}
+"""By scheme of COHORT_EMAIL_URL: how the connection is encrypted, and the usual port."""
+
+
+@dataclass(frozen=True)
+class MailRelay:
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: Literal["", "starttls", "tls"]
 
 
 class Environment(BaseSettings):
@@ -67,6 +85,14 @@ class Environment(BaseSettings):
     """Address of a C2SP witness that is asked to cosign the log's checkpoints."""
     log_witness_key: str = ""
     """The witness's public key, as name+hash+base64."""
+    email_url: SecretStr = SecretStr("")
+    """Mail relay that alerts are sent by: smtps://user:password@host (TLS, port 465), smtp+starttls://… (587), or
+    smtp://… (25, not encrypted). A character such as @ or / in the password is written as %40 or %2F. Empty: no
+    e-mail."""
+    email_url_file: Path | None = None
+    """File that holds it instead."""
+    email_from: str = ""
+    """Sender of e-mail, as Cohort <cohort@example.org>; empty means cohort@ and the host of COHORT_PUBLIC_URL."""
     debug: bool = False
     """Show tracebacks in the browser. Refused in production."""
     trusted_proxy: bool = False
@@ -135,6 +161,26 @@ class Environment(BaseSettings):
 
     def resolved_broker_url(self) -> str:
         return _given("BROKER_URL", self.broker_url, self.broker_url_file)
+
+    def mail_relay(self) -> "MailRelay | None":
+        """None where no e-mail is sent. Raises ConfigError for an address that is none of a mail relay; the message
+        does not quote it."""
+        address = _given("EMAIL_URL", self.email_url.get_secret_value(), self.email_url_file)
+        if not address:
+            return None
+        try:
+            parts = urlsplit(address)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigError(f"COHORT_EMAIL_URL is no address of a mail relay: {error}") from None
+        if parts.scheme not in _MAIL or not parts.hostname:
+            raise ConfigError(
+                "COHORT_EMAIL_URL is no address of a mail relay: write smtps://user:password@host, "
+                "smtp+starttls://user:password@host or smtp://host"
+            )
+        tls, usual = _MAIL[parts.scheme]
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        return MailRelay(parts.hostname, port or usual, user, password, tls)
 
 
 def _given(name: str, value: str, file: Path | None) -> str:

@@ -16,7 +16,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def weak_settings(given: Environment) -> list[str]:
     """A line for each setting that is too weak, with what to set instead; none of them quotes a secret."""
-    return [*_secret_key(given), *_addresses(given), *_database(given), *_broker(given)]
+    return [*_secret_key(given), *_addresses(given), *_database(given), *_broker(given), *_mail(given)]
 
 
 def _secret_key(given: Environment) -> list[str]:
@@ -76,5 +76,15 @@ def _broker(given: Environment) -> list[str]:
         return [
             "COHORT_BROKER_URL (or COHORT_BROKER_URL_FILE) must hold a password that is not the broker's default: who "
             "reaches the broker could read and send every message"
+        ]
+    return []
+
+
+def _mail(given: Environment) -> list[str]:
+    relay = given.mail_relay()
+    if relay is not None and relay.password and not relay.tls and relay.host not in _LOOPBACK:
+        return [
+            "COHORT_EMAIL_URL (or COHORT_EMAIL_URL_FILE) must be smtps:// or smtp+starttls:// where it holds a "
+            "password, which would cross the network readable"
         ]
     return []
