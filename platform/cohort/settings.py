@@ -34,7 +34,7 @@ _more_hosts = [host.strip() for host in ENV.allowed_hosts.split(",") if host.str
 ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]", *_more_hosts] if ENV.mode != "test" else ["*"]
 CSRF_TRUSTED_ORIGINS = [_public]
 
-LOCAL_APPS = ["accounts", "audit", "catalog", "nodes", "runs", "review", "records", "contamination", "lab"]
+LOCAL_APPS = ["accounts", "audit", "catalog", "nodes", "runs", "review", "records", "contamination", "lab", "alerts"]
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -182,6 +182,13 @@ STORAGES = {
         )
     },
 }
+_mail = ENV.mail_relay()
+EMAIL_HOST, EMAIL_PORT = (_mail.host, _mail.port) if _mail else ("", 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (_mail.user, _mail.password) if _mail else ("", "")
+EMAIL_USE_TLS, EMAIL_USE_SSL = (_mail.tls == "starttls", _mail.tls == "tls") if _mail else (False, False)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = ENV.email_from or f"cohort@{_host}"
+
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""Repairs what was lost: messages, workers, records that were not sealed; and reports stalled runs.
+"""Repairs what was lost: messages, workers, records that were not sealed; reports stalled runs, and opens alerts.
 
 Runs every 5 s, started by Celery beat, and may run twice at once. Leases are also checked in a thread that
 needs no message: without a broker, too, a dead worker's run must not stay Running. Compares times only with the
@@ -18,6 +18,8 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, Now
 
+from cohort.alerts.delivery import deliveries_republish
+from cohort.alerts.opening import alerts_check
 from cohort.audit import services as audit
 from cohort.background.outages import leases_capped, leases_count, tries_capped
 from cohort.lab.jobs import job_expire, jobs_republish
@@ -85,6 +87,8 @@ def reconcile() -> None:
     this.part("waiting runs", queued_republish)
     this.part("waiting jobs of the lab", jobs_republish)
     this.part("missing records", seals_republish)
+    this.part("alerts", alerts_check)
+    this.part("deliveries of alerts", deliveries_republish)
     this.part("the audit log", audit.keep)
     this.end()
 

@@ -6,6 +6,8 @@ from typing import Any
 from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore
 
+from cohort.alerts.delivery import channel_deliver
+from cohort.alerts.opening import DELIVER_TASK
 from cohort.audit import push
 from cohort.background import reconcile
 from cohort.contamination import services as contamination
@@ -34,6 +36,12 @@ def clear_sessions() -> None:
 def push_audit_log() -> None:
     """A failure is logged, shown on the log's page and tried again at the next turn."""
     push.push(only_new=True)
+
+
+@shared_task(name=DELIVER_TASK)  # type: ignore[untyped-decorator]
+def deliver_alerts(channel_id: int) -> None:
+    """Send what is due by the channel; what fails is tried again later."""
+    channel_deliver(channel_id)
 
 
 @shared_task(name=contamination.TASK)  # type: ignore[untyped-decorator]

@@ -28,6 +28,7 @@ _INGEST = {
     **dict.fromkeys(("lab.labjob", "nodes.node", "runs.run"), _CHANGE),
     **dict.fromkeys(("runs.attempt", "runs.bucket", "runs.checkpoint", "runs.logchunk", "runs.servicebeat"), _KEEP),
     **dict.fromkeys(("runs.checkpointfile", "runs.runvalue"), _ALL),
+    "alerts.alertpending": "INSERT",
     "accounts.user": "SELECT (id, username)",
 }
 """By model, what calls of workers do with its table; on all others, nothing."""

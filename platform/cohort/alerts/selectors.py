@@ -1,0 +1,40 @@
+"""Reads of alerts, for the desk, the first page, lists of runs and a run's own page."""
+
+from collections.abc import Collection, Sequence
+
+from django.db.models import Q, QuerySet
+
+from cohort.accounts.models import Project
+from cohort.alerts.models import Alert, Condition
+from cohort.runs.health import diagnoses_of
+from cohort.runs.models import Run
+
+STATES = {
+    "open": Q(closed_at=None, acknowledged_at=None),
+    "acknowledged": Q(closed_at=None, acknowledged_at__isnull=False),
+    "closed": Q(closed_at__isnull=False),
+    "all": Q(),
+}
+"""What the desk filters by; the first is its default."""
+
+
+def alerts_of(project: Project, *, state: str = "open") -> QuerySet[Alert]:
+    """Of STATES; the newest first."""
+    return Alert.objects.filter(STATES[state], project=project).order_by("-pk")
+
+
+def open_alerts(run: Run) -> QuerySet[Alert]:
+    """Of one run, the newest first."""
+    return Alert.objects.filter(STATES["open"], run=run).order_by("-pk")
+
+
+def badges_of(runs: Sequence[Run], *, live: Collection[int]) -> dict[int, list[str]]:
+    """By run, what is wrong with it, in short, for a list: open alerts, then what the trainers of those in `live`
+    report. Ends are left out: the run's state says so next to it. Two queries."""
+    badges: dict[int, list[str]] = {run.pk: [] for run in runs}
+    rows = Alert.objects.filter(STATES["open"], run__in=list(badges)).exclude(condition=Condition.ENDED)
+    for run, title in rows.order_by("-pk").values_list("run_id", "title"):
+        badges[run].append(title)
+    for run, causes in diagnoses_of([run for run in runs if run.pk in live]).items():
+        badges[run] += causes
+    return {run: list(dict.fromkeys(titles)) for run, titles in badges.items()}

@@ -1,0 +1,37 @@
+"""Rules, channels and what trainers report, for the tests of alerts."""
+
+from typing import Any
+
+from django.utils import timezone
+
+from cohort.accounts.models import Project, User
+from cohort.alerts.channels import channel_create
+from cohort.alerts.models import AlertChannel, AlertRule, Condition
+from cohort.runs.models import Attempt, RunEvent
+
+
+def diagnosed(attempt: Attempt, cause: str = "cut_off", *, step: int = 3, **data: Any) -> RunEvent:
+    """The trainer's event, as ingest stores it."""
+    content = {"cause": cause, "step": step, "text": "12 of 16 were cut off.", "advice": "Raise the limit."} | data
+    return RunEvent.objects.create(
+        run=attempt.run,
+        attempt=attempt,
+        at=timezone.now(),
+        actor="trainer",
+        kind="diagnosis",
+        message=f"step {step}: {content['text']}",
+        data=content,
+    )
+
+
+def rule_of(project: Project, condition: Condition) -> AlertRule:
+    """The one that the project has from its beginning."""
+    return AlertRule.objects.get(project=project, condition=condition, created_by=None)
+
+
+def webhook(project: Project, actor: User, address: str, *, name: str = "hook", **more: Any) -> AlertChannel:
+    """A channel that every rule of the project sends by."""
+    channel = channel_create(project=project, actor=actor, name=name, kind="webhook", address=address, **more)
+    for rule in AlertRule.objects.filter(project=project):
+        rule.channels.add(channel)
+    return channel
