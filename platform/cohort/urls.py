@@ -14,6 +14,7 @@ from cohort.web.accounts import people
 from cohort.web.accounts import views as accounts
 from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
+from cohort.web.alerts import channels, desk, rules
 from cohort.web.audit import views as audit
 from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
@@ -157,6 +158,21 @@ _lab = [
     path("lab/jobs/<int:job_id>/groups/<int:at>/", job_views.lab_job_group, name="lab_job_group"),
     path("rewards/<int:pk>/lab/", lab.verifier_lab, name="verifier_lab"),
 ]
+_alerts = [
+    path("", desk.alert_list, name="alert_list"),
+    path("answer/", desk.alerts_answer, name="alerts_answer"),
+    path("<int:alert_id>/", desk.alert_detail, name="alert_detail"),
+    path("rules/", rules.rule_list, name="alert_rule_list"),
+    path("rules/new/", rules.rule_new, name="alert_rule_new"),
+    path("rules/<int:rule_id>/", rules.rule_edit, name="alert_rule_edit"),
+    path("rules/<int:rule_id>/remove/", rules.rule_remove, name="alert_rule_remove"),
+    path("channels/", channels.channel_list, name="alert_channel_list"),
+    path("channels/new/", channels.channel_new, name="alert_channel_new"),
+    path("channels/<int:channel_id>/", channels.channel_edit, name="alert_channel_edit"),
+    path("channels/<int:channel_id>/test/", channels.channel_test, name="alert_channel_test"),
+    path("channels/<int:channel_id>/secret/", channels.channel_secret, name="alert_channel_secret"),
+    path("channels/<int:channel_id>/remove/", channels.channel_remove, name="alert_channel_remove"),
+]
 _records = [
     path("records/", records.record_list, name="record_list"),
     path(f"{_RECORD}/card.zip", cards.card_download, name="card_download"),
@@ -188,6 +204,7 @@ _project: list[URLPattern | URLResolver] = [
     *_accounts,
     path("nodes/", include(_nodes)),
     path("audit/", include(_entries("audit_list", "audit"))),
+    path("alerts/", include(_alerts)),
     *_runs,
     *_catalog,
     *_lab,

@@ -18,6 +18,9 @@ from pytest_django import DjangoDbBlocker
 
 from cohort.accounts.invitations import invitation_make
 from cohort.accounts.models import Membership, User
+from cohort.alerts.models import Alert, AlertDelivery
+from cohort.alerts.opening import alerts_check
+from cohort.alerts.rules import rule_create
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import PromptDataset
@@ -32,6 +35,7 @@ from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.saved_views import view_save
 from tests.database import Databases
+from tests.factories.alerts import diagnosed, webhook
 from tests.factories.lab import sampled
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.factories.stock import R1_EXACT
@@ -57,6 +61,7 @@ QUERIES = (
     ("record", "format", "signed", "verdict", "until", "size", "dataset", "epoch", "issue"),
     ("variant", "preset", "tab", "show", "state", "q", "v", "suite", "example", "all", "evals"),
     ("sort", "columns", "after", "before", "q"),
+    ("state", "rule", "run", "before"),
     ("actor", "kind", "subject", "to", "records", "imported", "superseded", "running", "texts"),
 )
 
@@ -115,12 +120,15 @@ class World:
             "job_id": self.job.pk,
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
+            "rule_id": rule_create(project=ours, actor=admin, name="mine", condition="ended").pk,
+            "channel_id": webhook(ours, admin, "http://127.0.0.1:9/hook").pk,
             "chart_id": chart_create(project=ours, actor=admin, title="mine", metrics=["reward"]).pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
             "view_id": view_save(project=ours, actor=self.users["admin"], name="shared", query="", shared=True).pk,
         }
         self.hostile = self._hostile(maker)
+        self.known["alert_id"] = Alert.objects.get().pk
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
 
     @staticmethod
@@ -129,6 +137,9 @@ class World:
         run = maker.run(HOSTILE, state="training")
         attempt = maker.attempt(run)
         add_steps(attempt, [{"reward": 0.5}])
+        diagnosed(attempt, HOSTILE, text=HOSTILE, advice=HOSTILE)
+        assert alerts_check() == 1
+        AlertDelivery.objects.update(error=HOSTILE)
         texts = {"prompt": HOSTILE, "answer": HOSTILE, "completion": HOSTILE, "detail": HOSTILE}
         group = add_group(attempt, [1.0, 0.0], **texts)
         for phase, scores in (("before", [0, 1]), ("after", [1, 1])):
@@ -253,7 +264,7 @@ def test_no_text_runs_wherever_it_is_shown(sealed_site: World) -> None:
             shown |= {route} if HOSTILE_SHOWN in page else set()
     assert ran == []
     of_run = ("", "groups/", "groups/<group_id>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
-    others = ("runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
+    others = ("", "alerts/", "alerts/<alert_id>/", "runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
     assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown
 
 

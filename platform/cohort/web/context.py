@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from django.core.cache import cache
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Q
+from django.db.models import Count, TextField, Value
+from django.db.models.functions import Cast, Concat
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
 from django.shortcuts import render
@@ -22,6 +23,7 @@ from django.urls import reverse
 from cohort.accounts.invitations import invitations_for
 from cohort.accounts.models import Membership, Project, Role, User, reaches
 from cohort.accounts.people import manages_server
+from cohort.alerts.selectors import alerts_of
 from cohort.nodes.services import nodes_here
 from cohort.runs.models import Run, RunState
 from cohort.web.readiness import disk_short
@@ -30,7 +32,7 @@ LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINI
 
 
 _GROUPS = {
-    "": {"Home": "project_home", "Runs": "run_list"},
+    "": {"Home": "project_home", "Runs": "run_list", "Alerts": "alert_list"},
     "Catalog": {
         "Base models": "base_model_list",
         "Datasets": "dataset_list",
@@ -42,10 +44,12 @@ _GROUPS = {
     "Machines": {"Queue": "queue", "Nodes": "node_list"},
     "People": {"Members": "member_list"},
 }
-_COUNTED = {"run_list": "runs", "queue": "waiting", "node_list": "nodes"}
+_COUNTED = {"run_list": "runs", "alert_list": "alerts", "queue": "waiting", "node_list": "nodes"}
 """Links with a number beside them."""
 
 
+_ALERTS = "alerts "
+"""Before the condition, among what is counted by state."""
 MOST_OTHERS = 20
 """Projects that the sidebar offers."""
 
@@ -62,18 +66,27 @@ class ProjectFrame:
         return {role.value: bool(self.role) and reaches(self.role, role) for role in Role}
 
     @cached_property
-    def _runs(self) -> dict[str, int]:
-        runs = Run.objects.filter(project=self.project, state__in=LIVE)
-        return runs.aggregate(live=Count("pk"), waiting=Count("pk", filter=Q(state=RunState.QUEUED)))
+    def _counts(self) -> dict[str, int]:
+        """Of live runs by state, and of open alerts, in one query."""
+        assert self.project is not None, "only what is a project's is counted"
+        runs = Run.objects.filter(project=self.project, state__in=LIVE).order_by()
+        states = runs.values(counted=Cast("state", TextField())).annotate(rows=Count("pk"))
+        rules = alerts_of(self.project).order_by().values(counted=Concat(Value(_ALERTS), "condition"))
+        rows = states.union(rules.annotate(rows=Count("pk")), all=True)
+        return {row["counted"]: row["rows"] for row in rows}
 
     @property
     def live_runs(self) -> int:
-        return self._runs["live"]
+        return sum(self._counts.get(state, 0) for state in LIVE)
 
     @property
     def waiting(self) -> int:
         """Runs of the project that wait for a worker."""
-        return self._runs["waiting"]
+        return self._counts.get(RunState.QUEUED, 0)
+
+    @property
+    def open_alerts(self) -> int:
+        return sum(rows for counted, rows in self._counts.items() if counted.startswith(_ALERTS))
 
     @cached_property
     def nodes(self) -> int:

@@ -7,15 +7,16 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from cohort.accounts.models import Membership, Role, reaches
+from cohort.alerts.models import Alert, Condition
+from cohort.alerts.selectors import alerts_of, badges_of
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.nodes.services import nodes_here
 from cohort.records.after_seal.rules import State
 from cohort.records.models import Record
-from cohort.runs.health import diagnoses_of
 from cohort.runs.models import EvalResult, Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 from cohort.web.after_seal.offers import signable
@@ -34,7 +35,7 @@ RECENT = timedelta(days=14)
 class RunLine:
     run: Run
     health: tuple[str, ...] = ()
-    """What the trainer reported as wrong, in short; the newest first."""
+    """What is wrong with it, in short: its open alerts, and what the trainer reports."""
     before: float | None = None
     after: float | None = None
     """Shares of the held-out problems, or else of the first suite, before and after training."""
@@ -52,6 +53,8 @@ class Need:
     why: str
     link: str
     """Name of the URL that it is done at, which takes the project and the run."""
+    alert: Alert | None = None
+    """That is open, and acknowledged from here."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Home:
     @cached_property
     def running(self) -> list[RunLine]:
         runs = list(self._runs.filter(state__in=ON_A_WORKER).order_by("-pk")[: SHOWN + 1])
-        health = diagnoses_of(runs)
+        health = badges_of(runs, live={run.pk for run in runs})
         return [RunLine(run, health=tuple(health[run.pk])) for run in runs]
 
     @cached_property
@@ -104,7 +107,11 @@ class Home:
         """What the person, in their role, can do something about; the newest first."""
         needs: list[Need] = []
         if reaches(self.role, Role.OPERATOR):
+            for alert in self.alerts[:SHOWN]:
+                needs.append(Need(alert.run, alert.title, alert.text, "run_detail", alert))
             runs = self._runs.filter(state__in=[RunState.FAILED, RunState.PAUSED, RunState.DRAFT])
+            alerted = Alert.objects.filter(run=OuterRef("pk"), condition=Condition.ENDED, closed_at=None)
+            runs = runs.exclude(Exists(alerted))  # open above, or acknowledged
             for run in runs.filter(created_at__gte=self.now - RECENT).order_by("-pk")[:SHOWN]:
                 what = {"failed": "failed", "paused": "paused", "draft": "draft, not launched"}[run.state]
                 needs.append(Need(run, what, run.reason, "run_detail"))
@@ -113,6 +120,12 @@ class Home:
                 Need(row.record.run, f"record {row.standing.words}", "It waits for your sign-off.", "record_detail")
             )
         return needs
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """Open ones, one more than are shown."""
+        runs = alerts_of(self.project).select_related("run").defer("run__config", "run__log_tail", "run__first_metrics")
+        return list(runs[: SHOWN + 1])
 
     @cached_property
     def records(self) -> list[RecordRow]:
@@ -175,7 +188,7 @@ class Home:
         """Changes when anything that is shown does."""
         lines = [(line.run.pk, line.run.state, line.run.step, line.health) for line in self.running]
         ended = [(line.run.pk, line.run.state, line.new, line.after) for line in self.finished]
-        needs = [(need.run.pk, need.what) for need in self.needs]
+        needs = [(need.run.pk, need.what, need.alert and need.alert.pk) for need in self.needs]
         records = [(row.record.pk, row.standing.state) for row in self.records]
         return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, self.nodes))
 

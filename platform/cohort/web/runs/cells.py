@@ -32,8 +32,8 @@ class RunRow:
     def __init__(
         self, run: Run, scores: Mapping[str, float], *, variant: str, health: Sequence[str], trend: Trend | None = None
     ) -> None:
-        """`variant`: key of web.launch.variants. `health`: what its trainer reports as wrong, in short, the newest
-        first."""
+        """`variant`: key of web.launch.variants. `health`: what is wrong with it, in short: its open alerts, and what its
+        trainer reports."""
         self.run, self.scores, self.variant, self.health, self.trend = run, scores, variant, health, trend
 
     @property
@@ -77,7 +77,7 @@ def _state(row: RunRow, column: Column, _: str) -> Cell:
     if unscored:
         marks.append(f"{percent_text(unscored, 1)} not scored")
     marks += row.health[:2]
-    badges = format_html_join("", ' <span class="badge is-suspect">{}</span>', ((mark,) for mark in marks))
+    badges = format_html_join("", ' <span class="badge is-suspect">{}</span>', ((_shown(mark),) for mark in marks))
     return Cell(column.label, "", _badge(run.state) + badges)
 
 

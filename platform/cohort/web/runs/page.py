@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role
+from cohort.alerts.selectors import open_alerts
 from cohort.base.formatting import natural
 from cohort.evaluations.during import best_shown, curves
 from cohort.evaluations.forecast import forecast_of
@@ -247,6 +248,7 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         "overview",
         awaits=awaits(header),
         diagnoses=diagnoses(header.run),
+        alerts=list(open_alerts(header.run)),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         tiles=tiles(header, windows(header.run)),
         newest=step_groups(header.run, success=header.config.reward.success_of, limit=NEWEST_GROUPS),

@@ -1,0 +1,1 @@
+"""The desk of alerts, and pages of rules and channels."""
