@@ -20,7 +20,7 @@ from cohort.alerts.delivery import (
     NO_EMAIL,
     PAUSES,
     channel_deliver,
-    channel_test,
+    channel_test_request,
     deliveries_republish,
     delivery_claim,
 )
@@ -316,7 +316,29 @@ def test_a_relay_that_refuses_or_is_down_is_an_error_of_the_delivery(
 
 def test_without_a_relay_an_e_mail_channel_says_so(ours: Project, manager: User) -> None:
     channel = by_email(ours, manager, "team@example.org")
-    assert channel_test(channel=channel, actor=manager).error == NO_EMAIL
+    channel_test_request(channel=channel, actor=manager)
+    channel_deliver(channel.pk)
+    channel.refresh_from_db()
+    assert channel.test_error == NO_EMAIL
+
+
+def test_a_test_that_was_lost_on_the_broker_is_requested_again(
+    ours: Project, manager: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(app, "send_task", lambda name, args, queue: sent.extend(args))
+    with Server(lambda _: OK) as server:
+        channel = webhook(ours, manager, server.url, private=True, enabled=False)
+        channel_test_request(channel=channel, actor=manager)
+        dispatch._published.clear()
+        assert deliveries_republish() == [channel.pk]
+        channel_deliver(channel.pk)
+        channel_deliver(channel.pk)
+        [seen] = server.seen
+    assert is_signed(seen, channel.secret)
+    assert logged("alert_channel_test_requested")[-1]["actor"] == "user:alice"
+    dispatch._published.clear()
+    assert deliveries_republish() == []
 
 
 # ---------------------------------------------------------------------- channels

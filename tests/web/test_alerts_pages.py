@@ -7,6 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from cohort.accounts.models import Project, User
+from cohort.alerts.delivery import channel_deliver
 from cohort.alerts.desk import alerts_acknowledge
 from cohort.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, Condition
 from cohort.alerts.opening import alerts_check
@@ -294,8 +295,8 @@ def test_who_does_not_manage_the_server_sets_no_private_address(stranger: Client
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
-        (http("200 OK", b"{}"), "The receiver took the test of hook with status 200."),
-        (http("404 Not Found", b""), "The test of hook failed. It answered with status 404"),
+        (http("200 OK", b"{}"), "test taken with status 200"),
+        (http("404 Not Found", b""), "test failed: It answered with status 404"),
     ],
 )
 def test_a_test_is_sent_and_its_answer_shown(
@@ -303,9 +304,12 @@ def test_a_test_is_sent_and_its_answer_shown(
 ) -> None:
     with Server(lambda _: reply) as server:
         channel = webhook(ours, alice, server.url, private=True)
-        page = words(html(admin.post(f"{CHANNELS}{channel.pk}/test/", follow=True)))
+        waits = html(admin.post(f"{CHANNELS}{channel.pk}/test/", follow=True))
+        assert ("test requested, waits" in words(waits), 'hx-trigger="every 2s"' in waits) == (True, True)
+        channel_deliver(channel.pk)
         [seen] = server.seen
-    assert text in page
+    part = html(admin.get(CHANNELS, headers={"HX-Request": "true"}))
+    assert (text in words(part), "hx-trigger" in part, "<html" in part) == (True, False, False)
     assert (seen.body["type"], seen.body["run"]) == ("alert.test", None)
     assert "alice tests the channel hook of" in seen.body["text"]
 
@@ -313,5 +317,6 @@ def test_a_test_is_sent_and_its_answer_shown(
 def test_a_test_by_e_mail_says_that_it_is_not_set_up(admin: Client) -> None:
     admin.post(f"{CHANNELS}new/", {"name": "mail", "kind": "email", "address": "a@example.org", "enabled": "on"})
     channel = AlertChannel.objects.get()
-    page = words(html(admin.post(f"{CHANNELS}{channel.pk}/test/", follow=True)))
-    assert "E-mail is not set up on this server" in page
+    admin.post(f"{CHANNELS}{channel.pk}/test/")
+    channel_deliver(channel.pk)
+    assert "E-mail is not set up on this server" in words(html(admin.get(CHANNELS)))

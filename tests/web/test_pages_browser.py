@@ -19,6 +19,11 @@ from cohort.accounts.invitations import invitation_make
 from cohort.accounts.models import Project, SignInCount, User
 from cohort.accounts.people import user_disable
 from cohort.accounts.services import staff_make, user_create
+from cohort.alerts.delivery import channel_test_request
+from cohort.alerts.desk import alerts_acknowledge, alerts_close
+from cohort.alerts.models import Alert, AlertDelivery, AlertRule
+from cohort.alerts.opening import alerts_check
+from cohort.alerts.rules import rule_create
 from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import ChosenSuite
@@ -33,6 +38,7 @@ from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
+from tests.factories.alerts import diagnosed, webhook
 from tests.factories.lab import chat_model, done, failed, format_only, lab_node, probed, sampled
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
@@ -207,12 +213,36 @@ def people(maker: Maker, alice: User) -> list[str]:
     return ["members/", "limits/", *(f"../../{path}" for path in (*below, "projects/", "password/"))]
 
 
+def alerts(maker: Maker, alice: User) -> list[str]:
+    """Open, acknowledged and closed ones with hostile texts, and a delivery that fails."""
+    run = run_of(maker)
+    attempt = run.attempts.order_by("-fence")[0]
+    channel = webhook(maker.project, alice, "https://hooks.example.org/services/T00000000/B00000000/a-long-token")
+    for cause in ("cut_off", "ruined", "all_wrong", HOSTILE):
+        diagnosed(attempt, cause, text=f"12 of 16 completions {HOSTILE}", advice="Raise the limit.")
+    alerts_check()
+    AlertDelivery.objects.update(tries=2, status=500, error="It answered with status 500, and only 2xx means yes.")
+    every = list(Alert.objects.order_by("pk"))
+    alerts_acknowledge(alerts=every[:1], actor=alice, note=HOSTILE)
+    alerts_close(alerts=every[1:2], actor=alice)
+    search = {"condition": "search", "query": "reward<0.1 step>20"}
+    rule = rule_create(project=maker.project, actor=alice, name="low reward", channels=[channel], **search)
+    AlertRule.objects.filter(pk=rule.pk).update(fault="No field, metric or suite of this project is called odd.")
+    channel_test_request(channel=channel, actor=alice)
+    below = ["", "?state=all", "?state=closed&run=none", f"{every[0].pk}/", f"{every[3].pk}/", "rules/", "rules/new/"]
+    below += [f"rules/{rule.pk}/", "channels/", "channels/new/", f"channels/{channel.pk}/"]
+    return ["", "runs/", f"runs/{run.pk}/", *(f"alerts/{path}" for path in below)]
+
+
 @pytest.fixture
 def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServer) -> str:
     return live_server.url
 
 
-@pytest.mark.parametrize("scene", [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab, tokens, people])
+SCENES = [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab, tokens, people, alerts]
+
+
+@pytest.mark.parametrize("scene", SCENES)
 def test_pages_have_no_serious_faults_and_fit_a_phone(
     browser: Browser, server: str, maker: Maker, alice: User, scene: Callable[[Maker, User], list[str]]
 ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.urls import reverse
 
@@ -26,7 +26,7 @@ from cohort.alerts.channels import channel_refused
 from cohort.alerts.models import Alert, AlertChannel, AlertDelivery, ChannelKind
 from cohort.alerts.opening import DELIVER_TASK
 from cohort.alerts.webhook_signature import signed_headers
-from cohort.audit.entries import clock
+from cohort.audit import services as audit
 from cohort.base.environment import environment
 from cohort.base.storable import storable
 from cohort.runs import dispatch
@@ -62,15 +62,17 @@ class Answer:
 
 
 def deliveries_republish() -> list[int]:
-    """Send the messages of channels with something due again. Returns the channels' ids."""
-    due = AlertDelivery.objects.filter(next_try_at__lte=Now(), channel__isnull=False)
-    ids = due.order_by("channel").values_list("channel", flat=True).distinct()
-    return dispatch.republish(DELIVER_TASK, {pk: dispatch.SEAL_QUEUE for pk in ids if pk is not None})
+    """Send the messages of channels with something due, or a test, again. Returns the channels' ids."""
+    due = AlertDelivery.objects.filter(channel=OuterRef("pk"), next_try_at__lte=Now())
+    channels = AlertChannel.objects.filter(Q(Exists(due), enabled=True) | Q(test_requested_at__isnull=False))
+    ids = channels.order_by("pk").values_list("pk", flat=True)
+    return dispatch.republish(DELIVER_TASK, dict.fromkeys(ids, dispatch.SEAL_QUEUE))
 
 
 def channel_deliver(channel_id: int) -> int:
-    """Send what is due by the channel, the oldest first, until one fails: what follows waits for its next try. Returns
-    how many were delivered."""
+    """Send the channel's test, and what is due by it, the oldest first, until one fails: what follows waits for its
+    next try. Returns how many alerts were delivered."""
+    channel_test(channel_id)
     delivered = 0
     for delivery in _claimed(channel_id):
         assert delivery.channel is not None, "the channel's own"
@@ -125,18 +127,37 @@ def delivery_note(*, delivery: AlertDelivery, answer: Answer) -> None:
     )
 
 
-def channel_test(*, channel: AlertChannel, actor: User) -> Answer:
-    """Send a message that says it is a test, at once, and return the receiver's answer."""
+@transaction.atomic
+def channel_test_request(*, channel: AlertChannel, actor: User) -> None:
+    """Request a message that says it is a test, from the worker that calls receivers: the web server may not reach
+    them."""
+    AlertChannel.objects.filter(pk=channel.pk).update(test_requested_at=Now(), test_requested_by=actor)
+    audit.log(
+        actor=audit.who(actor),
+        kind="alert_channel_test_requested",
+        subject=f"alert_channel:{channel.pk}",
+        project=channel.project,
+    )
+    dispatch.publish_on_commit(DELIVER_TASK, channel.pk, dispatch.SEAL_QUEUE)
+
+
+def channel_test(channel_id: int) -> None:
+    """Send the test that was requested, if any, and note the receiver's answer."""
+    requested = AlertChannel.objects.filter(pk=channel_id, test_requested_at__isnull=False)
+    channel = requested.select_related("project", "test_requested_by").first()
+    if channel is None:
+        return
+    at, actor = channel.test_requested_at, channel.test_requested_by
+    assert at is not None, "as requested"
+    assert actor is not None, "set with the moment"
     text = f"{actor.username} tests the channel {channel.name} of {channel.project.name}. Nothing is wrong."
-    now = clock()
-    page = _address("alert_channel_list", channel.project)
     payload: dict[str, Any] = {
         "id": 0,
         "type": "alert.test",
-        "at": now.isoformat(),
+        "at": at.isoformat(),
         "project": channel.project.slug,
         "title": "test",
-        "url": page,
+        "url": _address("alert_channel_list", channel.project),
         "run": None,
         "rule": None,
         "cause": None,
@@ -144,7 +165,10 @@ def channel_test(*, channel: AlertChannel, actor: User) -> Answer:
         "text": text,
         "advice": "",
     }
-    return send(channel, payload, message_id=f"alert-test-{channel.pk}-{now.timestamp():.0f}")
+    answer = send(channel, payload, message_id=f"alert-test-{channel.pk}-{at.timestamp():.0f}")
+    requested.filter(test_requested_at=at).update(
+        test_requested_at=None, tested_at=Now(), test_status=answer.status, test_error=answer.error
+    )
 
 
 def payload_of(alert: Alert) -> dict[str, Any]:

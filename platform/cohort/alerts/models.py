@@ -40,6 +40,16 @@ class AlertChannel(models.Model):
     enabled = models.BooleanField(default=True)
     disabled_why = models.CharField(max_length=200, blank=True)
     """Why the platform switched it off; empty when a person did."""
+    test_requested_at = models.DateTimeField(null=True)
+    """Null once the receiver has answered."""
+    test_requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+"
+    )
+    tested_at = models.DateTimeField(null=True)
+    test_status = models.PositiveSmallIntegerField(null=True)
+    """HTTP status of the last test."""
+    test_error = models.TextField(blank=True)
+    """Of the last test; empty when it was taken."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

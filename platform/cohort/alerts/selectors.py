@@ -16,6 +16,8 @@ STATES = {
     "all": Q(),
 }
 """What the desk filters by; the first is its default."""
+_BADGE = 32
+"""Characters of a badge, which is one line on a phone too."""
 
 
 def alerts_of(project: Project, *, state: str = "open") -> QuerySet[Alert]:
@@ -37,4 +39,8 @@ def badges_of(runs: Sequence[Run], *, live: Collection[int]) -> dict[int, list[s
         badges[run].append(title)
     for run, causes in diagnoses_of([run for run in runs if run.pk in live]).items():
         badges[run] += causes
-    return {run: list(dict.fromkeys(titles)) for run, titles in badges.items()}
+    return {run: list(dict.fromkeys(map(_short, titles))) for run, titles in badges.items()}
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= _BADGE else f"{title[: _BADGE - 1]}…"

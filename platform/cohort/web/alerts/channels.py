@@ -45,8 +45,10 @@ class ChannelForm(ServiceForm):
 @require_safe
 def channel_list(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
-    listed = channels.channels_of(project).prefetch_related("rules")
-    return render(request, "alerts/channels.html", {"channels": listed})
+    listed = list(channels.channels_of(project).prefetch_related("rules"))
+    waits = any(channel.test_requested_at for channel in listed)
+    template = "alerts/_channels.html" if request.htmx else "alerts/channels.html"  # type: ignore[attr-defined]
+    return render(request, template, {"channels": listed, "waits": waits})
 
 
 @form_page
@@ -80,15 +82,10 @@ def channel_edit(request: HttpRequest, slug: str, channel_id: int) -> HttpRespon
 
 @require_POST
 def channel_test(request: HttpRequest, slug: str, channel_id: int) -> HttpResponse:
-    """Send a message now, and show what the receiver answered."""
+    """The list shows what the receiver answers."""
     channel = _channel(request, slug, channel_id)
-    answer = delivery.channel_test(channel=channel, actor=person(request))
-    if answer.delivered:
-        status = f" with status {answer.status}" if answer.status else ""
-        taken = "The mail relay" if channel.kind == ChannelKind.EMAIL else "The receiver"
-        messages.success(request, f"{taken} took the test of {channel.name}{status}.")
-    else:
-        messages.error(request, f"The test of {channel.name} failed. {answer.error}")
+    done = f"A test of {channel.name} is requested. What the receiver answers is shown below."
+    call_service(request, delivery.channel_test_request, done, channel=channel)
     return redirect("alert_channel_list", slug)
 
 
