@@ -1,5 +1,8 @@
 """Rules, channels and what trainers report, for the tests of alerts."""
 
+import base64
+import hashlib
+import hmac
 from typing import Any
 
 from django.utils import timezone
@@ -8,6 +11,7 @@ from cohort.accounts.models import Project, User
 from cohort.alerts.channels import channel_create
 from cohort.alerts.models import AlertChannel, AlertRule, Condition
 from cohort.runs.models import Attempt, RunEvent
+from tests.core.rewards.judge_server import Seen
 
 
 def diagnosed(attempt: Attempt, cause: str = "cut_off", *, step: int = 3, **data: Any) -> RunEvent:
@@ -35,3 +39,12 @@ def webhook(project: Project, actor: User, address: str, *, name: str = "hook", 
     for rule in AlertRule.objects.filter(project=project):
         rule.channels.add(channel)
     return channel
+
+
+def is_signed(seen: Seen, secret: str) -> bool:
+    """By the specification's own words, not by the product's code."""
+    headers = seen.headers
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + seen.raw
+    expected = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    return hmac.compare_digest(expected, headers["webhook-signature"])

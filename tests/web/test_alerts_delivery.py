@@ -1,8 +1,6 @@
 """Alerts by webhook and e-mail, to real servers on this machine: signed, tried again, kept from private addresses."""
 
 import base64
-import hashlib
-import hmac
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -31,8 +29,8 @@ from cohort.background.tasks import deliver_alerts
 from cohort.base.celery_app import app
 from cohort.runs import dispatch
 from cohort.runs.models import Run
-from tests.core.rewards.judge_server import Seen, Server, http
-from tests.factories.alerts import diagnosed, webhook
+from tests.core.rewards.judge_server import Server, http
+from tests.factories.alerts import diagnosed, is_signed, webhook
 from tests.factories.runs import Maker
 from tests.smtp_server import SmtpServer
 from tests.tables import cases
@@ -62,15 +60,6 @@ def sends(run: Run) -> AlertDelivery:
     diagnosed(run.attempts.get())
     assert alerts_check() == 1
     return AlertDelivery.objects.order_by("-pk")[0]
-
-
-def is_signed(seen: Seen, secret: str) -> bool:
-    """By the specification's own words, not by the product's code."""
-    headers = seen.headers
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + seen.raw
-    expected = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
-    return hmac.compare_digest(expected, headers["webhook-signature"])
 
 
 def due_now(delivery: AlertDelivery) -> None:

@@ -9,16 +9,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 from psycopg.conninfo import make_conninfo
 
+from cohort.alerts.models import AlertDelivery
 from cohort.base.celery_app import app
 from cohort.base.environment import environment
 from cohort.nodes.models import Node
 from cohort.runs.attempts import attempt_claim
+from cohort.runs.dispatch import SEAL_QUEUE
 from cohort.runs.models import Attempt, RunState, ServiceBeat
 from grpo_core.protocol.queues import PLATFORM_QUEUE, TRAIN_QUEUE
+from tests.core.rewards.judge_server import Server, http
+from tests.factories.alerts import diagnosed, is_signed, webhook
 from tests.factories.worker import NODE
 from tests.processes import wait_for
 from tests.worker.conftest import Site, logged
@@ -97,3 +102,26 @@ def test_reconciling_in_a_worker_as_deployed(site: Site, tmp_path: Path) -> None
         wait_for(requeued, "the lost run goes back to the queue", process)
         assert (lost.retries, Attempt.objects.get().state) == (1, "lost")
         wait_for(again, "both are offered again", process)
+
+
+@pytest.mark.slow
+def test_an_alert_reaches_its_webhook_by_the_workers_as_deployed(site: Site, tmp_path: Path) -> None:
+    """From a trainer's event to a signed call; the receiver is down for the first one."""
+    take_all(PLATFORM_QUEUE)
+    take_all(SEAL_QUEUE)
+    answers = iter([http("503 Busy", b""), http("204 No Content", b"")])
+    run = site.launch()
+    attempt, _ = attempt_claim(run_id=run.pk, node=Node.objects.get(), info=NODE)
+    with Server(lambda _: next(answers)) as receiver:
+        channel = webhook(site.project, site.actor, receiver.url, private=True)
+        diagnosed(attempt)
+        words = ("--queues", f"{PLATFORM_QUEUE},{SEAL_QUEUE}", "--beat", "--schedule", str(tmp_path / "beat"))
+        with platform_worker(tmp_path, *words, COHORT_SECRET_KEY=settings.SECRET_KEY) as process:
+            wait_for(lambda: len(receiver.seen) == 2, "the alert is sent, and again", process)
+            delivered = AlertDelivery.objects.filter(delivered_at__isnull=False)
+            wait_for(delivered.exists, "the answer is noted", process)
+    first, second = receiver.seen
+    assert (first.body["cause"], first.raw == second.raw) == ("cut_off", True)
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert is_signed(second, channel.secret)
+    assert (delivered.get().tries, delivered.get().status) == (2, 204)
