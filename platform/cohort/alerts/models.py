@@ -144,6 +144,7 @@ class Alert(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(fields=["project", "-id"], name="alert_by_project"),
+            models.Index(fields=["run"], condition=Q(closed_at=None), name="alert_not_closed"),
             models.Index(
                 fields=["project", "-id"], condition=Q(closed_at=None, acknowledged_at=None), name="alert_open"
             ),

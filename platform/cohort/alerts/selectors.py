@@ -30,7 +30,7 @@ def open_alerts(run: Run) -> QuerySet[Alert]:
     return Alert.objects.filter(STATES["open"], run=run).order_by("-pk")
 
 
-def badges_of(runs: Sequence[Run], *, live: Collection[int]) -> dict[int, list[str]]:
+def badges_with_alerts(runs: Sequence[Run], *, live: Collection[int]) -> dict[int, list[str]]:
     """By run, what is wrong with it, in short, for a list: open alerts, then what the trainers of those in `live`
     report. Ends are left out: the run's state says so next to it. Two queries."""
     badges: dict[int, list[str]] = {run.pk: [] for run in runs}

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from cohort.accounts.models import Membership, Role, reaches
 from cohort.alerts.models import Alert, Condition
-from cohort.alerts.selectors import alerts_of, badges_of
+from cohort.alerts.selectors import alerts_of, badges_with_alerts
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.nodes.services import nodes_here
 from cohort.records.after_seal.rules import State
@@ -81,7 +81,7 @@ class Home:
     @cached_property
     def running(self) -> list[RunLine]:
         runs = list(self._runs.filter(state__in=ON_A_WORKER).order_by("-pk")[: SHOWN + 1])
-        health = badges_of(runs, live={run.pk for run in runs})
+        health = badges_with_alerts(runs, live={run.pk for run in runs})
         return [RunLine(run, health=tuple(health[run.pk])) for run in runs]
 
     @cached_property

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, User
-from cohort.alerts.selectors import badges_of
+from cohort.alerts.selectors import badges_with_alerts
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
 from cohort.runs.marks import MOST_AT_ONCE
@@ -110,7 +110,7 @@ class RunPage:
                 variants[run_id] = text
             elif share is not None:
                 scores.setdefault(run_id, {})[key] = share
-        health = badges_of(list(stored), live={run.pk for run in stored if run.state in LIVE})
+        health = badges_with_alerts(list(stored), live={run.pk for run in stored if run.state in LIVE})
         self.rows = [
             RunRow(by_id[pk], scores.get(pk, {}), variant=variants[pk], health=health[pk]) for pk in ids if pk in by_id
         ]
