@@ -222,7 +222,7 @@ def _suites(options: argparse.Namespace) -> list[Any]:
 
 def _as_json(evaluations: "Sequence[Evaluation]", policy: "LoadedModel") -> str:
     from grpo_core.evaluate.text_report import Measured, as_dict
-    from grpo_core.trainer.manifest import model_inputs
+    from grpo_core.model.source import model_inputs
 
     content = {
         "model": {"path": policy.source.given, "sha256": model_inputs(policy.source)},

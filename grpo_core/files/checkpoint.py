@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -24,6 +25,10 @@ from grpo_core.runtime.fault_injection import fault
 MANIFEST = "checkpoint.json"
 STATE = "state.json"
 """What a checkpoint that a run can resume from holds besides its tensors."""
+POLICY = "policy.safetensors"
+"""The trained weights of a checkpoint that a run can resume from."""
+WEIGHTS_FILES = (STATE, POLICY)
+"""What such a checkpoint is read as a model by; everything else in it is for resuming."""
 PINNED = "pinned.json"
 """Next to the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
 wants kept, and the newest that the platform knows of, which alone another attempt can resume from."""
@@ -36,6 +41,39 @@ class _Sealed(BaseModel):
 
     manifest: CheckpointManifest
     sha256: str
+
+
+class CheckpointOrigin(BaseModel):
+    """What state.json says of the model that its run began from."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    step: int
+    config: dict[str, Any]
+    """The run's whole config."""
+    inputs: dict[str, str | None]
+    """SHA-256 of what the run is based on, by its name in messages."""
+    base: str
+    """Folder that the config's relative paths start from, on the machine that wrote this."""
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether the folder holds a checkpoint that a run can resume from, or what of it is needed as a model."""
+    return (folder / STATE).is_file() and not (folder / "config.json").is_file()
+
+
+def read_origin(folder: Path) -> CheckpointOrigin:
+    """Raises CheckpointError."""
+    try:
+        return CheckpointOrigin.model_validate_json((folder / STATE).read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {folder}: {STATE} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(
+            f"checkpoint {folder}: {STATE} is of another version of Cohort: {location}: {first['msg']}"
+        ) from None
 
 
 def step_folder(step: int) -> str:
@@ -123,13 +161,25 @@ def verify_checkpoint(folder: Path) -> CheckpointManifest:
     return manifest
 
 
+def verify_weights(folder: Path) -> None:
+    """Check what a checkpoint is read as a model by: against `checkpoint.json` where that is there, which what a worker
+    fetched has not, for each file was compared on its way. Raises CheckpointError."""
+    try:
+        there = {name: _entry(folder / name) for name in WEIGHTS_FILES}
+        check_model_file(folder / POLICY)
+    except (OSError, ModelError) as error:
+        raise CheckpointError(f"checkpoint {folder} cannot be read as a model: {error}") from None
+    if not (folder / MANIFEST).is_file():
+        return
+    manifest = read_manifest(folder)
+    for name, entry in there.items():
+        if manifest.files.get(name) != entry:
+            raise CheckpointError(f"checkpoint {folder}: {name} was changed")
+
+
 def file_entries(folder: Path) -> dict[str, FileEntry]:
     """Size and SHA-256 of every file below `folder`, by relative path."""
-    return {
-        path.relative_to(folder).as_posix(): FileEntry(size=path.stat().st_size, sha256=_sha256(path))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    return {path.relative_to(folder).as_posix(): _entry(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def publish_folder(temporary: Path, folder: Path) -> None:
@@ -184,6 +234,6 @@ def _sealed(manifest: CheckpointManifest) -> bytes:
     return (json.dumps({"manifest": content, "sha256": digest}, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _sha256(path: Path) -> str:
+def _entry(path: Path) -> FileEntry:
     with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        return FileEntry(size=path.stat().st_size, sha256=hashlib.file_digest(handle, "sha256").hexdigest())

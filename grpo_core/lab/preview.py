@@ -125,10 +125,10 @@ def preview(config: RunConfig, *, base: Path, rows: int = 3) -> Preview:
     """Of the first `rows` training problems, in the file's order; relative paths are taken from `base`. Raises a
     GrpoError that says what is wrong."""
     from grpo_core.model.doctor import tokenizer_findings
-    from grpo_core.model.load import end_ids, find_model, load_settings, load_tokenizer
+    from grpo_core.model.load import end_ids, find_model, load_settings, load_source_tokenizer
 
     source = find_model(config.model, base=base)
-    tokenizer, settings = load_tokenizer(source.folder), load_settings(source.folder)
+    tokenizer, settings = load_source_tokenizer(source), load_settings(source.folder)
     encoder = PromptEncoder(tokenizer, config.data)
     read = _read(config, base, encoder)
     ends = {**end_ids(settings, tokenizer), "chat template": set(encoder.turn_ends())}

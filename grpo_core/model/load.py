@@ -4,10 +4,7 @@ Only safetensors are read and no code that comes with a model is ever run. A pic
 opened, so a folder that may hold one is refused (grpo_core.files.weights).
 """
 
-import hashlib
-import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,34 +15,23 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as transformers_logging
 
 from grpo_core.config.prompt import PromptConfig
-from grpo_core.config.run import LoraConfig, ModelConfig
-from grpo_core.data.fingerprint import file_sha256
+from grpo_core.config.run import LoraConfig
 from grpo_core.data.prompts import PromptEncoder
 from grpo_core.errors import ModelError
 from grpo_core.files.adapter import CONFIG as ADAPTER_CONFIG
-from grpo_core.files.adapter import is_adapter, read_adapter_settings
-from grpo_core.files.checkpoint import MANIFEST, STATE
-from grpo_core.files.weights import SUFFIXES, check_indices, check_model_file, read_json_object
-from grpo_core.model.adapter import merge, read_adapter
+from grpo_core.files.checkpoint import is_checkpoint
+from grpo_core.files.weights import read_json_object
 from grpo_core.model.attention import use_ours
+from grpo_core.model.checkpoint import origin_config, overlay
 from grpo_core.model.logprobs import last_logits
 from grpo_core.model.quantize import quantized_loading
+from grpo_core.model.source import ModelSource as ModelSource
+from grpo_core.model.source import check_began, weight_files
+from grpo_core.model.source import find_model as find_model
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # its bars would end up in every run's log
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """Where a model lies on this machine, and where it came from."""
-
-    folder: Path
-    given: str
-    revision: str | None = None
-    adapter: Path | None = None
-    """Folder of LoRA adapters that `given` names; `folder` is then their base model."""
 
 
 @dataclass
@@ -103,80 +89,6 @@ class LoadedModel:
 def _numel(weight: torch.Tensor) -> int:
     """Of the whole weight, where only a part of it may be here (ZeRO 3), or two numbers a byte (NF4)."""
     return int(getattr(weight, "ds_numel", weight.numel())) * (2 if weight.dtype == torch.uint8 else 1)
-
-
-def find_model(config: ModelConfig, *, base: Path) -> ModelSource:
-    """The folder that `config.path` means: with a revision a download of that commit from the Hub, and nothing else;
-    without one a folder next to the config file (`base`), then in $GRPO_MODELS.
-
-    A folder of the same name never replaces a pinned commit. Raises ModelError that names every path looked at.
-    """
-    if config.revision is not None:
-        return _from_hub(config.path, config.revision)
-    given = Path(config.path).expanduser()
-    folders = [given] if given.is_absolute() else [base / given]
-    if not given.is_absolute() and (models := os.environ.get("GRPO_MODELS")):
-        folders.append(Path(models) / given)
-    for folder in folders:
-        if folder.is_dir() and is_adapter(folder):
-            return _with_base(folder.resolve(), config.path, base)
-        if folder.is_dir():
-            return ModelSource(folder.resolve(), config.path)
-    looked = ", ".join(str(folder) for folder in folders)
-    hint = "" if given.is_absolute() or "GRPO_MODELS" in os.environ else " (the variable GRPO_MODELS is not set)"
-    raise ModelError(
-        f"no model folder {config.path!r}; looked at {looked}{hint}. "
-        "For a model on the Hub, give model.revision (the commit) too."
-    )
-
-
-def _with_base(adapter: Path, given: str, base: Path) -> ModelSource:
-    """The adapters' base model, by the name that their config has: next to them, else as any model."""
-    settings = read_adapter_settings(adapter)
-    name = settings.base
-    near = adapter.parent / Path(name).expanduser()
-    base_source = (
-        ModelSource(near.resolve(), name)
-        if near.is_dir()
-        else find_model(ModelConfig(path=name, revision=settings.revision), base=base)
-    )
-    if base_source.adapter is not None or is_adapter(base_source.folder):
-        raise ModelError(
-            f"the base of the adapters in {adapter} is {name}, which holds adapters itself; merge those first"
-        )
-    return ModelSource(base_source.folder, given, base_source.revision, adapter)
-
-
-def _from_hub(repository: str, revision: str) -> ModelSource:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    if not _COMMIT.fullmatch(revision):
-        raise ModelError(
-            f"model.revision {revision!r} is not a commit of 40 hex digits; a branch or tag may move, "
-            "and the run could not be repeated"
-        )
-    try:
-        folder = snapshot_download(repository, revision=revision, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES])
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(f"cannot get model {repository!r} at {revision} from the Hub: {error}") from None
-    return ModelSource(Path(folder), repository, revision)
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, sorted by name. Raises ModelError when there is none, and when a file
-    may not be there (`check_model_file`). Files in folders below are never opened."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    weights = [path for path in files if path.suffix == ".safetensors"]
-    try:
-        for path in files:
-            check_model_file(path)
-        check_indices(folder, [path.name for path in weights])
-    except ModelError as error:
-        raise ModelError(f"{folder}: {error}") from None
-    if not weights:
-        raise ModelError(f"{folder} holds no *.safetensors weights")
-    return weights
 
 
 def load_pretrained(
@@ -264,10 +176,11 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device, quantiz
     """Load weights, with adapters merged into them, and tokenizer from `source`; with `quantization` nf4 the weights of
     linear layers in 4 bits, for a source without adapters. Raises ModelError for anything missing, odd or unsafe."""
     folder = source.folder
-    if (folder / STATE).is_file() and (folder / MANIFEST).is_file():
+    check_began(source)
+    if quantization == "nf4" and source.overlays:
         raise ModelError(
-            f"{folder} is a checkpoint that a run can resume from; `grpo export {folder} --out DIR` makes a model "
-            "folder of it"
+            f"{source.given} lies on top of {folder}, whose weights would be in 4 bits: make one model folder first, "
+            "with grpo export, or set model.quantization: none"
         )
     quantized = quantized_loading(device) if quantization == "nf4" else None
     model, tokenizer, missing = load_pretrained(folder, AutoModelForCausalLM, dtype=_DTYPES[dtype], quantized=quantized)
@@ -275,8 +188,9 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device, quantiz
         raise ModelError(
             f"the weights in {folder} are incomplete; {len(missing)} tensors are missing, first {missing[0]}"
         )
-    if source.adapter is not None:
-        merge(model, read_adapter(source.adapter), source.adapter)
+    for on_top in source.overlays:
+        overlay(model, on_top)
+    _take_template(tokenizer, source)
     use_ours(model)
     if quantized is None:  # else it is there already
         model.to(device)
@@ -289,6 +203,20 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device, quantiz
     loaded = LoadedModel(model, tokenizer, eos_ids, int(pad_id), source, device, quantized=quantized is not None)
     check_head(loaded)
     return loaded
+
+
+def load_source_tokenizer(source: ModelSource) -> Any:
+    """As `load_model` would give it. Raises ModelError."""
+    tokenizer = load_tokenizer(source.folder)
+    _take_template(tokenizer, source)
+    return tokenizer
+
+
+def _take_template(tokenizer: Any, source: ModelSource) -> None:
+    """The chat template that the run of a checkpoint brought stays with what it trained."""
+    for checkpoint in filter(is_checkpoint, source.overlays):
+        if (brought := origin_config(checkpoint).data.chat_template) is not None:
+            tokenizer.chat_template = brought
 
 
 def embedding_rows(model: Any) -> int:
@@ -337,37 +265,3 @@ def check_head(loaded: LoadedModel) -> None:
             f"{type(loaded.model).__name__} changes its logits in a way this trainer does not know "
             f"(largest difference {(ours_V - theirs_V).abs().max().item():.3g}); its log-probabilities would be wrong"
         )
-
-
-# Digests of a model folder's files: what a manifest or a reward names a model by.
-
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "tokenizer.model",
-    "vocab.json",
-)
-_TOKENIZER_MORE = ("merges.txt", "added_tokens.json", "chat_template.jinja")
-_SETTINGS = ("config.json", "generation_config.json")
-"""Of the model: rotary embedding, norms, tied weights, the ids that end a completion."""
-
-
-def tokenizer_sha256(folder: Path) -> str:
-    """One digest over the tokenizer's files."""
-    return files_digest(_present(folder, (*_TOKENIZER_FILES, *_TOKENIZER_MORE)))
-
-
-def settings_sha256(folder: Path) -> str:
-    """One digest over the files of a model's settings."""
-    return files_digest(_present(folder, _SETTINGS))
-
-
-def _present(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    return {name: file_sha256(folder / name) for name in names if (folder / name).is_file()}
-
-
-def files_digest(files: Mapping[str, str]) -> str:
-    """SHA-256 of the lines `<sha256>  <name>`, sorted by name."""
-    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(files.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()

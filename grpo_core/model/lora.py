@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,10 @@ from transformers import AutoModelForCausalLM
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.files.adapter import CONFIG, WEIGHTS
-from grpo_core.model.adapter import PREFIX, Adapter, merge, read_adapter
+from grpo_core.model.adapter import PREFIX, Adapter, merge
+from grpo_core.model.checkpoint import read_adapters
 from grpo_core.model.load import LoadedModel, ModelSource, check_head, load_model, load_pretrained
+from grpo_core.model.source import check_began
 
 NAME = "default"
 """What peft calls adapters that are given no name."""
@@ -38,15 +39,17 @@ def load_policy(source: ModelSource, config: ModelConfig, *, device: torch.devic
     """The model to train: `load.load_model`, with adapters when `config.lora.rank` is above 0. Of a folder of adapters
     the same go on being trained, or with `config.adapter` merge are part of the weights first."""
     going_on = source.adapter is not None and config.adapter == "continue"
+    if going_on:
+        check_began(source)
     loaded = load_model(
-        replace(source, adapter=None) if going_on else source,
+        source.without_adapter if going_on else source,
         dtype=config.dtype,
         device=device,
         quantization=config.quantization,
     )
     loaded.source = source
     if going_on and not config.lora.rank:
-        raise _other_settings(source, read_adapter(source.adapter), config.lora)  # type: ignore[arg-type]
+        raise _other_settings(source, read_adapters(source.adapter), config.lora)  # type: ignore[arg-type]
     if config.lora.rank:
         add_adapters(loaded, config.lora, seed=seed)
     if going_on:
@@ -59,7 +62,7 @@ def _take_over(loaded: LoadedModel, lora: LoraConfig) -> None:
     """Give the adapters inside the model the values of those in the source's folder. Raises ModelError where they are
     of another rank, scale or set of layers."""
     assert loaded.source.adapter is not None
-    adapter, layers = read_adapter(loaded.source.adapter), adapter_layers(loaded.model)
+    adapter, layers = read_adapters(loaded.source.adapter), adapter_layers(loaded.model)
     if (adapter.rank, adapter.alpha) != (lora.rank, lora.alpha) or adapter.layers.keys() != layers.keys():
         raise _other_settings(loaded.source, adapter, lora)
     for name, (a, b) in adapter.layers.items():

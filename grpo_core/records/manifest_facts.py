@@ -41,6 +41,10 @@ class ModelFacts(TypedDict):
     provenance: NotRequired[dict[str, Any] | None]
     adapter: NotRequired[dict[str, Sha256]]
     """Of the LoRA adapters that the run began with, on top of the weights."""
+    checkpoint: NotRequired[dict[str, Sha256]]
+    """Of the checkpoint that the run began with: all weights are its own, and not those of `weights`."""
+    below: NotRequired[dict[str, Sha256]]
+    """Of checkpoints and adapters between `weights` and `adapter`, by folder."""
 
 
 class TokenStats(TypedDict):

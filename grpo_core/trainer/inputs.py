@@ -22,7 +22,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, ConfigError, DataError, GrpoError, ModelError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Manner, Task, encode_items, heldout_task, manner_of, suite_fits, suite_task
-from grpo_core.files.checkpoint import MANIFEST, read_manifest, verify_checkpoint
+from grpo_core.files.checkpoint import MANIFEST, read_manifest, read_origin, verify_checkpoint
 from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model, load_model
@@ -236,6 +236,10 @@ def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
         does = "go on being trained" if config.model.adapter == "continue" else "are merged into the weights"
         message = f"the adapters in {adapter} {does}; their base model is {inputs.policy.source.folder}"
         events.append(Event(type="model", message=message))
+    if (checkpoint := inputs.policy.source.checkpoint) is not None:
+        step = read_origin(checkpoint).step
+        message = f"the weights are those of the checkpoint {checkpoint}, after step {step} of its run; the optimiser "
+        events.append(Event(type="model", message=f"{message}is new"))
     if inputs.policy.unshared is not None:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))

@@ -21,9 +21,9 @@ from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.loaders import detect_file
 from grpo_core.data.prompts import Encoded, Prompted
 from grpo_core.evaluate.suites.load import Suite
-from grpo_core.files.adapter import adapter_files
 from grpo_core.files.weights import PROVENANCE
-from grpo_core.model.load import LoadedModel, ModelSource, files_digest, settings_sha256, tokenizer_sha256, weight_files
+from grpo_core.model.load import LoadedModel
+from grpo_core.model.source import files_digest, inputs_of_model, model_hashes
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
 from grpo_core.text import UNSTORABLE
@@ -70,7 +70,7 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     heldout = manifest.data["eval"]
     suites = manifest.data["suites"].items()
     return {
-        **_model_inputs(manifest.model),
+        **inputs_of_model(manifest.model),
         "the training problems": manifest.data["train"]["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
         **{f"the problems of the suite {name}": facts["items_digest"] for name, facts in suites},
@@ -80,32 +80,6 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
             for part, what in (("weights", "weights"), ("settings", "settings"), ("tokenizer", "tokenizer's files"))
             if f"{part}_sha256" in facts
         },
-    }
-
-
-def model_inputs(source: ModelSource) -> dict[str, str]:
-    """The part of `inputs_of` that a model folder gives."""
-    return _model_inputs(_model_hashes(source))
-
-
-def _model_inputs(model: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "the base model's weights": files_digest(model["weights"]),
-        "the model's settings": model["settings_sha256"],
-        "the tokenizer's files": model["tokenizer_sha256"],
-        **({"the adapters": files_digest(model["adapter"])} if "adapter" in model else {}),
-    }
-
-
-def _model_hashes(source: ModelSource) -> dict[str, Any]:
-    """Of all files of a model folder that decide a number, and of the adapters on top of it."""
-    folder = source.folder
-    adapter = adapter_files(source.adapter) if source.adapter is not None else []
-    return {
-        "weights": {path.name: file_sha256(path) for path in weight_files(folder)},
-        "settings_sha256": settings_sha256(folder),
-        "tokenizer_sha256": tokenizer_sha256(folder),
-        **({"adapter": {path.name: file_sha256(path) for path in adapter}} if adapter else {}),
     }
 
 
@@ -170,7 +144,7 @@ def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
         "parameters": policy.parameters(),
         "dtype": config.model.dtype,
         "quantization": config.model.quantization,
-        **_model_hashes(policy.source),
+        **model_hashes(policy.source),
         "provenance": read_provenance(folder),
     }
 

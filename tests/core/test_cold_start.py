@@ -13,9 +13,9 @@ from grpo_core.cli.main import main
 from grpo_core.data.arithmetic import demo_split
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.errors import Interrupted, ModelError
-from grpo_core.model.load import ModelSource, tokenizer_sha256
+from grpo_core.model.source import ModelSource, model_inputs, tokenizer_sha256
 from grpo_core.trainer.cold_start import Recipe, cold_start
-from grpo_core.trainer.manifest import code_state, model_inputs, read_provenance
+from grpo_core.trainer.manifest import code_state, read_provenance
 
 from .runs import KILLED, forked, train_here
 from .tiny import load, tiny_folder

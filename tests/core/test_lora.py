@@ -14,9 +14,10 @@ from transformers import AutoModelForCausalLM
 from grpo_core.config.run import LoraConfig, ModelConfig
 from grpo_core.errors import ModelError
 from grpo_core.files.checkpoint import verify_checkpoint
-from grpo_core.model.load import find_model, weight_files
+from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.model.lora import NAME, adapter_layers, adapters_off, add_adapters, load_policy
+from grpo_core.model.source import weight_files
 from grpo_core.trainer.checkpoints.write import save_weights
 
 from .families import families

@@ -21,8 +21,9 @@ from grpo_core.distributed.environment import pick_device
 from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import file_entries, read_manifest, verify_checkpoint, write_manifest
 from grpo_core.files.weights import check_model_file
-from grpo_core.model.load import find_model, weight_files
+from grpo_core.model.load import find_model
 from grpo_core.model.logprobs import completion_logprobs
+from grpo_core.model.source import weight_files
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.trainer.checkpoints.write import save_weights
 from tests.needs import needs

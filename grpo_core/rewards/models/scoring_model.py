@@ -65,6 +65,10 @@ class ScoringModel:
         try:
             self.source = find_model(given, base=context.base)
             self.folder = self.source.folder
+            if self.source.overlays:
+                raise ModelError(
+                    f"{params.path} holds no whole model; merge it into a model folder first (grpo export)"
+                )
             self.model, self.tokenizer, missing = load_pretrained(self.folder, kind, dtype=getattr(torch, params.dtype))
         except ModelError as error:
             raise ModelError(f"the reward's model: {error}") from error
@@ -88,7 +92,7 @@ class ScoringModel:
 
     def facts(self) -> dict[str, Any]:
         from grpo_core.data.fingerprint import file_sha256
-        from grpo_core.model.load import files_digest, settings_sha256, tokenizer_sha256, weight_files
+        from grpo_core.model.source import files_digest, settings_sha256, tokenizer_sha256, weight_files
 
         weights = {path.name: file_sha256(path) for path in weight_files(self.folder)}
         return {

@@ -14,10 +14,10 @@ from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import verify_checkpoint
 from grpo_core.model.load import find_model
 from grpo_core.model.lora import load_policy
+from grpo_core.model.source import model_inputs
 from grpo_core.records.types import CheckpointManifest
 from grpo_core.trainer.checkpoints.state import read_state
 from grpo_core.trainer.checkpoints.write import load_parts, save_weights
-from grpo_core.trainer.manifest import model_inputs
 from grpo_core.training.trainable import fit
 
 
