@@ -123,7 +123,7 @@ def sweep(checkpoints: Path) -> list[str]:
 
 def write_manifest(folder: Path, manifest: CheckpointManifest) -> None:
     """Write `checkpoint.json`, which makes the folder a checkpoint. Not yet durable: see `publish_folder`."""
-    (folder / MANIFEST).write_bytes(_sealed(manifest))
+    (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
 
 
 def read_manifest(folder: Path) -> CheckpointManifest:
@@ -135,7 +135,7 @@ def read_manifest(folder: Path) -> CheckpointManifest:
         raise CheckpointError(f"{folder} is not a finished checkpoint: {MANIFEST}: {error.strerror}") from None
     except ValidationError:
         raise CheckpointError(f"checkpoint {folder}: {MANIFEST} was changed; it cannot be read") from None
-    if content != _sealed(manifest):
+    if content != manifest_bytes(manifest):
         raise CheckpointError(f"checkpoint {folder}: {MANIFEST} was changed; its digest is not its own")
     return manifest
 
@@ -228,7 +228,8 @@ def remove_folder(folder: Path) -> None:
     fault("prune:removed")
 
 
-def _sealed(manifest: CheckpointManifest) -> bytes:
+def manifest_bytes(manifest: CheckpointManifest) -> bytes:
+    """Content of its `checkpoint.json`."""
     content = manifest.model_dump(mode="json")
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return (json.dumps({"manifest": content, "sha256": digest}, indent=2, sort_keys=True) + "\n").encode()

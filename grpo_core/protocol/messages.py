@@ -67,6 +67,33 @@ class InputFile(Message):
     size: int
 
 
+class RequestedCheckpoint(Message):
+    """A checkpoint that a person wants on the platform, in the run directory of an attempt of this node. Each file goes
+    to POST node/checkpoints/{id}/uploads/{sha256}."""
+
+    id: int
+    run_id: int
+    fence: int
+    path: str
+    """Relative to the attempt's run directory."""
+    files: dict[str, FileEntry]
+
+
+class NodeReply(Message):
+    """Answer to a node's heartbeat."""
+
+    requested: list[RequestedCheckpoint] = Field(default_factory=list)
+    """The oldest request first."""
+
+
+class Unavailable(Message):
+    """Why a requested checkpoint cannot be sent."""
+
+    reason: Annotated[Prose, Field(max_length=2000)]
+    gone: bool
+    """The node has it no longer."""
+
+
 class CheckpointOffer(Message):
     """A checkpoint that the attempt may resume from."""
 

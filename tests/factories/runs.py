@@ -182,7 +182,7 @@ def add_checkpoint(
     removed: bool = False,
     **fields: Any,
 ) -> Checkpoint:
-    """A checkpoint of two files, cut just now."""
+    """A checkpoint of two files, cut just now. It is none that could be loaded."""
     now, digest = timezone.now(), f"{attempt.pk:032d}{step:032d}"[:63]
     weights, state = {"size": size - 1000, "sha256": f"{digest}0"}, {"size": 1000, "sha256": f"{digest}1"}
     checkpoint = Checkpoint.objects.create(
@@ -190,7 +190,9 @@ def add_checkpoint(
         step=step,
         at=now,
         path="checkpoints/final" if final else f"checkpoints/step-{step:06d}",
-        files={"weights.safetensors": weights, "state.json": state},
+        files={"model.safetensors": weights, "config.json": state}
+        if final
+        else {"policy.safetensors": weights, "state.json": state},
         final=final,
         seconds=0.4,
         stored_at=now if stored else None,

@@ -52,7 +52,7 @@ def choose(
             except (BadFile, Refused) as error:
                 if isinstance(error, Refused) and error.code not in _GONE:
                     raise
-                clear_fetched(folder)
+                _remove(fetched)
                 fault = f"{fault}; the platform's copy cannot be had: {error}"
             else:
                 return [*passed_over, fetched]
@@ -69,12 +69,17 @@ def choose(
 
 
 def clear_fetched(attempt: Path) -> None:
-    """Remove the checkpoint that an attempt fetched to begin from. No later attempt looks for one there."""
+    """Remove the checkpoints that an attempt fetched: to begin from, and as its base model. No later attempt looks for
+    one there."""
     for fetched in attempt.glob("inputs/checkpoint-*"):
-        try:
-            shutil.rmtree(fetched)
-        except OSError as error:  # no reason to end a run: the run's next attempt here tries again
-            log.warning("%s: cannot remove a fetched checkpoint: %s", fetched, error)
+        _remove(fetched)
+
+
+def _remove(fetched: Path) -> None:
+    try:
+        shutil.rmtree(fetched)
+    except OSError as error:  # no reason to end a run: the run's next attempt here tries again
+        log.warning("%s: cannot remove a fetched checkpoint: %s", fetched, error)
 
 
 def _clear_earlier(run_folder: Path, fence: int) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import PINNED, pruning, remove_folder, step_folder
-from grpo_core.files.disk import is_full
+from grpo_core.files.disk import is_full, need_room
 from grpo_core.files.run_folder import RunDir
 from grpo_core.protocol.messages import ClaimReply, InputFile, OldCheckpoint, Progress
 from worker.platform_client.client import AttemptLink, BadFile, JobLink, Meanwhile, Refused
@@ -207,8 +207,9 @@ def fetch_inputs(
 ) -> None:
     """Fetch a run's or job's files to `inputs/`. `meanwhile` is called often, and what it raises ends the work.
 
-    Raises NotPrepared, BadFile and PlatformError.
+    Raises NotPrepared, BadFile, PlatformError, and DiskFullError where they find no room.
     """
+    need_room(folder, sum(file.size for file in files), "fetching the files that are read")
     for file in files:
         path = PurePosixPath(file.path)
         if path.parts[:1] != ("inputs",) or ".." in path.parts:

@@ -1,4 +1,5 @@
 """The node's heartbeat: every 20 s, idle or not, this machine's facts, its sandbox, and the attempts that died here.
+The answer names the checkpoints that people want from here (`requested`).
 
 Without it an idle worker makes no call, and one that waits would look like one that is gone. Whatever fails
 is only logged and done again: runs are offered by message and owned by claim.
@@ -12,6 +13,7 @@ from grpo_core.protocol.messages import NodeInfo
 from grpo_core.sandbox import Report
 from worker.environment import Environment
 from worker.node.facts import at_present, node_info, report, with_sandbox
+from worker.node.requested import RequestedSender
 from worker.platform_client.client import Platform, PlatformError, Refused
 from worker.processes.orphans import settle
 
@@ -31,6 +33,7 @@ def _beat_until(stop: threading.Event, settings: Environment, refused: Callable[
     info: NodeInfo | None = None
     sandbox: Report | None = None
     answered, failure = True, ""
+    sender = RequestedSender(settings, stop)
     with Platform(settings.url, settings.resolved_node_token()) as platform:
         while not stop.is_set():
             try:
@@ -38,7 +41,7 @@ def _beat_until(stop: threading.Event, settings: Environment, refused: Callable[
                     info = node_info(settings, platform.node)
                 else:
                     info = at_present(info, settings.runs_folder, settings.min_free_bytes, platform.node)
-                platform.present(with_sandbox(info, sandbox))
+                sender.send(platform.present(with_sandbox(info, sandbox)).requested)
                 if (tested := report()) is not sandbox:  # only now, so that the node is listed at once
                     sandbox = tested
                     platform.present(with_sandbox(info, sandbox))

@@ -34,7 +34,9 @@ from grpo_core.protocol.messages import (
     LostAttempt,
     LostAttempts,
     NodeInfo,
+    NodeReply,
     Refusal,
+    Unavailable,
     UploadReply,
 )
 from grpo_core.runtime.http import CHECK_SECONDS, HttpClient, HttpError, Reply
@@ -130,8 +132,17 @@ class Platform:
     def job(self, given: JobGiven) -> "JobLink":
         return JobLink(self._http, given.token, given.fence, f"jobs/{given.job_id}")
 
-    def present(self, node: NodeInfo) -> None:
-        _call(self._http, "node", self._token, node)
+    def present(self, node: NodeInfo) -> NodeReply:
+        return _parse(NodeReply, _call(self._http, "node", self._token, node))
+
+    def upload_requested(self, checkpoint_id: int, sha256: str, *, offset: int, part: bytes) -> UploadReply:
+        """As `AttemptLink.upload`, of a checkpoint that the answer to `present` names."""
+        path, headers = f"node/checkpoints/{checkpoint_id}/uploads/{sha256}", _part_headers(offset)
+        reply = _call(self._http, path, self._token, part, headers=headers, check=_READ_AGAIN_SECONDS)
+        return _parse(UploadReply, reply)
+
+    def unavailable(self, checkpoint_id: int, unavailable: Unavailable) -> None:
+        _call(self._http, f"node/checkpoints/{checkpoint_id}/unavailable", self._token, unavailable)
 
     def lost(self, attempts: list[LostAttempt]) -> None:
         """Report attempts of this node whose processes are dead."""
@@ -241,15 +252,13 @@ class AttemptLink(_Link):
 
     def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
         """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
-        headers = {"X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset)}
-        headers["Content-Type"] = "application/octet-stream"
+        headers = {"X-Cohort-Fence": str(self._fence), **_part_headers(offset)}
         reply = self._post(f"uploads/{sha256}", part, headers=headers, check=_READ_AGAIN_SECONDS)
         return _parse(UploadReply, reply)
 
     def log(self, *, offset: int, part: bytes, meanwhile: Meanwhile) -> LogReply:
         """Send a part of the log; an empty one asks how far it is. Tried once. `meanwhile` as in `records`."""
-        headers = {"X-Cohort-Fence": str(self._fence), "X-Cohort-Offset": str(offset)}
-        headers["Content-Type"] = "application/octet-stream"
+        headers = {"X-Cohort-Fence": str(self._fence), **_part_headers(offset)}
         return _parse(LogReply, self._post("log", part, during=meanwhile, headers=headers))
 
 
@@ -258,6 +267,10 @@ class JobLink(_Link):
 
     def beat(self, beat: JobBeat) -> JobBeatReply:
         return _parse(JobBeatReply, self._post("heartbeat", beat))
+
+
+def _part_headers(offset: int) -> dict[str, str]:
+    return {"X-Cohort-Offset": str(offset), "Content-Type": "application/octet-stream"}
 
 
 def _client(url: str) -> HttpClient:

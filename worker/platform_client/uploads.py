@@ -1,13 +1,15 @@
 """Sends records, the log and checkpoints to the platform; checkpoints in a thread, so that another node can resume.
 
 Nothing waits for it while the trainer runs: it is niced, has its own connections, and takes the newest checkpoint
-only now and then. What arrived stays, so a file is continued where it broke off. Final weights are not sent.
+only now and then. What arrived stays, so a file is continued where it broke off. Final weights are sent where a person
+requested them (`requested`).
 """
 
 import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import IO
@@ -16,7 +18,7 @@ import zstandard
 from pydantic import ValidationError
 
 from grpo_core.files.spool import Spooled, SpoolReader
-from grpo_core.protocol.messages import LogReply
+from grpo_core.protocol.messages import LogReply, UploadReply
 from grpo_core.records.types import ENVELOPE, CheckpointManifest
 from worker.platform_client.client import AttemptLink, Meanwhile, Refused, Unreachable
 
@@ -254,32 +256,51 @@ class Uploader:
         return True
 
     def _send_file(self, file: Path, sha256: str, checkpoint: CheckpointManifest) -> bool:
-        offset: int | None = None  # unknown: an empty part asks
-        pause, restarts = _SHORTEST_PAUSE, 0
-        with file.open("rb") as handle:
-            while not self._given_up(checkpoint):
-                try:
-                    reply = self.link.upload(sha256, offset=offset or 0, part=_part(handle, offset))
-                except Unreachable as error:
-                    log.warning("run %s: checkpoint not sent, tried again: %s", self.run_id, error)
-                except Refused as refused:
-                    restarts += refused.code == "bad_file"
-                    if refused.code not in ("wrong_offset", "bad_file") or restarts > _RESTARTS:
-                        raise
-                else:
-                    if reply.done:
-                        return True
-                    offset, pause = reply.received, _SHORTEST_PAUSE
-                    continue
-                with self._wake:
-                    self._wake.wait(pause)
-                offset, pause = None, min(2 * pause, _LONGEST_PAUSE)
-        return False
+        def send(offset: int, part: bytes) -> UploadReply:
+            return self.link.upload(sha256, offset=offset, part=part)
+
+        def wait(seconds: float) -> None:
+            with self._wake:
+                self._wake.wait(seconds)
+
+        return send_file(file, send, over=lambda: self._given_up(checkpoint), wait=wait, what=f"run {self.run_id}")
 
     def _given_up(self, checkpoint: CheckpointManifest) -> bool:
         """A newer checkpoint is worth more once the end is near; before, what was begun is done first."""
         with self._wake:
             return self._over or (self._hurry and self._newest is not checkpoint)
+
+
+def send_file(
+    file: Path,
+    send: Callable[[int, bytes], UploadReply],
+    *,
+    over: Callable[[], bool],
+    wait: Callable[[float], object],
+    what: str,
+) -> bool:
+    """Send a file in parts from where the platform has it; False once `over`. `what`: whose it is, in the log. Raises
+    OSError, and Refused but for what is mended by beginning anew."""
+    offset: int | None = None  # unknown: an empty part asks
+    pause, restarts = _SHORTEST_PAUSE, 0
+    with file.open("rb") as handle:
+        while not over():
+            try:
+                reply = send(offset or 0, _part(handle, offset))
+            except Unreachable as error:
+                log.warning("%s: checkpoint not sent, tried again: %s", what, error)
+            except Refused as refused:
+                restarts += refused.code == "bad_file"
+                if refused.code not in ("wrong_offset", "bad_file") or restarts > _RESTARTS:
+                    raise
+            else:
+                if reply.done:
+                    return True
+                offset, pause = reply.received, _SHORTEST_PAUSE
+                continue
+            wait(pause)
+            offset, pause = None, min(2 * pause, _LONGEST_PAUSE)
+    return False
 
 
 def _part(handle: IO[bytes], offset: int | None) -> bytes:

@@ -15,12 +15,14 @@ suite_version_added = Signal()
 
 
 class BaseModel(models.Model):
-    """A model that runs may start from: a folder below the models folder, or a Hub repository at a commit."""
+    """A model that runs may start from: a folder below the models folder, a Hub repository at a commit, or a checkpoint
+    of a run."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="base_models")
     name = models.CharField(max_length=120)
     path = models.CharField(max_length=300)
-    """Folder relative to the models folder, or Hub id; what RunConfig.model.path gets."""
+    """Folder relative to the models folder, or Hub id; what RunConfig.model.path gets. Of a checkpoint: where the
+    worker puts its files, relative to the run directory."""
     revision = models.CharField(max_length=80, blank=True)
     architecture = models.CharField(max_length=120, blank=True)
     parameters = models.BigIntegerField(null=True)
@@ -34,6 +36,8 @@ class BaseModel(models.Model):
     adapter = models.JSONField(null=True)
     """{rank, alpha, base, revision} where the folder holds LoRA adapters; `weights` and `parameters` are then theirs,
     and the worker looks for the base model next to the folder, then as for every model."""
+    checkpoint = models.OneToOneField("runs.Checkpoint", on_delete=models.PROTECT, null=True, related_name="base_model")
+    """What it is a registration of; its files come from the platform, and stay there while this row does."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -69,11 +69,20 @@ def base_model_register(*, project: Project, actor: User | None, name: str, path
             raise ValidationError({"path": str(error)}) from None
         for field, value in vars(folder).items():
             setattr(model, field, value)
-    _clean(model, "name", "path", "revision")
-    after = {"name": name, "path": model.path, "revision": revision, "weights_digest": model.weights_digest}
-    _save_new(model, "base model", actor, after)
-    log.info("base model %r registered in %r", name, project.slug)
+    _clean(model, "path", "revision")
+    base_model_store(model=model, actor=actor)
     return model
+
+
+def base_model_store(*, model: BaseModel, actor: User | None) -> None:
+    """Store a model whose files the caller has read. Only its name is checked here."""
+    _name_free(model, "base model")
+    _clean(model, "name")
+    after = {name: getattr(model, name) for name in ("name", "path", "revision", "weights_digest")}
+    if model.checkpoint_id is not None:
+        after["checkpoint"] = model.checkpoint_id
+    _save_new(model, "base model", actor, after)
+    log.info("base model %r registered in %r", model.name, model.project.slug)
 
 
 def dataset_create(

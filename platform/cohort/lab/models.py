@@ -50,7 +50,7 @@ class LabJob(Leased):
     """Of an estimate and a preview: the RunConfig, as JSON."""
     config_digest = models.CharField(max_length=64, blank=True, default="")
     inputs = models.JSONField(default=list)
-    """The files that it reads, each {path, sha256, size, artifact}."""
+    """The files that it reads, each {path, sha256, size, artifact}; of a checkpoint {path, sha256, size, run}."""
     needs = models.JSONField(default=dict)
     """Of an estimate, what its node must have: {gpus, needs_packages, node_label}, as of a Run."""
 

@@ -20,6 +20,7 @@ from cohort.lab.estimates import digest_of, measured_as
 from cohort.lab.jobs import job_on_commit
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
+from cohort.runs.base_models import model_inputs, require_stored
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
@@ -184,15 +185,22 @@ def job_create(
     rubric: Rubric | None,
     **columns: Any,
 ) -> LabJob:
-    """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path."""
+    """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path; those of its base
+    model come with them. Raises ConfigError where that model's files are not here yet."""
+    files: list[dict[str, Any]] = [
+        {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact} for path, row in inputs.items()
+    ]
+    if (model := columns.get("base_model")) is not None:
+        require_stored(model)
+        files += [
+            {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}
+            for path, file in model_inputs(model).items()
+        ]
     job = LabJob.objects.create(
         project=project,
         spec={} if rubric is None else rubric.config.model_dump(mode="json"),
         spec_digest="" if rubric is None else rubric.digest,
-        inputs=[
-            {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact}
-            for path, row in inputs.items()
-        ],
+        inputs=files,
         created_by=actor,
         **columns,
     )

@@ -14,7 +14,7 @@ from django.db.models import F, Func, IntegerField
 
 from cohort.nodes import leases
 from cohort.runs.models import Attempt, LogChunk
-from cohort.runs.uploads import WrongOffset
+from cohort.runs.stored_files import WrongOffset
 from grpo_core.protocol.messages import LogReply
 
 LIMIT = 64 * 1024 * 1024

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import Refused
+from cohort.catalog.models import BaseModel
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.limits import queue_full
@@ -221,7 +222,8 @@ def run_prioritise(*, run: Run, actor: User, priority: int) -> None:
 def checkpoint_pin(*, checkpoint: Checkpoint, actor: User, pinned: bool) -> None:
     """Keep the checkpoint, or let it go when newer ones need its room. The worker learns of it with its next beat.
 
-    Raises NotPossible for one that has been removed, and for final weights, which always stay.
+    Raises NotPossible for one that has been removed, for final weights, which always stay, and to let one go that is a
+    base model.
     """
     run = run_lock(run=checkpoint.run)
     checkpoint.refresh_from_db()
@@ -231,8 +233,12 @@ def checkpoint_pin(*, checkpoint: Checkpoint, actor: User, pinned: bool) -> None
         raise NotPossible(f"the checkpoint at step {checkpoint.step:,} has been removed", code="checkpoint_removed")
     if checkpoint.pinned == pinned:
         return
+    if not pinned and (model := BaseModel.objects.filter(checkpoint=checkpoint).first()) is not None:
+        raise NotPossible(f"it is the base model {model.name}, which needs its files", code="base_model")
     checkpoint.pinned = pinned
-    checkpoint.save(update_fields=["pinned"])
+    if not pinned:
+        checkpoint.requested_at = None
+    checkpoint.save(update_fields=["pinned", "requested_at"])
     words = f"Checkpoint at step {checkpoint.step:,} " + ("pinned: it stays" if pinned else "no longer pinned")
     kind = "checkpoint_pinned" if pinned else "checkpoint_unpinned"
     data = {"checkpoint": checkpoint.pk, "step": checkpoint.step}

@@ -81,7 +81,8 @@ OWN_KINDS = frozenset(
         *("created", "state", "attempt", "phase", "resumed", "stalled", "moving", "sealed", "seal_failed"),
         *("version_requested", "cards_reissued"),
         *("cancel_asked", "pause_asked", "pause_withdrawn", "retried", "extended", "priority"),
-        *("checkpoint_pinned", "checkpoint_unpinned", "checkpoint_stored"),
+        *("checkpoint_pinned", "checkpoint_unpinned", "checkpoint_stored", "checkpoint_registered"),
+        *("checkpoint_requested", "checkpoint_unavailable"),
     }
 )
 """Kinds of events that only the platform writes. A trainer's event of such a kind is refused: the machine that it runs

@@ -1,50 +1,28 @@
-"""Checkpoint files that a worker sends, so that another node can resume from them, and that the next attempt fetches.
+"""Checkpoint files that a worker sends, so that another node can resume from them, and that the next attempt fetches;
+and those that a person requested, which the node sends whenever it is there.
 
-A file is kept by its SHA-256, once a run, as the parts it came in: `checkpoints/run-<id>/<sha256>/<offset>`. A part is
-taken at the byte where the former ended and nowhere else, under a lock on the file's row, so a call that is repeated
-or cut never leaves a gap. Only when the last byte is there and the digest of all of them is right does the file count.
-Attempt and run stay unlocked while bytes move, so that beats and records pass; what a worker sends is stored under its
-digest alone, so one that has lost its lease meanwhile can damage nothing.
+How a file is kept is in `stored_files`. Attempt and run stay unlocked while bytes move, so that beats and records pass;
+what a worker sends is stored under its digest alone, so one that has lost its lease meanwhile can damage nothing.
 """
 
-import hashlib
-import re
-from collections.abc import Iterator
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from cohort.base import artifacts
-from cohort.base.storable import Refused
 from cohort.nodes import leases
+from cohort.nodes.models import Node
 from cohort.runs.attempts import attempt_lock
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run
-from cohort.runs.transitions import current_rows, run_event
-from grpo_core.protocol.messages import UploadReply
+from cohort.runs.stored_files import UnknownFile, checked_size, require_digest, run_folder, take_part
+from cohort.runs.transitions import current_rows, run_event, run_lock
+from grpo_core.protocol.messages import RequestedCheckpoint, UploadReply
+from grpo_core.records.types import FileEntry
 
 KEEP = 2
 """Newest checkpoints of a run that stay on the platform; the best and those that a person pinned stay as well."""
-
-MAX_FILE_BYTES = 1 << 50
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-class UnknownFile(Refused, code="unknown_file"):
-    """No checkpoint that the attempt registered has this file."""
-
-
-class WrongOffset(Refused, code="wrong_offset"):
-    """A part that does not begin where the former ended. An empty part asks where that is."""
-
-
-class BadFile(Refused, code="bad_file"):
-    """The file does not match the checkpoint's manifest. Nothing of it is held any more."""
-
-
-class FileMissing(Refused, code="file_missing"):
-    """The file counts as held, and cannot be read from the artifacts any more."""
 
 
 def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | None, body: bytes) -> UploadReply:
@@ -54,44 +32,51 @@ def checkpoint_part(*, attempt: Attempt, fence: int, sha256: str, offset: int | 
     WrongOffset and BadFile.
     """
     leases.require_current(attempt, fence)
-    size = _announced(attempt, sha256)
-    # In a separate transaction: a row that others can see is there before the first byte (see `_sweep`).
-    CheckpointFile.objects.get_or_create(run_id=attempt.run_id, sha256=sha256, defaults={"size": size})
-    with transaction.atomic():
-        file = CheckpointFile.objects.select_for_update().filter(run_id=attempt.run_id, sha256=sha256).first()
-        if file is None:
-            raise WrongOffset("what was held of this file has just been removed; ask again by an empty part")
-        fault = _take(file, offset, body) if file.done_at is None else ""
-    if fault:
-        raise BadFile(fault)
+    file = take_part(attempt.run_id, sha256, _announced(attempt, sha256), offset, body)
     if file.done_at is not None:
         _complete(attempt, fence, sha256)
     return UploadReply(received=file.received, done=file.done_at is not None)
 
 
-def checkpoint_file(*, attempt: Attempt, sha256: str) -> tuple[int, Iterator[bytes]] | None:
-    """Size and bytes of a checkpoint's file that the platform holds for the attempt's run; None when it holds none.
-
-    Raises FileMissing.
-    """
-    if not _SHA256.fullmatch(sha256):
-        return None
-    file = CheckpointFile.objects.filter(run_id=attempt.run_id, sha256=sha256, done_at__isnull=False).first()
-    if file is None:
-        return None
-    keys = _parts(file)
-    if keys is None:
-        raise FileMissing(f"the platform's artifacts no longer hold {sha256} of run {attempt.run_id} whole")
-    return file.size, (chunk for key in keys for chunk in artifacts.read_chunks(key))
+def requested_checkpoints(*, node: Node) -> list[RequestedCheckpoint]:
+    """Those that people requested of this node, the oldest request first."""
+    rows = Checkpoint.objects.filter(requested_at__isnull=False, attempt__node=node).select_related("attempt")
+    return [
+        RequestedCheckpoint(
+            id=row.pk, run_id=row.run_id, fence=row.attempt.fence, path=row.path, files=_entries(row.files)
+        )
+        for row in rows.order_by("requested_at", "pk")
+    ]
 
 
-# ---------------------------------------------------------------------- one file
+def requested_part(*, node: Node, checkpoint_id: int, sha256: str, offset: int | None, body: bytes) -> UploadReply:
+    """As `checkpoint_part`, of a checkpoint that was requested of the node. Raises UnknownFile, WrongOffset and
+    BadFile."""
+    checkpoint = _requested(node, checkpoint_id)
+    sizes = {entry["sha256"]: entry["size"] for entry in checkpoint.files.values()}
+    if sha256 not in sizes:
+        raise UnknownFile(f"{sha256} is in no checkpoint that was requested of this node")
+    file = take_part(checkpoint.run_id, sha256, checked_size(sha256, sizes[sha256]), offset, body)
+    if file.done_at is not None:
+        _complete_requested(checkpoint, node)
+    return UploadReply(received=file.received, done=file.done_at is not None)
+
+
+@transaction.atomic
+def requested_unavailable(*, node: Node, checkpoint_id: int, reason: str, gone: bool) -> None:
+    """The node cannot send what was requested of it; `gone`: it has it no longer. Raises UnknownFile."""
+    checkpoint = _requested(node, checkpoint_id)
+    run_lock(run=checkpoint.run)
+    changed = {"requested_at": None} | ({"removed_at": Now()} if gone else {})
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(**changed)
+    words = f"The checkpoint at step {checkpoint.step} cannot be had from {node.name}: {reason}"
+    data = {"checkpoint": checkpoint.pk, "step": checkpoint.step}
+    run_event(run=checkpoint.run, actor=f"node:{node.name}", kind="checkpoint_unavailable", message=words, data=data)
 
 
 def _announced(attempt: Attempt, sha256: str) -> int:
     """Size of the file by the newest checkpoint of the attempt that has it; final weights are not taken."""
-    if not _SHA256.fullmatch(sha256):
-        raise UnknownFile(f"{sha256!r} is not a SHA-256 of 64 hex digits")
+    require_digest(sha256)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT file.value ->> 'size' FROM runs_checkpoint AS c, jsonb_each(c.files) AS file "
@@ -101,67 +86,44 @@ def _announced(attempt: Attempt, sha256: str) -> int:
         row = cursor.fetchone()
     if row is None:
         raise UnknownFile(f"{sha256} is in no checkpoint that this attempt has registered")
-    size = int(row[0])
-    if not 0 <= size <= MAX_FILE_BYTES:
-        raise BadFile(f"{sha256} was announced with {size} bytes; a file has 0 to {MAX_FILE_BYTES}")
-    return size
-
-
-def _take(file: CheckpointFile, offset: int | None, body: bytes) -> str:
-    """Store the part of a locked file, and check the file when it is whole. Returns what is wrong with it, if it is."""
-    if body and offset != file.received:
-        raise WrongOffset(f"the next part begins at byte {file.received}; this one came for byte {offset}")
-    end = file.received + len(body)
-    if end > file.size:
-        return _discard(file, f"the part ends at byte {end}, and {file.sha256} was announced with {file.size} bytes")
-    if body:
-        artifacts.put(f"{_folder(file)}/{file.received:020d}", [body])
-        file.received = end
-    if end == file.size:
-        keys = _parts(file)
-        if keys is None:
-            return _discard(file, f"what was stored of {file.sha256} is no longer whole on the platform")
-        digest = hashlib.sha256()
-        for key in keys:
-            for chunk in artifacts.read_chunks(key):
-                digest.update(chunk)
-        if digest.hexdigest() != file.sha256:
-            return _discard(
-                file, f"the {file.size} bytes sent have the SHA-256 {digest.hexdigest()}, not {file.sha256}"
-            )
-        CheckpointFile.objects.filter(pk=file.pk).update(done_at=Now())
-        file.refresh_from_db(fields=["done_at"])
-    file.save(update_fields=["received"])
-    return ""
-
-
-def _discard(file: CheckpointFile, fault: str) -> str:
-    artifacts.remove_folder(_folder(file))
-    file.received = 0
-    file.save(update_fields=["received"])
-    return f"{fault}. Nothing of it is kept; it can be sent anew from its first byte."
-
-
-def _parts(file: CheckpointFile) -> list[str] | None:
-    """Keys of the file's parts in order; None unless they lie end to end and make up its size."""
-    keys, reached = [], 0
-    for name, size in sorted(artifacts.sizes(_folder(file)).items()):
-        if int(name) != reached:
-            return None
-        keys.append(f"{_folder(file)}/{name}")
-        reached += size
-    return keys if reached == file.size else None
-
-
-def _folder(file: CheckpointFile) -> str:
-    return f"{_run_folder(file.run_id)}/{file.sha256}"
-
-
-def _run_folder(run_id: int) -> str:
-    return f"checkpoints/run-{run_id}"
+    return checked_size(sha256, int(row[0]))
 
 
 # ---------------------------------------------------------------------- whole checkpoints
+
+
+def _requested(node: Node, checkpoint_id: int) -> Checkpoint:
+    """Raises UnknownFile."""
+    rows = Checkpoint.objects.filter(requested_at__isnull=False, attempt__node=node).select_related("run__project")
+    checkpoint = rows.filter(pk=checkpoint_id).first()
+    if checkpoint is None:
+        raise UnknownFile(f"checkpoint {checkpoint_id} is not requested of this node")
+    return checkpoint
+
+
+def _entries(files: dict[str, Any]) -> dict[str, FileEntry]:
+    return {name: FileEntry(size=entry["size"], sha256=entry["sha256"]) for name, entry in files.items()}
+
+
+@transaction.atomic
+def _complete_requested(checkpoint: Checkpoint, node: Node) -> None:
+    """Mark the requested checkpoint as stored once every file of it is held."""
+    run_lock(run=checkpoint.run)
+    checkpoint.refresh_from_db(fields=["requested_at", "stored_at"])
+    digests = {entry["sha256"] for entry in checkpoint.files.values()}
+    held = CheckpointFile.objects.filter(run=checkpoint.run, sha256__in=digests, done_at__isnull=False).count()
+    if checkpoint.stored_at is not None or checkpoint.requested_at is None or held < len(digests):
+        return
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(stored_at=Now(), requested_at=None)
+    size = sum(entry["size"] for entry in checkpoint.files.values())
+    what = "The final weights are" if checkpoint.final else f"The checkpoint at step {checkpoint.step} is"
+    run_event(
+        run=checkpoint.run,
+        actor=f"node:{node.name}",
+        kind="checkpoint_stored",
+        message=f"{what} on the platform, as requested",
+        data={"checkpoint": checkpoint.pk, "step": checkpoint.step, "bytes": size},
+    )
 
 
 @transaction.atomic
@@ -172,7 +134,7 @@ def _complete(attempt: Attempt, fence: int, sha256: str) -> None:
     attempt_lock(attempt=attempt, fence=fence)
     checkpoints = Checkpoint.objects.filter(pk__in=_whole(attempt, sha256)).order_by("step")
     for checkpoint in checkpoints:
-        Checkpoint.objects.filter(pk=checkpoint.pk).update(stored_at=Now())
+        Checkpoint.objects.filter(pk=checkpoint.pk).update(stored_at=Now(), requested_at=None)
         size = sum(entry["size"] for entry in checkpoint.files.values())
         run_event(
             run=attempt.run,
@@ -200,11 +162,15 @@ def _whole(attempt: Attempt, sha256: str) -> list[int]:
 def _trim(run: Run) -> None:
     """Remove the stored checkpoints that newer ones made superfluous, and the files that only those had."""
     stored = Checkpoint.objects.filter(run=run, stored_at__isnull=False)
-    newest = list(current_rows(stored).order_by("-step", "-attempt__fence").values_list("pk", "step")[:KEEP])
+    newest = list(
+        current_rows(stored.filter(final=False)).order_by("-step", "-attempt__fence").values_list("pk", "step")[:KEEP]
+    )
     kept = Q(pk__in=[pk for pk, _ in newest]) | Q(pinned=True) | Q(pk__in=current_rows(stored.filter(best=True)))
+    kept |= Q(final=True)  # somebody requested them
     stored.exclude(kept).update(stored_at=None)
     # A checkpoint being uploaded may rely on files that are here already.
     arriving = Q(stored_at=None, removed_at=None, final=False, step__gt=max((step for _, step in newest), default=-1))
+    arriving |= Q(requested_at__isnull=False)
     rows = Checkpoint.objects.filter(Q(stored_at__isnull=False) | arriving, run=run).values_list("files", flat=True)
     needed = {entry["sha256"] for files in rows for entry in files.values()}
     CheckpointFile.objects.filter(run=run).exclude(sha256__in=needed).delete()
@@ -213,8 +179,8 @@ def _trim(run: Run) -> None:
 
 def _sweep(run_id: int) -> None:
     """Remove the files that have no row. Folders are listed before rows, so that a new one is not removed."""
-    there = artifacts.folders(_run_folder(run_id))
+    there = artifacts.folders(run_folder(run_id))
     rows = set(CheckpointFile.objects.filter(run_id=run_id).values_list("sha256", flat=True))
     for sha256 in there:
         if sha256 not in rows:
-            artifacts.remove_folder(f"{_run_folder(run_id)}/{sha256}")
+            artifacts.remove_folder(f"{run_folder(run_id)}/{sha256}")

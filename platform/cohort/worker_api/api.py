@@ -3,7 +3,6 @@
 Every 4xx body is a wire.Refusal. Nothing here trusts what a worker reports beyond its own attempt or job.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -26,10 +25,12 @@ from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token, node_present
 from cohort.runs import attempts
+from cohort.runs.base_models import ModelFile
 from cohort.runs.checkpoints import needless, offers, removed
 from cohort.runs.logs import log_append
 from cohort.runs.models import Attempt, Run
-from cohort.runs.uploads import BadFile, FileMissing, UnknownFile, WrongOffset, checkpoint_file, checkpoint_part
+from cohort.runs.stored_files import BadFile, FileMissing, UnknownFile, WrongOffset, stored_file
+from cohort.runs.uploads import checkpoint_part, requested_checkpoints, requested_part, requested_unavailable
 from cohort.worker_api.records import NUMBER, UNKNOWN, refusal
 from grpo_core.protocol import messages as wire
 
@@ -91,9 +92,23 @@ def pulse(request: HttpRequest) -> Any:
 # ---------------------------------------------------------------------- nodes
 
 
-@api.post("/node", auth=_node_auth, response={204: None})
-def node(request: HttpRequest, body: wire.NodeInfo) -> None:
+@api.post("/node", auth=_node_auth, response=wire.NodeReply)
+def node(request: HttpRequest, body: wire.NodeInfo) -> Any:
     node_present(node=_caller(request), info=body)
+    return wire.NodeReply(requested=requested_checkpoints(node=_caller(request)))
+
+
+@api.post("/node/checkpoints/{int:checkpoint_id}/uploads/{sha256}", auth=_node_auth, response=wire.UploadReply)
+def requested_uploads(request: HttpRequest, checkpoint_id: int, sha256: str) -> Any:
+    """A part of a requested checkpoint's file, as it is; an empty body asks how much is held."""
+    offset, node = _part_offset(request), _caller(request)
+    part = {"checkpoint_id": checkpoint_id, "sha256": sha256, "offset": offset, "body": request.body}
+    return requested_part(node=node, **part)
+
+
+@api.post("/node/checkpoints/{int:checkpoint_id}/unavailable", auth=_node_auth, response={204: None})
+def unavailable(request: HttpRequest, checkpoint_id: int, body: wire.Unavailable) -> None:
+    requested_unavailable(node=_caller(request), checkpoint_id=checkpoint_id, reason=body.reason, gone=body.gone)
 
 
 @api.post("/node/lost", auth=_node_auth, response={204: None})
@@ -125,17 +140,18 @@ def claim(request: HttpRequest, body: wire.ClaimRequest) -> Any:
 
 @api.get(_ATTEMPT + "/files/{sha256}", auth=_attempt_auth)
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
-    """A dataset or suite that the run reads, or a file of its checkpoints that the platform holds."""
+    """A dataset or suite that the run reads, a file of its base model, or one of its own checkpoints that the platform
+    holds."""
     attempt: Attempt = _caller(request)
     leases.require_current(attempt, attempt.fence)
     inputs = {file.sha256: row for row, file in attempts.attempt_inputs(run=attempt.run)}
-    if (row := inputs.get(sha256)) is not None:
+    row = inputs.get(sha256)
+    if isinstance(row, ModelFile):
+        return _streamed(row.run_id, sha256)
+    if row is not None:
         kind = "dataset" if isinstance(row, PromptDataset) else "suite"
         return _artifact(row.artifact, f"the file of the {kind} {row.name}", f"the {kind}")
-    held = checkpoint_file(attempt=attempt, sha256=sha256)
-    if held is None:
-        raise UnknownFile(f"{sha256} is not one of this attempt's files")
-    return _streamed(*held)
+    return _streamed(attempt.run_id, sha256)
 
 
 @api.post(_ATTEMPT + "/uploads/{sha256}", auth=_attempt_auth, response=wire.UploadReply)
@@ -190,6 +206,8 @@ def job_file(request: HttpRequest, job_id: int, sha256: str) -> Any:
     job: LabJob = _caller(request)
     leases.require_current(job, job.fence)
     for file in job.inputs:
+        if file["sha256"] == sha256 and "run" in file:
+            return _streamed(file["run"], sha256)
         if file["sha256"] == sha256:
             return _artifact(file["artifact"], f"the file {sha256} of a dataset or suite", "it")
     raise UnknownFile(f"{sha256} is not one of this job's files")
@@ -211,12 +229,18 @@ def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> Non
 
 def _part_headers(request: HttpRequest) -> tuple[int, int | None]:
     """The attempt's fence, and at which byte the part begins; None of an empty one. Raises BadPart."""
-    fence, offset = request.headers.get("X-Cohort-Fence", ""), request.headers.get("X-Cohort-Offset", "")
+    fence = request.headers.get("X-Cohort-Fence", "")
     if not NUMBER.fullmatch(fence):
         raise BadPart("the header X-Cohort-Fence must hold the attempt's fence")
+    return int(fence), _part_offset(request)
+
+
+def _part_offset(request: HttpRequest) -> int | None:
+    """At which byte the part begins; None of an empty one. Raises BadPart."""
+    offset = request.headers.get("X-Cohort-Offset", "")
     if request.body and not NUMBER.fullmatch(offset):
         raise BadPart("the header X-Cohort-Offset must say at which byte the part begins")
-    return int(fence), int(offset) if request.body else None
+    return int(offset) if request.body else None
 
 
 def _artifact(key: str, what: str, again: str) -> FileResponse:
@@ -231,7 +255,12 @@ def _artifact(key: str, what: str, again: str) -> FileResponse:
     return FileResponse(handle, content_type="application/octet-stream")
 
 
-def _streamed(size: int, chunks: Iterator[bytes]) -> StreamingHttpResponse:
+def _streamed(run_id: int, sha256: str) -> StreamingHttpResponse:
+    """A file of a checkpoint of this run. Raises UnknownFile, FileMissing."""
+    held = stored_file(run_id=run_id, sha256=sha256)
+    if held is None:
+        raise UnknownFile(f"{sha256} is not one of these files")
+    size, chunks = held
     headers = {"Content-Length": str(size)}
     return StreamingHttpResponse(chunks, content_type="application/octet-stream", headers=headers)
 

@@ -49,6 +49,8 @@ class Checkpoint(models.Model):
     """When it was removed to make room for newer ones."""
     stored_at = models.DateTimeField(null=True)
     """When the platform had all of its files, so that any node can resume from it."""
+    requested_at = models.DateTimeField(null=True)
+    """When a person requested its files; null once they are here, or cannot come. Its node sends them."""
 
     class Meta:
         ordering: ClassVar = ["run", "step"]
@@ -56,6 +58,9 @@ class Checkpoint(models.Model):
             models.Index(fields=["run", "step"], name="checkpoint_by_run"),
             models.Index(fields=["run"], condition=models.Q(best=True), name="checkpoint_best"),
             models.Index(fields=["run"], condition=models.Q(pinned=True), name="checkpoint_pinned"),
+            models.Index(
+                fields=["attempt"], condition=models.Q(requested_at__isnull=False), name="checkpoint_requested"
+            ),
             models.Index(
                 fields=["run", "step"],
                 condition=models.Q(removed_at=None) | models.Q(stored_at__isnull=False),

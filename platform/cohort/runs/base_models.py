@@ -1,0 +1,226 @@
+"""Checkpoints in use: one registered as a base model, and the files of such a model that runs and jobs read.
+
+A checkpoint that the platform does not hold is requested of the node that wrote it (`uploads` has how it arrives). What
+is registered stays: `uploads` keeps its files, and `services.checkpoint_pin` refuses to let it go.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import rfc8785
+from django.db import transaction
+from django.db.models.functions import Now
+
+from cohort.accounts.models import User
+from cohort.audit import services as audit
+from cohort.base.zip_stream import zip_chunks
+from cohort.catalog.models import BaseModel
+from cohort.catalog.services import base_model_store
+from cohort.nodes.services import nodes_here
+from cohort.runs.models import Checkpoint, Run
+from cohort.runs.services import NotPossible, checkpoint_pin
+from cohort.runs.stored_files import FileMissing, stored_file
+from cohort.runs.transitions import run_event, run_lock, run_logged
+from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.files.adapter import CONFIG, WEIGHTS, AdapterSettings
+from grpo_core.files.checkpoint import MANIFEST, POLICY, STATE, manifest_bytes, step_folder
+from grpo_core.records.types import CheckpointManifest, FileEntry
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A checkpoint's file that the platform holds, as the input of a run or job."""
+
+    run_id: int
+    """Run that the checkpoint is of."""
+    sha256: str
+    size: int
+    name: str
+
+
+def model_folder(checkpoint: Checkpoint) -> str:
+    """Where the worker puts its files, relative to the directory of a run or job."""
+    return f"inputs/checkpoint-{checkpoint.pk}"
+
+
+def model_inputs(model: BaseModel) -> dict[str, ModelFile]:
+    """The files that a run from this model reads, by path; empty for one that the worker has itself or fetches from the
+    Hub. With those of the checkpoints that its own run began from, as far as they are needed."""
+    inputs: dict[str, ModelFile] = {}
+    checkpoint, covered = model.checkpoint, False
+    while checkpoint is not None:
+        run = checkpoint.run
+        for name in _needed(checkpoint, covered=covered):
+            entry = checkpoint.files[name]
+            file = ModelFile(run.pk, entry["sha256"], entry["size"], name)
+            inputs[f"{model_folder(checkpoint)}/{name}"] = file
+        if checkpoint.final and CONFIG not in checkpoint.files:
+            break  # a whole model
+        covered = covered or not (checkpoint.final or _rank(run))
+        checkpoint = run.base_model.checkpoint
+    return inputs
+
+
+def _needed(checkpoint: Checkpoint, *, covered: bool) -> Iterator[str]:
+    """`covered`: all weights are those of a checkpoint above it, and this one only leads to the model below it."""
+    if checkpoint.final:
+        yield from (name for name in checkpoint.files if "/" not in name)
+    else:
+        yield from (STATE,) if covered else (STATE, POLICY)
+
+
+def _rank(run: Run) -> int:
+    return int(run.config["model"]["lora"]["rank"])
+
+
+def require_stored(model: BaseModel) -> None:
+    """Raises ConfigError for a model whose checkpoint has not arrived yet."""
+    checkpoint = model.checkpoint
+    if checkpoint is None or checkpoint.stored_at is not None:
+        return
+    problem = FieldProblem("base_model", f"{model.name} is not on the platform yet: {_arrival(checkpoint)}")
+    raise ConfigError(str(problem), (problem,))
+
+
+def _arrival(checkpoint: Checkpoint) -> str:
+    node = checkpoint.attempt.node
+    if checkpoint.requested_at is None:
+        return f"its files could not be had from {node.name}. Request them again on the page of its run"
+    if not nodes_here().filter(pk=node.pk).exists():
+        return f"{node.name}, which has its files, is not here now. They come once its worker runs again"
+    return f"{node.name} sends its files. Launch once they are here"
+
+
+# ---------------------------------------------------------------------- registered
+
+
+def suggested_name(checkpoint: Checkpoint) -> str:
+    end = " final" if checkpoint.final else f" step {checkpoint.step}"
+    return checkpoint.run.name[: 120 - len(end)] + end
+
+
+@transaction.atomic
+def checkpoint_register(*, checkpoint: Checkpoint, actor: User, name: str) -> BaseModel:
+    """Register a checkpoint as a base model of its project, pin it, and request its files where they are not here.
+
+    Raises ValidationError on `name`, and NotPossible for one that is registered already, or that can be had nowhere.
+    """
+    run = run_lock(run=checkpoint.run)
+    checkpoint.refresh_from_db()
+    if (before := BaseModel.objects.filter(checkpoint=checkpoint).first()) is not None:
+        raise NotPossible(f"it is registered as {before.name} already", code="already_registered")
+    if checkpoint.stored_at is None:
+        checkpoint_request(checkpoint=checkpoint, actor=actor)
+    elif not checkpoint.final:
+        checkpoint_pin(checkpoint=checkpoint, actor=actor, pinned=True)
+    if POLICY not in checkpoint.files and not checkpoint.final:
+        raise NotPossible(f"it holds no {POLICY}, so there are no weights to start from", code="no_weights")
+    weights, adapter = {file: checkpoint.files[file] for file in weight_files(checkpoint)}, _adapter(checkpoint)
+    model = BaseModel(
+        project=run.project,
+        created_by=actor,
+        name=name.strip(),
+        path=model_folder(checkpoint),
+        checkpoint=checkpoint,
+        architecture=run.base_model.architecture,
+        parameters=_parameters(run) if adapter is None else None,
+        weights=weights,
+        weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
+        adapter=adapter,
+    )
+    base_model_store(model=model, actor=actor)
+    data = {"checkpoint": checkpoint.pk, "step": checkpoint.step, "base_model": model.pk}
+    words = f"{_called(checkpoint)} registered as the base model {model.name}"
+    run_event(run=run, actor=audit.who(actor), kind="checkpoint_registered", message=words, data=data)
+    return model
+
+
+def weight_files(checkpoint: Checkpoint) -> list[str]:
+    """Names of the files that hold the trained weights."""
+    if not checkpoint.final:
+        return [POLICY]
+    return sorted(name for name in checkpoint.files if name.endswith(".safetensors") and "/" not in name)
+
+
+def _parameters(run: Run) -> int | None:
+    manifests = run.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True)
+    manifest: dict[str, Any] | None = manifests.first()
+    return None if manifest is None else int(manifest["model"]["parameters"])
+
+
+def _adapter(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """As `BaseModel.adapter` has it, where the checkpoint holds adapters alone."""
+    run = checkpoint.run
+    if not _rank(run) or (checkpoint.final and WEIGHTS not in checkpoint.files):
+        return None
+    lora, base = run.config["model"]["lora"], run.base_model
+    return asdict(AdapterSettings(lora["rank"], lora["alpha"], base.path, base.revision or None))
+
+
+def _called(checkpoint: Checkpoint) -> str:
+    return "Final weights" if checkpoint.final else f"Checkpoint at step {checkpoint.step:,}"
+
+
+# ---------------------------------------------------------------------- downloaded
+
+
+def checkpoint_zip(checkpoint: Checkpoint) -> tuple[str, Iterator[bytes]]:
+    """Name and content of a zip of a stored checkpoint: one folder with all its files, and its `checkpoint.json`, as it
+    lies in a run's directory. Raises FileMissing, before the first byte."""
+    folder = download_folder(checkpoint)
+    files = {
+        name: FileEntry(size=entry["size"], sha256=entry["sha256"]) for name, entry in sorted(checkpoint.files.items())
+    }
+    manifest = CheckpointManifest(
+        step=checkpoint.step, path=checkpoint.path, files=files, final=checkpoint.final, best=checkpoint.best
+    )
+    contents: list[tuple[str, Iterable[bytes]]] = [(f"{folder}/{MANIFEST}", [manifest_bytes(manifest)])]
+    for name, entry in files.items():
+        held = stored_file(run_id=checkpoint.run_id, sha256=entry.sha256)
+        if held is None:
+            raise FileMissing(f"the platform no longer holds {name} of {_called(checkpoint).lower()}")
+        contents.append((f"{folder}/{name}", held[1]))
+    return f"{folder}.zip", zip_chunks(contents)
+
+
+def download_folder(checkpoint: Checkpoint) -> str:
+    end = "final" if checkpoint.final else step_folder(checkpoint.step)
+    return f"run-{checkpoint.run_id}-{end}"
+
+
+# ---------------------------------------------------------------------- requested
+
+
+@transaction.atomic
+def checkpoint_request(*, checkpoint: Checkpoint, actor: User) -> None:
+    """Have the node that wrote it send its files, with its next heartbeat; a step's checkpoint is pinned until then and
+    after. Requested again it changes nothing.
+
+    Raises NotPossible where it is neither here nor on a node that is not revoked.
+    """
+    run = run_lock(run=checkpoint.run)
+    checkpoint.refresh_from_db()
+    if checkpoint.stored_at is not None or checkpoint.requested_at is not None:
+        return
+    node = checkpoint.attempt.node
+    if checkpoint.removed_at is not None:
+        raise NotPossible(
+            f"it was removed from {node.name} to make room, and the platform does not hold it",
+            code="checkpoint_removed",
+        )
+    if not nodes_here().filter(pk=node.pk).exists():
+        raise NotPossible(
+            f"the platform does not hold it, and {node.name}, where it was written, is not here now. Start its worker, "
+            "or copy the weights into the models folder and register that folder",
+            code="node_away",
+        )
+    if not checkpoint.final:
+        checkpoint_pin(checkpoint=checkpoint, actor=actor, pinned=True)
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(requested_at=Now())
+    checkpoint.refresh_from_db()
+    data = {"checkpoint": checkpoint.pk, "step": checkpoint.step, "node": node.name}
+    words = f"{_called(checkpoint)} requested of {node.name}"
+    run_event(run=run, actor=audit.who(actor), kind="checkpoint_requested", message=words, data=data)
+    run_logged(run=run, actor=audit.who(actor), kind="checkpoint_requested", data=data)
