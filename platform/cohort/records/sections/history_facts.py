@@ -16,6 +16,7 @@ from cohort.evaluations.selectors import Suite
 from cohort.records.models import Record
 from cohort.records.schema_types import Comparison
 from cohort.review.models import Group, Sample
+from cohort.runs.base_models import weight_files
 from cohort.runs.models import Attempt, Checkpoint, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_evaluations, superseded
 
@@ -30,11 +31,26 @@ DEEPEST = 50
 class Ancestor:
     """An earlier run that trained the weights which the next one began from."""
 
-    run: Run
-    step: int
-    """After which those weights were written."""
+    checkpoint: Checkpoint
+    """Those weights."""
+    registered_as: str
+    """Name of the base model that the checkpoint is; empty where the next run read the same files from a folder."""
     seal: str
     """Of its newest record; empty while it has none."""
+
+    @property
+    def run(self) -> Run:
+        return self.checkpoint.run
+
+    @property
+    def step(self) -> int:
+        return self.checkpoint.step
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """{file: sha256}"""
+        files = self.checkpoint.files
+        return {name: files[name]["sha256"] for name in weight_files(self.checkpoint) if name in files}
 
 
 @dataclass(frozen=True)
@@ -54,15 +70,17 @@ def lineage(run: Run, manifest: Mapping[str, Any] | None) -> Lineage:
     ancestors: list[Ancestor] = []
     known = {run.pk}
     here, weights, cold_start = run, _weights(run, manifest), _provenance(run, manifest)
-    known_by = bool(weights)
+    known_by = bool(weights) or run.base_model.checkpoint_id is not None
     while len(ancestors) < DEEPEST:
-        checkpoint = _made(here, weights, known)
+        registered = here.base_model.checkpoint
+        checkpoint = registered or _made(here, weights, known)
         if checkpoint is None:
             return Lineage(ancestors, cold_start, known_by, followed_to_the_end=True)
         known.add(checkpoint.run_id)
+        name = here.base_model.name if registered is not None else ""
         here = checkpoint.run
         newest = Record.objects.filter(run=here).order_by("-end", "-version").first()
-        ancestors.append(Ancestor(here, checkpoint.step, newest.seal if newest else ""))
+        ancestors.append(Ancestor(checkpoint, name, newest.seal if newest else ""))
         attempt = here.attempts.exclude(manifest=None).order_by("-fence").first()
         manifest = None if attempt is None else attempt.manifest
         weights, cold_start = _weights(here, manifest), _provenance(here, manifest)

@@ -20,6 +20,11 @@ def lineage(facts: Facts) -> Answer:
             "name": ancestor.run.name,
             "step": ancestor.step,
             "base_model": ancestor.run.base_model.name,
+            "checkpoint": {
+                "final": ancestor.checkpoint.final,
+                "weights": ancestor.weights,
+                "registered_as": ancestor.registered_as or None,
+            },
             "seal": ancestor.seal or None,
         }
         for ancestor in origin.ancestors
@@ -32,6 +37,7 @@ def lineage(facts: Facts) -> Answer:
     }
     parts = [
         f"its base model is what run {ancestor.run.pk}, {ancestor.run.name}, wrote after step {count(ancestor.step)}"
+        + "".join(f", weights {short(digest)}" for digest in list(ancestor.weights.values())[:1])
         + (f" (record {short(ancestor.seal)})" if ancestor.seal else " (without a record)")
         for ancestor in origin.ancestors
     ]
@@ -42,7 +48,8 @@ def lineage(facts: Facts) -> Answer:
     if origin.cold_start:
         parts.append(f"cold start recorded in the model folder: {_method(origin.cold_start)}")
     if run.cloned_from is not None:
-        parts.append(f"settings cloned from run {run.cloned_from.pk}, {run.cloned_from.name}; no weights of it")
+        no_weights = "" if run.cloned_from in [ancestor.run for ancestor in origin.ancestors] else "; no weights of it"
+        parts.append(f"settings cloned from run {run.cloned_from.pk}, {run.cloned_from.name}{no_weights}")
     note = "Weights are known again by the SHA-256 of every file; what was trained elsewhere is not seen."
     if not origin.followed_to_the_end:
         note += f" Followed back over {count(len(origin.ancestors))} runs; there are more."

@@ -89,11 +89,18 @@ def _base_model(facts: Facts) -> Answer:
     weights = dict(model["weights"])
     note = ""
     if registered:
-        named = dict(model.get("adapter", {})) if row.adapter else weights
-        same = registered.items() <= named.items() if row.adapter else named == registered
+        on_top = model.get("adapter") or model.get("checkpoint")
+        same = registered.items() <= on_top.items() if on_top else weights == registered
         note = "The weights are those that were registered." if same else "The weights differ from those registered."
     value = {"name": row.name, **{name: model[name] for name in model if name != "provenance"}}
     first = next(iter(weights.values()), "")
+    if row.checkpoint is not None:
+        step, run = row.checkpoint.step, row.checkpoint.run
+        text = (
+            f"{row.name}: the checkpoint of run {run.pk}, {run.name}, after step {count(step)}, "
+            f"weights {short(row.weights_digest)}; {scaled(model['parameters'])} parameters, {model['dtype']}"
+        )
+        return measured(plain(value), text, note=note)
     text = (
         f"{row.name}: {model['source']}" + (f" at {model['revision']}" if model.get("revision") else "") + f", "
         f"{scaled(model['parameters'])} parameters, {model['dtype']}; {len(weights)} weights "
