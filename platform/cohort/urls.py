@@ -30,11 +30,23 @@ from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import views as review
-from cohort.web.runs import actions, list_actions, list_rows, logs, own_charts, page, queue, retry, series
+from cohort.web.runs import (
+    actions,
+    checkpoint_page,
+    list_actions,
+    list_rows,
+    logs,
+    own_charts,
+    page,
+    queue,
+    retry,
+    series,
+)
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
 _RECORD = "runs/<int:run_id>/record"
+_CHECKPOINT = "runs/<int:run_id>/checkpoints/<int:checkpoint_id>/"
 _GROUP = "runs/<int:run_id>/groups/<int:group_id>"
 
 _accounts = [
@@ -115,7 +127,11 @@ _runs = [
     path("runs/<int:run_id>/retry/", retry.run_retry, name="run_retry"),
     path("runs/<int:run_id>/extend/", retry.run_extend, name="run_extend"),
     path("runs/<int:run_id>/priority/", actions.run_priority, name="run_priority"),
-    path("runs/<int:run_id>/checkpoints/<int:checkpoint_id>/pin/", actions.checkpoint_pin, name="checkpoint_pin"),
+    path(_CHECKPOINT, checkpoint_page.checkpoint_detail, name="checkpoint_detail"),
+    path(f"{_CHECKPOINT}pin/", actions.checkpoint_pin, name="checkpoint_pin"),
+    path(f"{_CHECKPOINT}further/", checkpoint_page.checkpoint_further, name="checkpoint_further"),
+    path(f"{_CHECKPOINT}request/", checkpoint_page.checkpoint_wanted, name="checkpoint_request"),
+    path(f"{_CHECKPOINT}checkpoint.zip", checkpoint_page.checkpoint_download, name="checkpoint_download"),
     path("queue/", queue.queue, name="queue"),
     path("limits/", queue.limits, name="project_limits"),
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),

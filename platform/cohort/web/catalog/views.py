@@ -147,10 +147,7 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
         if model := form.call(services.base_model_register, project=project, actor=actor, **form.cleaned_data):
             messages.success(request, f"{model.name} is registered.")
             if not model.revision:  # a Hub model is not fetched before somebody wants it
-                try:
-                    doctor_request(base_model=model, actor=actor)
-                except ConfigError as error:
-                    messages.warning(request, f"No worker looks at it yet: {error}")
+                request_doctor(request, model)
             return redirect("base_model_detail", slug, model.pk)
     folder = environment().models_folder
     folders = folders_with_models(folder)
@@ -158,11 +155,27 @@ def base_model_new(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "catalog/base_model_new.html", {"form": form, **shown}, status=form.status)
 
 
+def request_doctor(request: HttpRequest, model: BaseModel) -> None:
+    """Have a worker look at a model that was just registered; a message where that cannot be."""
+    try:
+        doctor_request(base_model=model, actor=person(request))
+    except ConfigError as error:
+        messages.warning(request, f"No worker looks at it yet: {error}")
+
+
 @require_safe
 def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    models = BaseModel.objects.select_related("created_by")
+    related = ("created_by", "checkpoint__run__base_model", "checkpoint__attempt__node")
+    models = BaseModel.objects.select_related(*related).defer(
+        "checkpoint__attempt__manifest", "checkpoint__attempt__outcome"
+    )
     model = get_object_or_404(models, project=project_for(request, slug), pk=pk)
-    context = {"model": model, "read": selectors.read_by_run(model), "used": selectors.runs_with(base_model=model)}
+    context = {
+        "model": model,
+        "checkpoint": model.checkpoint,
+        "read": selectors.read_by_run(model),
+        "used": selectors.runs_with(base_model=model),
+    }
     return render(request, "catalog/base_model.html", context | {"doctor": doctor_shown(model)})
 
 

@@ -38,6 +38,8 @@ def as_command(form: RunForm, config: RunConfig) -> str:
     }
     needed = [f"{path}: {row} of the catalog" for path, row in rows.items() if not path.startswith("builtin:")]
     model = "a folder of the models folder" if config.model.revision is None else "fetched from the Hub"
+    if form.base_model is not None and form.base_model.checkpoint_id is not None:
+        model = "the folder in the zip that the checkpoint's page gives"
     lines = [
         "# In an empty folder, with grpo installed. It reads next to the config:",
         *(f"#   {line}" for line in needed),

@@ -51,7 +51,9 @@ def saved(form: RunForm, user: User) -> dict[str, Any]:
 
 
 def starts_offered(form: RunForm, user: User) -> dict[str, Any]:
-    """What else a form may start from: drafts of this person, but for that of the form itself, and the newest runs."""
+    """What else a form may start from: drafts of this person, but for that of the form itself, the newest runs, and
+    registered checkpoints."""
     others = drafts_of(form.project, user).exclude(form_token=form.texts["form_token"])
     runs = Run.objects.filter(project=form.project).only("name", "state")[:RUNS_OFFERED]
-    return {"drafts": list(others), "drafts_kept": KEPT, "runs": list(runs)}
+    checkpoints = [model for model in form.choices.base_models.rows if model.checkpoint_id is not None]
+    return {"drafts": list(others), "drafts_kept": KEPT, "runs": list(runs), "checkpoints": checkpoints}

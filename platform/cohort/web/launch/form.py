@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
-from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset
 from cohort.catalog.run_inputs import input_path
 from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
@@ -201,11 +201,14 @@ def _choose_task(form: RunForm, actor: User) -> None:
 
 
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
-    """Empty, a draft of this person (`?draft=`), a preset (`?preset=`), a run of this project (`?clone=`); `?task=`
-    fills in that task's panel."""
+    """Empty, a draft of this person (`?draft=`), a preset (`?preset=`), a run of this project (`?clone=`), a registered
+    checkpoint with the settings of its run (`?model=`); `?task=` fills in that task's panel."""
     if token := request.GET.get("draft"):
         return from_draft(project, get_object_or_404(drafts_of(project, person(request)), form_token=token))
-    if clone := request.GET.get("clone"):
+    if model := request.GET.get("model"):
+        registered = BaseModel.objects.filter(project=project, checkpoint__isnull=False)
+        form = RunForm.further(get_object_or_404(registered, pk=natural(model) or 0))
+    elif clone := request.GET.get("clone"):
         form = RunForm.clone(get_object_or_404(Run, project=project, pk=natural(clone) or 0))
     else:
         form = RunForm.new(project, preset=request.GET.get("preset", ""))

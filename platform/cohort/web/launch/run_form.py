@@ -141,6 +141,16 @@ class RunForm:
         return form
 
     @classmethod
+    def further(cls, model: BaseModel) -> "RunForm":
+        """A run like that of a registered checkpoint, which begins from it."""
+        checkpoint = model.checkpoint
+        assert checkpoint is not None
+        form = cls.clone(checkpoint.run)
+        form.texts |= {"base_model": str(model.pk), "model.adapter": "continue"}
+        form.texts["name"] = f"continues {checkpoint.run.name[:90]} from step {checkpoint.step}"
+        return form
+
+    @classmethod
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how an unticked checkbox is sent."""

@@ -31,6 +31,7 @@ from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
 from grpo_core.protocol.queues import LABEL_RULE
 
+_CHECKPOINTS = "Checkpoints of runs"
 _DIFFERENCES_SHOWN = 4
 
 
@@ -163,7 +164,13 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
     rows = form.choices
     yield _choice(form, "name", "text", "What people call the run.", ())
     yield _choice(form, "preset", "choice", preset_note(form, shown), presets)
-    models = [("", str(m.pk), m.name) for m in rows.base_models.rows_with(form.base_model)]
+    models = sorted(
+        (
+            ("" if m.checkpoint_id is None else _CHECKPOINTS, str(m.pk), m.name)
+            for m in rows.base_models.rows_with(form.base_model)
+        ),
+        key=lambda option: option[0],
+    )
     yield _choice(form, "base_model", "choice", _about_model(form), models)
     yield _choice(form, "dataset", "choice", _about_dataset(form), _datasets(form, form.dataset))
     held_out = [("", "", "none: hold out from training"), *_datasets(form, form.eval_dataset)]
@@ -246,7 +253,8 @@ def _about_model(form: RunForm) -> str:
     size = f"{num(model.parameters)} parameters" if model.parameters else "size not known until a worker has read it"
     digest, revision = model.weights_digest, model.revision
     weights = f"weights {digest[:8]}…" if digest else f"revision {revision[:8]}" if revision else ""
-    return " · ".join(filter(None, (model.architecture, size, weights)))
+    made = "a checkpoint of a run" if model.checkpoint_id is not None else ""
+    return " · ".join(filter(None, (model.architecture, size, weights, made)))
 
 
 def _about_dataset(form: RunForm) -> str:

@@ -138,6 +138,8 @@ class CheckpointRow:
             copies.append(f"on {checkpoint.attempt.node.name}" + ("" if self.here else ", which is not here now"))
         if checkpoint.stored_at is not None:
             copies.append("stored on the platform")
+        elif checkpoint.requested_at is not None:
+            copies.append("on its way to the platform")
         return " and ".join(copies)
 
     @property
