@@ -20,7 +20,7 @@ from cohort.evidence.canonical import parse
 from cohort.launch import creation
 from cohort.nodes import services as nodes
 from cohort.nodes.models import Draining
-from cohort.runs import attempts, limits, marks, transitions
+from cohort.runs import attempts, base_models, limits, marks, transitions
 from cohort.runs import services as steering
 from cohort.runs.models import Attempt, Priority, Run, RunState
 from cohort.runs.services import NotPossible
@@ -39,13 +39,14 @@ OWN = tuple(
 ELSEWHERE = {
     "cohort.ingest.rows.store": "test_a_phase_that_the_trainer_tells_is_a_move_and_a_batch_is_not",
     "cohort.runs.attempts.attempt_over": "by whatever ends an attempt",
+    "cohort.catalog.services.base_model_store": "by what registers a base model",
     "cohort.launch.sweeps.sweep_launch": "tests/web/test_sweeps.py",
     **{f"cohort.runs.charts.chart_{done}": "tests/web/test_own_charts.py" for done in ("create", "change", "remove")},
     "cohort.evaluations.services.results_import": "tests/web/test_run_evaluations*.py",
 }
 VARIES = re.compile(
     r'\b[0-9a-f]{64}\b|(?<="subject": "run:)\d+|(?<=model:)\d+|(?<=dataset:)\d+|(?<=verifier:)\d+'
-    r'|(?<="checkpoint": )\d+|(?<=sent its last heartbeat ).+?(?= ago)'
+    r'|(?<="checkpoint": )\d+|(?<=inputs/checkpoint-)\d+|(?<=sent its last heartbeat ).+?(?= ago)'
 )
 
 
@@ -155,6 +156,9 @@ def runs(did: Story, maker: Maker, actor: User) -> None:
     did(steering.run_retry, run=again(taken.run), **why)
     taken = claim(on, taken.run_id)
     did(steering.checkpoint_pin, checkpoint=add_checkpoint(taken, 2), actor=actor, pinned=True)
+    wanted = add_checkpoint(taken, 3)
+    did(base_models.checkpoint_request, checkpoint=wanted, actor=actor)
+    did(base_models.checkpoint_register, checkpoint=wanted, actor=actor, name="first at 3")
     finish(taken, "failed", "config_error")
     did(steering.run_extend, run=again(taken.run), actor=actor, steps=3)
     taken = claim(on, taken.run_id)
