@@ -50,8 +50,8 @@ class LoraConfig(Part):
 
 class ModelConfig(Part):
     path: Annotated[str, Field(min_length=1)]
-    """Folder with safetensors weights, or a Hugging Face Hub id. A relative folder is looked for next to the config
-    file, then in the folder that the variable GRPO_MODELS names."""
+    """Folder with safetensors weights, a checkpoint of a run, or a Hugging Face Hub id. A relative folder is looked for
+    next to the config file, then in the folder that the variable GRPO_MODELS names."""
     revision: str | None = None
     """Commit of the Hub repository, 40 hex digits. Needed with a Hub id, so that the run can be repeated; with it, no
     folder is looked at."""
@@ -63,8 +63,8 @@ class ModelConfig(Part):
     """nf4: the base model under LoRA adapters is held in 4 bits (QLoRA, arXiv 2305.14314), which takes about a quarter
     of bfloat16's memory. Needs a GPU and bitsandbytes. Changes the result."""
     adapter: Literal["continue", "merge"] = Field(default="continue", title="Adapters of the base")
-    """Where `path` is a folder of LoRA adapters. continue: the same adapters go on being trained, with the rank, alpha
-    and layers that they have. merge: they become part of the weights first."""
+    """Where `path` is a folder of LoRA adapters, or a checkpoint of a LoRA run. continue: the same adapters go on being
+    trained, with the rank, alpha and layers that they have. merge: they become part of the weights first."""
 
 
 class DataConfig(PromptConfig):

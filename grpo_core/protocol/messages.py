@@ -90,7 +90,7 @@ class Unavailable(Message):
     """Why a requested checkpoint cannot be sent."""
 
     reason: Annotated[Prose, Field(max_length=2000)]
-    gone: bool
+    removed: bool
     """The node has it no longer."""
 
 

@@ -290,10 +290,10 @@ def test_a_request_that_its_node_cannot_meet_is_over(operator: Client, maker: Ma
     operator.post(address(checkpoint, "request/"))
     assert RunEvent.objects.filter(run=parent, kind="checkpoint_requested").count() == 1
     path = f"node/checkpoints/{checkpoint.pk}/unavailable"
-    assert node.post(path, {"reason": "no longer there", "gone": True}).status_code == 204
+    assert node.post(path, {"reason": "no longer there", "removed": True}).status_code == 204
     assert (fresh(checkpoint).requested_at, fresh(checkpoint).removed_at is None) == (None, False)
     assert "no longer there" in RunEvent.objects.get(run=parent, kind="checkpoint_unavailable").message
-    assert refused(node.post(path, {"reason": "again", "gone": True})) == (404, "unknown_file")
+    assert refused(node.post(path, {"reason": "again", "removed": True})) == (404, "unknown_file")
 
 
 # ---------------------------------------------------------------------- trained further

@@ -56,10 +56,10 @@ def send_requested(checkpoint: RequestedCheckpoint, runs: Path, platform: Platfo
     except (OSError, Refused) as error:
         if isinstance(error, Refused) and error.code != "bad_file":
             raise
-        gone = isinstance(error, FileNotFoundError)
-        reason = "it is no longer in the run's directory" if gone else str(error)
+        removed = isinstance(error, FileNotFoundError)
+        reason = "it is no longer in the run's directory" if removed else str(error)
         log.warning("run %s: %s cannot be sent: %s", checkpoint.run_id, checkpoint.path, error)
-        platform.unavailable(checkpoint.id, Unavailable(reason=reason[:2000], gone=gone))
+        platform.unavailable(checkpoint.id, Unavailable(reason=reason[:2000], removed=removed))
         return
     log.info("run %s: %s is on the platform, as requested", checkpoint.run_id, checkpoint.path)
 

@@ -63,11 +63,11 @@ def requested_part(*, node: Node, checkpoint_id: int, sha256: str, offset: int |
 
 
 @transaction.atomic
-def requested_unavailable(*, node: Node, checkpoint_id: int, reason: str, gone: bool) -> None:
-    """The node cannot send what was requested of it; `gone`: it has it no longer. Raises UnknownFile."""
+def requested_unavailable(*, node: Node, checkpoint_id: int, reason: str, removed: bool) -> None:
+    """The node cannot send what was requested of it; `removed`: it has it no longer. Raises UnknownFile."""
     checkpoint = _requested(node, checkpoint_id)
     run_lock(run=checkpoint.run)
-    changed = {"requested_at": None} | ({"removed_at": Now()} if gone else {})
+    changed = {"requested_at": None} | ({"removed_at": Now()} if removed else {})
     Checkpoint.objects.filter(pk=checkpoint.pk).update(**changed)
     words = f"The checkpoint at step {checkpoint.step} cannot be had from {node.name}: {reason}"
     data = {"checkpoint": checkpoint.pk, "step": checkpoint.step}

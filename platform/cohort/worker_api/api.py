@@ -101,14 +101,18 @@ def node(request: HttpRequest, body: wire.NodeInfo) -> Any:
 @api.post("/node/checkpoints/{int:checkpoint_id}/uploads/{sha256}", auth=_node_auth, response=wire.UploadReply)
 def requested_uploads(request: HttpRequest, checkpoint_id: int, sha256: str) -> Any:
     """A part of a requested checkpoint's file, as it is; an empty body asks how much is held."""
-    offset, node = _part_offset(request), _caller(request)
-    part = {"checkpoint_id": checkpoint_id, "sha256": sha256, "offset": offset, "body": request.body}
-    return requested_part(node=node, **part)
+    return requested_part(
+        node=_caller(request),
+        checkpoint_id=checkpoint_id,
+        sha256=sha256,
+        offset=_part_offset(request),
+        body=request.body,
+    )
 
 
 @api.post("/node/checkpoints/{int:checkpoint_id}/unavailable", auth=_node_auth, response={204: None})
 def unavailable(request: HttpRequest, checkpoint_id: int, body: wire.Unavailable) -> None:
-    requested_unavailable(node=_caller(request), checkpoint_id=checkpoint_id, reason=body.reason, gone=body.gone)
+    requested_unavailable(node=_caller(request), checkpoint_id=checkpoint_id, reason=body.reason, removed=body.removed)
 
 
 @api.post("/node/lost", auth=_node_auth, response={204: None})
