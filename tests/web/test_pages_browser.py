@@ -33,6 +33,7 @@ from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
+from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
@@ -96,6 +97,18 @@ def run_tabs(maker: Maker, alice: User) -> list[str]:
         "runs/new/",
         *(f"runs/{run.pk}/{tab}" for tab in (*tabs, "logs/", "logs/?q=step&level=warning", "config/")),
     ]
+
+
+def checkpoints(maker: Maker, alice: User) -> list[str]:
+    """One on the platform that is a base model, one on its node, final weights on their way."""
+    run = run_of(maker)
+    stored, there = (run.checkpoints.get(step=step) for step in (6, 4))
+    final = add_checkpoint(run.attempts.get(fence=1), 8, final=True)
+    Node.objects.update(last_seen_at=timezone.now())
+    model = checkpoint_register(checkpoint=stored, actor=alice, name="add two digits step 6")
+    checkpoint_request(checkpoint=final, actor=alice)
+    pages = [f"runs/{run.pk}/checkpoints/{one.pk}/" for one in (stored, there, final)]
+    return [f"runs/{run.pk}/attempts/", *pages, "models/", f"models/{model.pk}/", f"runs/new/?model={model.pk}"]
 
 
 def stalled(maker: Maker, alice: User) -> list[str]:
@@ -239,7 +252,7 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
     return live_server.url
 
 
-SCENES = [catalog, run_tabs, stalled, standing_still, nodes, log, suites, lab, tokens, people, alerts]
+SCENES = [catalog, run_tabs, checkpoints, stalled, standing_still, nodes, log, suites, lab, tokens, people, alerts]
 
 
 @pytest.mark.parametrize("scene", SCENES)
