@@ -203,7 +203,7 @@ def test_this_machine_is_called_past_any_proxy(line: Line, monkeypatch: pytest.M
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    line.scripts = [answer(204)]
+    line.scripts = [answer(200, b"{}")]
     for url in (line.url, line.url.replace("127.0.0.1", "localhost")):
         with Platform(url, "node") as platform:
             platform.present(NODE)
@@ -216,7 +216,7 @@ def test_presence_ends_only_when_the_token_is_refused(
 ) -> None:
     monkeypatch.setattr(heartbeat, "SECONDS", 0.01)
     refusals = [answer(404, b"<html>"), answer(503), refusal(422, "bad_request")]
-    line.scripts = [*refusals, answer(204), refusal(401, "unknown_token")]
+    line.scripts = [*refusals, answer(200, b"{}"), refusal(401, "unknown_token")]
     settings = Environment.model_validate({"url": line.url, "node_token": "node", "runs_dir": tmp_path / "runs"})
     ended: list[int] = []
     heartbeat.start_heartbeat(settings, threading.Event(), lambda: ended.append(len(line.calls))).join(DEADLINE)
