@@ -159,7 +159,7 @@ def stripped(value: Any) -> Any:
 def _stripped(name: str, value: Any) -> Any:
     if name in ("id", "checkpoint"):
         return value if value is None else "N"
-    if name in ("earlier_runs", "settings_from") and value:
+    if name in ("earlier_runs", "settings_from", "trained_by") and value:
         return stripped([{**one, "run": "N"} for one in (value if isinstance(value, list) else [value])])
     if name == "classes" and isinstance(value, list):
         return [stripped(value[0]), *(one["name"] for one in value[1:])]

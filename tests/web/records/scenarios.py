@@ -11,6 +11,7 @@ from cohort.contamination.models import LaunchOverlap
 from cohort.lab.models import JobKind, JobState, LabJob, LaunchEstimate, LaunchProbe, VerifierProbe
 from cohort.launch.creation import run_create, run_submit
 from cohort.records.statements.services import flag_override, statement_make
+from cohort.runs.base_models import checkpoint_register
 from cohort.runs.models import Checkpoint, ImportedResult, Run, RunEvent, StepMetric
 from cohort.runs.services import run_cancel, run_pause, run_resume
 from grpo_core.config.reward import RewardConfig
@@ -20,7 +21,7 @@ from grpo_core.records import types as records
 from grpo_core.rewards import Rubric, Runner
 from tests.factories import sealed_run
 from tests.factories.documents import ROWS
-from tests.factories.runs import UNPROBED
+from tests.factories.runs import UNPROBED, add_checkpoint
 from tests.factories.sealed_run import attempted, step
 from tests.tables import cases
 from tests.web.records.conftest import World
@@ -255,6 +256,22 @@ def trained_from_an_earlier_run(world: World) -> Run:
     run = sealed_run.finished(second, changed(sealed_run.whole(second), "manifest", model={"provenance": None}))
     Checkpoint.objects.filter(run=second).update(at=sealed_run.AT + timedelta(seconds=1))
     return run
+
+
+@scenario
+def trained_from_a_registered_checkpoint(world: World) -> Run:
+    """Whose own run began from a folder."""
+    first = world.launch(name="the first")
+    sealed_run.sealed(first)
+    checkpoint = add_checkpoint(first.attempts.get(), 2, stored=True)
+    files = {
+        name: {"size": 96, "sha256": digit * 64} for name, digit in (("policy.safetensors", "6"), ("state.json", "7"))
+    }
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(files=files)
+    base = checkpoint_register(checkpoint=checkpoint, actor=world.alice, name="the first at 2")
+    second = world.launch(name="the second", base_model=base)
+    began = {"weights": {"model.safetensors": "5" * 64}, "checkpoint": {name: files[name]["sha256"] for name in files}}
+    return sealed_run.finished(second, changed(sealed_run.whole(second), "manifest", model=began | {"source": "input"}))
 
 
 @scenario

@@ -89,7 +89,9 @@ def _base(reading: Reading) -> dict[str, Any] | None:
     if entry is None:
         return None
     value = entry["value"] if isinstance(entry["value"], Mapping) else {}
-    name = value.get("source") or value.get("path") or value.get("name") or entry["text"]
+    # Of a registered checkpoint the source is a path inside a run's directory, which says nothing elsewhere.
+    named_by = ("name",) if "trained_by" in value else ("source", "path", "name")
+    name = next(filter(None, map(value.get, named_by)), entry["text"])
     component: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": "base-model",
@@ -98,7 +100,8 @@ def _base(reading: Reading) -> dict[str, Any] | None:
     }
     if value.get("revision"):
         component["version"] = _plain(value["revision"])
-    weights = {name: digest for name, digest in (value.get("weights") or {}).items() if _is_digest(digest)}
+    files = value.get("checkpoint") or value.get("weights") or {}
+    weights = {name: digest for name, digest in files.items() if _is_digest(digest)}
     return component | _files(weights, "base-weights")
 
 

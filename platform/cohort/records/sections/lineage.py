@@ -20,11 +20,9 @@ def lineage(facts: Facts) -> Answer:
             "name": ancestor.run.name,
             "step": ancestor.step,
             "base_model": ancestor.run.base_model.name,
-            "checkpoint": {
-                "final": ancestor.checkpoint.final,
-                "weights": ancestor.weights,
-                "registered_as": ancestor.registered_as or None,
-            },
+            "final": ancestor.checkpoint.final,
+            "weights": ancestor.weights,
+            "registered_as": ancestor.registered_as or None,
             "seal": ancestor.seal or None,
         }
         for ancestor in origin.ancestors

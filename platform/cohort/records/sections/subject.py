@@ -96,6 +96,7 @@ def _base_model(facts: Facts) -> Answer:
     first = next(iter(weights.values()), "")
     if row.checkpoint is not None:
         step, run = row.checkpoint.step, row.checkpoint.run
+        value["trained_by"] = {"run": run.pk, "name": run.name, "step": step, "final": row.checkpoint.final}
         text = (
             f"{row.name}: the checkpoint of run {run.pk}, {run.name}, after step {count(step)}, "
             f"weights {short(row.weights_digest)}; {scaled(model['parameters'])} parameters, {model['dtype']}"
