@@ -296,6 +296,15 @@ def test_a_request_that_its_node_cannot_meet_is_over(operator: Client, maker: Ma
     assert refused(node.post(path, {"reason": "again", "removed": True})) == (404, "unknown_file")
 
 
+def test_letting_it_go_withdraws_the_request(operator: Client, maker: Maker, parent: Run) -> None:
+    checkpoint = add(maker, parent, CONTENT, stored=False)
+    Node.objects.update(last_seen_at=timezone.now())
+    operator.post(address(checkpoint, "request/"))
+    assert "on its way to the platform" in html(operator.get(f"/p/ours/runs/{parent.pk}/attempts/"))
+    operator.post(address(checkpoint, "pin/"), {"pinned": "false"})
+    assert (fresh(checkpoint).pinned, fresh(checkpoint).requested_at) == (False, None)
+
+
 # ---------------------------------------------------------------------- trained further
 
 

@@ -15,7 +15,7 @@ from cohort.base import artifacts
 from cohort.base.environment import environment
 from cohort.nodes.services import node_create
 from cohort.runs.checkpoints import needless as needless_of
-from cohort.runs.checkpoints import pinned, resumable
+from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, Checkpoint, CheckpointFile, Run, RunEvent
 from grpo_core.protocol.messages import UploadReply
 from grpo_core.records import types as records
@@ -206,6 +206,32 @@ def test_the_newest_two_the_best_and_the_pinned_stay(worker: AttemptCaller, run:
     held = {sha(str(number).encode()) for number in (1, 2, 5, 6)} | {sha(SHARED)}
     assert set(on_disk(run)) == held
     assert set(CheckpointFile.objects.values_list("sha256", flat=True)) == held
+
+
+def test_requested_final_weights_stay_and_so_does_what_has_arrived_of_them(
+    worker: AttemptCaller, node: Caller, run: Run, committed: Any
+) -> None:
+    first, second = b"the first file", b"the second file"
+    with committed():
+        registers(worker, 1, {"model.safetensors": first, "config.json": second}, final=True)
+        final = Checkpoint.objects.get(final=True)
+        Checkpoint.objects.filter(pk=final.pk).update(requested_at=timezone.now())
+
+        def sends_final(content: bytes) -> None:
+            path = f"node/checkpoints/{final.pk}/uploads/{sha(content)}"
+            assert node.post(path, content, **{"X-Cohort-Offset": "0"}).json()["done"]
+
+        sends_final(first)
+        for number in (2, 3, 4):
+            registers(worker, number, {"state.json": str(number).encode()})
+            sends(worker, str(number).encode())
+        sends_final(second)
+        for number in (5, 6):
+            registers(worker, number, {"state.json": str(number).encode()})
+            sends(worker, str(number).encode())
+    assert stored_steps(run) == [1, 5, 6]
+    assert set(on_disk(run)) == {sha(content) for content in (first, second, b"5", b"6")}
+    assert [offer.step for offer in offers(run)] == [6, 5, 4, 3, 2], "no run resumes from final weights"
 
 
 def test_the_files_of_a_checkpoint_on_its_way_stay_too(worker: AttemptCaller, run: Run, committed: Any) -> None:
