@@ -330,6 +330,17 @@ def test_trained_further_it_opens_a_form_like_its_run(operator: Client, maker: M
     assert origin.ancestors[0].weights == {"policy.safetensors": sha(WEIGHTS)}
 
 
+def test_adapters_are_trained_further_as_they_are_or_merged(maker: Maker, parent: Run) -> None:
+    lora = {"model": {"lora": {"rank": 2, "alpha": 6.0}}}
+    model = registered(maker, add(maker, child_of(maker, maker.base_model, "adapters", **lora), CONTENT))
+    assert child_of(maker, model, "further", **lora).config["model"]["adapter"] == "continue"
+    assert child_of(maker, model, "merged", model={"adapter": "merge"}).base_model == model
+    for other in ({}, {"rank": 4, "alpha": 6.0}, {"rank": 2, "alpha": 8.0}):
+        with pytest.raises(ConfigError, match="holds adapters of rank 2, alpha 6") as error:
+            child_of(maker, model, "other", model={"lora": other})
+        assert [problem.path for problem in error.value.problems] == ["model.lora.rank"]
+
+
 def test_an_unknown_model_or_one_that_is_no_checkpoint_starts_no_form(operator: Client, maker: Maker) -> None:
     for model in ("0", "x", str(maker.base_model.pk)):
         assert operator.get(f"/p/ours/runs/new/?model={model}").status_code == 404

@@ -85,6 +85,7 @@ def run_config(
         unfit += _columns_missing(judge, eval_dataset, field="eval_dataset")
     elif eval_verifier_version is not None:
         unfit += _columns_missing(judge, dataset, field="eval_verifier_version")
+    unfit += _adapters_unfit(config, base_model)
     if unfit:
         raise _config_error(unfit)
     return config
@@ -252,6 +253,19 @@ def _unfit(config: RunConfig, dataset: PromptDataset, eval_dataset: PromptDatase
             "eval_dataset",
             "is the same file as the dataset to train on, so it would say nothing of new problems: choose another, "
             "or hold out some of the training problems",
+        )
+
+
+def _adapters_unfit(config: RunConfig, base_model: BaseModel) -> Iterator[FieldProblem]:
+    """Adapters go on only as they are; the trainer, which also sees on which layers, would refuse it later."""
+    adapter, lora = base_model.adapter, config.model.lora
+    if adapter is None or config.model.adapter != "continue":
+        return
+    if (adapter["rank"], adapter["alpha"]) != (lora.rank, lora.alpha):
+        yield FieldProblem(
+            "model.lora.rank",
+            f"{base_model.name} holds adapters of rank {adapter['rank']}, alpha {adapter['alpha']:g}; the run has rank "
+            f"{lora.rank}, alpha {lora.alpha:g}. Set the same to train them further, or Adapters of the base: merge",
         )
 
 
