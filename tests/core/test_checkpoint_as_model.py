@@ -15,6 +15,8 @@ from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import MANIFEST
 from grpo_core.model.load import find_model, load_model, load_source_tokenizer
 from grpo_core.model.lora import adapters_off, load_policy
+from grpo_core.rewards.base import Context
+from grpo_core.rewards.models.scoring_model import ModelParams, ScoringModel
 
 from .runs import PLAIN, make_home, merged, rows
 from .tiny import config, load, tiny_folder
@@ -183,3 +185,6 @@ def test_one_is_no_reward_model_and_not_held_in_4_bits(home):
     source = find_model(ModelConfig(path=str(checkpoint)), base=home)
     with pytest.raises(ModelError, match="in 4 bits"):
         load_model(source, dtype="bfloat16", device=CPU, quantization="nf4")
+    context = Context(limits=config().reward.limits, base=home, device="cpu")
+    with pytest.raises(ModelError, match="grpo export"):
+        ScoringModel(ModelParams(path=str(checkpoint)), context, head="sequence")
