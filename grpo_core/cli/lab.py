@@ -1,6 +1,7 @@
 """`grpo lab`: runs one job of the reward lab and writes its result. Workers run it, and it needs no platform.
 
-In DIR: progress.json while it runs, then result.json, or error.json with the error's code and message.
+In DIR: progress.json while it runs, then result.json, or error.json with the error's code and message; of a chat, turns
+and answers in turns/ (`grpo_core.lab.chat.Exchange`).
 Imports what is heavy only when it runs.
 """
 
@@ -22,7 +23,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser = commands.add_parser(
         "lab",
         help="try or probe a reward as a job file says",
-        description="Try a reward on given answers, on a dataset's rows or on samples of a base model, or probe it.",
+        description="Try a reward on given answers, on a dataset's rows or on samples of a base model, or probe it; "
+        "evaluate a model, or let it answer.",
     )
     parser.add_argument("job", type=Path, metavar="JOB", help="YAML or JSON file: kind, reward, options, data, model")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for result.json")
@@ -37,11 +39,18 @@ def _lab(options: argparse.Namespace) -> int:
         (options.out / name).unlink(missing_ok=True)
     try:
         with Stop() as stop, closing(Progress(file=options.out / PROGRESS)) as progress:
+            from grpo_core.lab.chat import FOLDER
             from grpo_core.lab.job import Job
             from grpo_core.lab.run import run_job
 
             job = Job.from_file(options.job)
-            result = run_job(job, base=options.job.resolve().parent, progress=progress, check=stop.raise_if_requested)
+            result = run_job(
+                job,
+                base=options.job.resolve().parent,
+                progress=progress,
+                check=stop.raise_if_requested,
+                turns=options.out / FOLDER,
+            )
     except GrpoError as error:
         _write(options.out / ERROR, {"code": error.code, "message": str(error)})
         raise
@@ -57,6 +66,10 @@ def _words(result: dict[str, Any]) -> str:
         return f"{format_duration(result['seconds_per_step'])} a step, {format_bytes(result['peak_memory_bytes'])}"
     if "findings" in result:
         return f"{len(result['findings'])} findings"
+    if "results" in result:
+        return "; ".join(f"{each['suite']} {each['correct']:g} of {each['problems']}" for each in result["results"])
+    if "answers" in result:
+        return f"{result['answers']} answers"
     if "rows" in result:
         return f"{len(result['rows'])} of {result['problems']:,} prompts"
     rewards = result["rewards"]

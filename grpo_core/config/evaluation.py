@@ -9,7 +9,6 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    field_validator,
     model_validator,
 )
 
@@ -17,11 +16,11 @@ from grpo_core.config import builtin_suites
 from grpo_core.config.reward import RewardConfig
 from grpo_core.errors import ConfigError, Conflict
 from grpo_core.specs.fields import (
-    LEAST_TEMPERATURE,
     Count,
     CountOrZero,
     DataColumns,
     DataFormat,
+    GreedyTemperature,
     HubSplit,
     LongText,
     Part,
@@ -168,7 +167,7 @@ class EvalConfig(Part):
     reward: RewardConfig | None = Field(default=None, title="Held-out verifier")
     """What held-out problems are judged by, in place of the training reward: by its component that means right. Empty:
     the training reward."""
-    temperature: Annotated[float, Field(ge=0, le=100, title="Evaluation temperature")] = 0.0
+    temperature: Annotated[GreedyTemperature, Field(title="Evaluation temperature")] = 0.0
     """0 takes the likeliest token each time."""
     samples_per_problem: Count = 1
     """Completions per problem; their mean counts."""
@@ -179,17 +178,6 @@ class EvalConfig(Part):
     95 %. Fixed before the run starts."""
     suites: tuple[SuiteConfig, ...] = ()
     """What else is measured, by the same loop: docs/evaluation.md."""
-
-    @field_validator("temperature")
-    @classmethod
-    def _greedy_or_sampled(cls, temperature: float) -> float:
-        if 0 < temperature < LEAST_TEMPERATURE:
-            raise Conflict(
-                "temperature_too_low",
-                f"must be 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}: below, logits divided "
-                "by it leave the range of their numbers",
-            )
-        return temperature
 
     @model_validator(mode="after")
     def _names_unique(self) -> Self:

@@ -82,17 +82,16 @@ def manner_of(config: RunConfig) -> Manner:
     )
 
 
-def heldout_task(encoded: Encoded, *, runner: Runner, config: RunConfig) -> Task:
-    """Right or wrong by the success component of `runner`'s reward, which is `config.heldout_reward`."""
-    reward = config.heldout_reward
+def heldout_task(encoded: Encoded, *, runner: Runner, manner: Manner) -> Task:
+    """Right or wrong by the success component of `runner`'s reward."""
+    reward = runner.rubric.config
     problems = [prompted.problem for prompted in encoded.prompts]
-    manner = manner_of(config)
     digest = problems_digest(problems)
     return Task(
         name=HELDOUT,
         prompts=encoded,
         max_completion_tokens=manner.max_completion_tokens,
-        stream=(config.seed, _HELDOUT_STREAM),
+        stream=(manner.seed, _HELDOUT_STREAM),
         judge=partial(_passed, problems, runner, reward.success_of, manner.prompts.prefill),
         parts=[("", "")] * len(problems),
         protocol={
@@ -153,21 +152,26 @@ def encode_items(suite: Suite, encoder: PromptEncoder, manner: Manner) -> Encode
 
 
 def suite_fits(suite: Suite, encoded: Encoded, manner: Manner, *, context: int | None) -> None:
+    """As `prompts_fit`, of a suite's items and its own limit."""
+    longest = _longest(suite, manner)
+    prompts_fit(encoded, manner, longest=longest, context=context, source=f"suite {suite.config.name}", each="item")
+
+
+def prompts_fit(encoded: Encoded, manner: Manner, *, longest: int, context: int | None, source: str, each: str) -> None:
     """Raises DataError for a prompt over the manner's `max_prompt_tokens`, ConfigError for one that leaves no room for
-    the completion in the model's `context`; both name suite and item."""
-    name, longest = suite.config.name, _longest(suite, manner)
+    a completion of `longest` tokens in the model's `context`; both name the source and the item, `each` in words."""
     for prompted in encoded.prompts:
         tokens = len(prompted.tokens)
         if manner.max_prompt_tokens is not None and tokens > manner.max_prompt_tokens:
             raise DataError(
-                f"suite {name}: the prompt of item {prompted.problem.id} has {tokens} tokens, over "
-                f"--max-prompt-tokens {manner.max_prompt_tokens}; raise the limit, or take the item out"
+                f"{source}: the prompt of {each} {prompted.problem.id} has {tokens} tokens, over "
+                f"--max-prompt-tokens {manner.max_prompt_tokens}; raise the limit, or take the {each} out"
             )
         if context is not None and tokens + longest > context:
             raise ConfigError(
-                f"suite {name}: the prompt of item {prompted.problem.id} ({tokens} tokens) and the completion limit "
-                f"({longest}) need {tokens + longest} positions; the model has {context}. Lower the suite's "
-                "max_completion_tokens, or take the item out"
+                f"{source}: the prompt of {each} {prompted.problem.id} ({tokens} tokens) and the completion limit "
+                f"({longest}) need {tokens + longest} positions; the model has {context}. Lower "
+                f"max_completion_tokens, or take the {each} out"
             )
 
 

@@ -10,16 +10,28 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, JsonValue, model_validator
 
+from grpo_core.config.evaluation import SuiteConfig
 from grpo_core.config.messages import validated
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.yaml_text import parse_yaml
-from grpo_core.errors import ConfigError
-from grpo_core.specs.fields import DataColumns, DataFormat, Part, StopStrings, Temperature
+from grpo_core.errors import ConfigError, Conflict
+from grpo_core.specs.fields import (
+    Count,
+    DataColumns,
+    DataFormat,
+    GreedyTemperature,
+    LongText,
+    Part,
+    StopStrings,
+    Temperature,
+)
 
-LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor"]
+LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor", "evaluate", "chat"]
 OF_CONFIG: frozenset[str] = frozenset({"estimate", "preview"})
 """Kinds that are about a run's whole config."""
+OF_MODEL: frozenset[str] = frozenset({"doctor", "evaluate", "chat"})
+"""Kinds that are about a model, and try no reward."""
 
 MAX_TEXTS = 200
 MAX_ROWS = 2000
@@ -101,18 +113,65 @@ class ProbeOptions(Part):
     """Start of every random choice."""
 
 
+MAX_ITEMS = 20_000
+"""Items of one evaluation: the scores of more would not fit into a job's result."""
+
+
+class EvaluateOptions(PromptConfig):
+    """Evaluates a model on suites and held-out problems, as a run does before and after training."""
+
+    samples: Annotated[int, Field(ge=1, le=64, title="Samples per item")] = 1
+    """Completions per item; their mean counts."""
+    temperature: GreedyTemperature = 0.0
+    """0 takes the likeliest token each time."""
+    max_completion_tokens: Annotated[int, Field(ge=1, le=8192, title="Max completion tokens")] = 256
+    """Longest completion, where a suite names no limit of its own."""
+    stop: StopStrings = ()
+    """Texts that end a completion; what is scored ends before them."""
+    limit: Count | None = Field(default=None, title="First items only")
+    """Use only the first so many items of each suite, and of the held-out problems; empty means all."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Start of every random choice."""
+
+
+MAX_MESSAGE_CHARS = 32_000
+"""Of one message of a chat, and of its system message."""
+
+
+class ChatOptions(Part):
+    """A conversation with a model, and with another one next to it."""
+
+    system: Annotated[LongText, Field(max_length=MAX_MESSAGE_CHARS, title="System message")] = ""
+    """Goes before the first message, through the chat template where the model has one. Empty: none."""
+
+
+class TurnSettings(Part):
+    """How one message of a chat is answered."""
+
+    temperature: GreedyTemperature = 0.7
+    """0 takes the likeliest token each time."""
+    top_p: Annotated[float, Field(gt=0, le=1, title="Top p")] = 1.0
+    """Keep the likeliest tokens up to this mass; 1 keeps all."""
+    max_tokens: Annotated[int, Field(ge=1, le=8192, title="Max tokens")] = 256
+    """Longest answer."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Start of every random choice, the same for both models."""
+
+
 class NoOptions(Part):
     """Of a job whose settings are all in the run's config, or in the model."""
 
 
-Options = TryOptions | SampleOptions | ProbeOptions | NoOptions
-OPTIONS: dict[LabKind, type[TryOptions | SampleOptions | ProbeOptions | NoOptions]] = {
+Options = TryOptions | SampleOptions | ProbeOptions | EvaluateOptions | ChatOptions | NoOptions
+OPTIONS: dict[LabKind, type[Options]] = {
     "try": TryOptions,
     "sample": SampleOptions,
     "probe": ProbeOptions,
     "estimate": NoOptions,
     "preview": NoOptions,
     "doctor": NoOptions,
+    "evaluate": EvaluateOptions,
+    "chat": ChatOptions,
 }
 
 
@@ -145,13 +204,18 @@ class Job(Part):
 
     kind: LabKind
     reward: RewardConfig | None = None
-    """Needed by all but the doctor."""
+    """What is tried; of an evaluation, what judges the held-out problems in `data`."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Of the kind: texts or rows to try, how to sample, how much to probe."""
     data: JobData | None = None
-    """Needed to try rows and to sample; a probe without it uses its built-in problems."""
+    """Needed to try rows and to sample; a probe without it uses its built-in problems. Of an evaluation: held-out
+    problems."""
     model: JobModel | None = None
-    """Needed to sample, and by the doctor."""
+    """Needed to sample, to evaluate and to chat, and by the doctor."""
+    reference: JobModel | None = None
+    """Answers next to the model in a chat."""
+    suites: tuple[SuiteConfig, ...] = ()
+    """What a model is evaluated on, as in a run's `eval.suites`."""
     config: dict[str, JsonValue] | None = None
     """Needed to estimate and to preview: the run's whole config. Relative paths in it start at the job file's folder,
     and its engine.device decides where it runs."""
@@ -164,13 +228,28 @@ class Job(Part):
     def _has_what_it_needs(self) -> Self:
         if self.kind == "sample" and (self.data is None or self.model is None):
             raise ValueError("to sample, a job needs data and a model")
-        if self.kind == "doctor" and self.model is None:
-            raise ValueError("the doctor needs a model")
-        if (self.kind == "doctor") != (self.reward is None):
-            raise ValueError("a job has a reward, and the doctor has none")
+        if self.kind in OF_MODEL and self.model is None:
+            raise ValueError(f"a job of the kind {self.kind} needs a model")
+        if self.kind == "evaluate":
+            self._check_evaluation()
+        elif (self.kind in OF_MODEL) != (self.reward is None):
+            raise ValueError("a job has a reward, unless it is about a model alone (doctor, chat)")
+        elif self.suites:
+            raise ValueError("suites are for an evaluation; leave them out")
+        if self.reference is not None and self.kind != "chat":
+            raise ValueError("a reference is for a chat; leave it out")
         if (self.kind in OF_CONFIG) != (self.config is not None):
             raise ValueError("a job has a run's config where it estimates or previews that run, and nowhere else")
         return self
+
+    def _check_evaluation(self) -> None:
+        if not self.suites and self.data is None:
+            raise ValueError("an evaluation needs suites, or held-out problems as data")
+        if (self.data is None) != (self.reward is None):
+            raise ValueError("an evaluation's data and the reward that judges it come together")
+        names = [suite.name for suite in self.suites]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise Conflict("suite_given_twice", f"suite names must be unique; given twice: {', '.join(twice)}")
 
     @classmethod
     def from_file(cls, path: Path) -> "Job":

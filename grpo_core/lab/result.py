@@ -6,8 +6,8 @@ Loads no torch. Numbers are over all samples, also where texts had to be left ou
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +26,9 @@ MAX_RESULT_BYTES = 8 * 1024 * 1024
 _BINS = 20
 _TEXT_CHARS = 32_000
 """Of one prompt, answer or completion in a result; what is cut says so."""
+
+
+Row = TypeVar("Row", bound=Body)
 
 
 class LabSample(Body):
@@ -228,19 +231,21 @@ def times(seconds: Sequence[float]) -> Times:
 def fitted(result: LabResult, limit: int = MAX_RESULT_BYTES) -> LabResult:
     """The result in at most `limit` bytes of JSON: where it has more, the last samples lose their texts, and it records
     how many did."""
-    size = len(_json(result))
-    if size <= limit:
-        return result
-    samples = list(result.samples)
-    left_out = 0
-    for index in range(len(samples) - 1, -1, -1):
-        bare = _bare(samples[index])
-        size -= len(_json(samples[index])) - len(_json(bare))
-        samples[index] = bare
+    samples, left_out = fewer_texts(result, result.samples, _bare, limit)
+    return result.model_copy(update={"samples": samples, "texts_left_out": left_out}) if left_out else result
+
+
+def fewer_texts(whole: BaseModel, rows: Sequence[Row], bare: Callable[[Row], Row], limit: int) -> tuple[list[Row], int]:
+    """The rows of `whole` such that it has at most `limit` bytes of JSON, the last ones by `bare` without their texts,
+    and how many these are."""
+    size = len(_json(whole))
+    kept, left_out = list(rows), 0
+    while size > limit - (1024 if left_out else 0) and left_out < len(kept):  # the count itself takes some bytes
         left_out += 1
-        if size <= limit - 1024:  # the count itself takes some bytes
-            break
-    return result.model_copy(update={"samples": samples, "texts_left_out": left_out})
+        row = bare(kept[-left_out])
+        size -= len(_json(kept[-left_out])) - len(_json(row))
+        kept[-left_out] = row
+    return kept, left_out
 
 
 def kept_text(text: str) -> str:

@@ -14,7 +14,10 @@ from grpo_core.config.reward import RewardConfig
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
-from grpo_core.lab.job import Job, JobModel, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.chat import Exchange, answer_turns
+from grpo_core.lab.evaluation import evaluate_model
+from grpo_core.lab.job import ChatOptions, EvaluateOptions, Job, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.models import job_model, rows_at_once, use_threads
 from grpo_core.lab.result import LabSample, fitted, kept_text, result_of
 from grpo_core.probe.cases.cases import chosen, read_questions
 from grpo_core.probe.cases.forms import forms_for
@@ -27,14 +30,14 @@ Check = Callable[[], None]
 OWN = ("completion", "solution")
 """Fields of a row that hold a whole answer."""
 _SCORED_AT_ONCE = 64
-_ROWS_ON_CPU, _ROWS_ON_GPU = 64, 512
-"""Completions sampled at the same time."""
 
 
-def run_job(job: Job, *, base: Path, progress: Progress, check: Check = lambda: None) -> dict[str, Any]:
-    """The result as JSON. Relative paths are taken from `base`; `check` is called often and may raise to stop. Raises a
-    GrpoError that says what is wrong."""
-    return _Run(job, base, progress, check).result()
+def run_job(
+    job: Job, *, base: Path, progress: Progress, check: Check = lambda: None, turns: Path | None = None
+) -> dict[str, Any]:
+    """The result as JSON. Relative paths are taken from `base`; `check` is called often and may raise to stop. `turns`:
+    folder of a chat's `Exchange`. Raises a GrpoError that says what is wrong."""
+    return _Run(job, base, progress, check, turns).result()
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class _Run:
     base: Path
     progress: Progress
     check: Check
+    turns: Path | None
 
     def result(self) -> dict[str, Any]:
         began = time.monotonic()
@@ -54,6 +58,12 @@ class _Run:
                 return self._previewed()
             case "doctor":
                 return self._diagnosed()
+        own = {"base": self.base, "device": self._device(), "progress": self.progress, "check": self.check}
+        if isinstance(options, EvaluateOptions):
+            return evaluate_model(self.job, options, **own).model_dump(mode="json")
+        if isinstance(options, ChatOptions):
+            assert self.turns is not None, "a chat has a folder of turns"
+            return answer_turns(self.job, options, Exchange(self.turns), **own).model_dump(mode="json")
         assert self.job.reward is not None
         rubric = Rubric(self.job.reward)
         if isinstance(options, ProbeOptions):
@@ -155,16 +165,13 @@ class _Run:
         problems = chosen(self._problems(), limit=options.problems, seed=options.seed)
         runner.rubric.check_problems(problems)
 
-        import torch
-
         from grpo_core.data.prompts import completion_text, encode_problems, within_limit
         from grpo_core.rollout.base import Decoding
         from grpo_core.rollout.local import LocalRollout
 
-        if self.job.threads is not None:
-            torch.set_num_threads(self.job.threads)
+        use_threads(self.job.threads)
         self.progress.begin("loading the model", 1)
-        policy = _model(self.job.model, self.base, self._device())
+        policy = job_model(self.job.model, self.base, self._device())
         longest = options.max_completion_tokens
         room = (policy.context or 1_000_000) - longest
         if room < 1:
@@ -174,7 +181,7 @@ class _Run:
             )
         every = encode_problems(problems, policy.encoder(options), source="the dataset")
         encoded = within_limit(every, room, drop_long=True, source="the dataset")
-        rows = _ROWS_ON_CPU if policy.model.device.type == "cpu" else _ROWS_ON_GPU
+        rows = rows_at_once(policy)
         rollout = LocalRollout(policy, max_rows=rows, check=self.check, log=self.progress.line)
         decoding = Decoding(max_tokens=longest, temperature=options.temperature, top_p=options.top_p, stop=options.stop)
         self.progress.begin("sampling and scoring", len(encoded.prompts))
@@ -262,18 +269,6 @@ def answered(
 def _own(problem: Problem) -> str | None:
     texts = (problem.meta.get(field) for field in OWN)
     return next((text for text in texts if isinstance(text, str) and text.strip()), None)
-
-
-def _model(job_model: JobModel, base: Path, device: str) -> Any:
-    import torch
-
-    from grpo_core.config.run import ModelConfig
-    from grpo_core.model.load import find_model, load_model
-
-    config = ModelConfig(path=job_model.path, revision=job_model.revision, dtype=job_model.dtype)
-    model = load_model(find_model(config, base=base), dtype=job_model.dtype, device=torch.device(device))
-    model.model.requires_grad_(False)
-    return model
 
 
 def _lab_sample(sample: ScoreRequest, scored: Any, *, group: int, origin: Any, **more: Any) -> LabSample:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_core.records.bounds import Count, Prose, RelativePath, Seconds, Step, StorableFacts, Text
-from grpo_core.records.types import FileEntry
+from grpo_core.records.types import FileEntry, FinishReason
 
 Id = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """Of a run, an attempt or a job."""
@@ -250,16 +250,65 @@ class JobGiven(Message):
     """The worker ends what takes longer, and the job fails with `deadline`."""
 
 
+Side = Literal["model", "reference"]
+"""Who answers in a chat: the model that it is about, or the one next to it."""
+
+
+class ChatText(Message):
+    """One message of a conversation as one model saw it."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+class ChatTurn(Message):
+    """What a chat's job is to answer next."""
+
+    turn: Id
+    """Of the person's message on the platform."""
+    histories: dict[Side, list[ChatText]]
+    """Of each model that is to answer: the conversation so far, the person's newest message last."""
+    temperature: float
+    top_p: float
+    max_tokens: int
+    seed: int
+
+
+class ChatAnswer(Message):
+    """One model's answer to a turn."""
+
+    turn: Id
+    side: Side
+    text: Annotated[Prose, Field(max_length=100_000)]
+    tokens: Count
+    """Of the answer, its end included."""
+    prompt_tokens: Count
+    """Of all that the model was given."""
+    finish: FinishReason | None
+    """Null where there is an error."""
+    template: Literal["chat", "plain"]
+    """chat: through the model's chat template. plain: it has none, and continued the text."""
+    seconds: Seconds
+    error: Annotated[Prose, Field(max_length=20_000)] = ""
+    """Why there is no answer."""
+
+
 class JobBeat(Message):
     """Sign of life, every `heartbeat_seconds`."""
 
     fence: Step
     progress: Progress | None = None
+    answers: Annotated[list[ChatAnswer], Field(max_length=100)] = Field(default_factory=list)
+    """Of a chat: those that no reply to a beat has confirmed yet."""
 
 
 class JobBeatReply(Message):
     desired: Literal["run", "cancel"]
     lease_seconds: float
+    turns: list[ChatTurn] = Field(default_factory=list)
+    """Of a chat: every turn that lacks an answer, oldest first; the same ones again until they have it."""
+    close: bool = False
+    """Of a chat: nothing more will come, and the job is to end by itself."""
 
 
 class JobFinish(Message):
@@ -269,7 +318,8 @@ class JobFinish(Message):
     end: Literal["done", "failed", "cancelled", "released"]
     result: dict[str, Any] | None = None
     """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of an
-    estimate a grpo_core.records.estimate.Estimate, of at most 8 MiB of JSON."""
+    estimate a grpo_core.records.estimate.Estimate, of an evaluation a grpo_core.lab.evaluation.ModelEvaluation, of at
+    most 8 MiB of JSON."""
     code: Prose = "ok"
     """`ok`, a GrpoError code, or one of the worker's own: deadline, result_too_large, job_died …"""
     message: Annotated[Prose, Field(max_length=20_000)] = ""

@@ -6,7 +6,7 @@ import pkgutil
 import re
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from grpo_core.errors import Conflict
 from grpo_core.text import refuse_unstorable
@@ -28,6 +28,20 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 LEAST_TEMPERATURE: Final = 0.01
 Temperature = Annotated[float, Field(ge=LEAST_TEMPERATURE, le=100)]  # below, logits over it leave the range of fp32
+
+
+def _greedy_or_sampled(temperature: float) -> float:
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise Conflict(
+            "temperature_too_low",
+            f"must be 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}: below, logits divided "
+            "by it leave the range of their numbers",
+        )
+    return temperature
+
+
+GreedyTemperature = Annotated[float, Field(ge=0, le=100), AfterValidator(_greedy_or_sampled)]
+"""0 takes the likeliest token each time."""
 LONG: Final = "long"
 CODE: Final = "code"
 """Mark a text as one of several lines, or as a program, for forms."""

@@ -136,9 +136,10 @@ def load_inputs(
             heldout = fit_limit(config, encode_problems(heldout_problems, encoder, source=shown), shown)
             heldout_facts = data_facts(sources[-1], heldout, len(unreadable_heldout))
         fit_context(config, policy.context, train, heldout)
-        from_suites = suite_tasks(suites, policy, manner_of(config))
+        manner = manner_of(config)
+        from_suites = suite_tasks(suites, policy, manner)
         tasks = (
-            [heldout_task(heldout, runner=heldout_runner, config=config)] if heldout is not None else []
+            [heldout_task(heldout, runner=heldout_runner, manner=manner)] if heldout is not None else []
         ) + from_suites
 
         reference = critic = None
