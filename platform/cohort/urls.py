@@ -23,8 +23,10 @@ from cohort.web.compare import answers
 from cohort.web.compare import views as compare
 from cohort.web.diff import views as diff
 from cohort.web.home import views as home
+from cohort.web.lab import chat_views as chat
 from cohort.web.lab import job_views
 from cohort.web.lab import views as lab
+from cohort.web.lab.evaluation_views import base_model_evaluate
 from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
@@ -145,6 +147,7 @@ _catalog = [
     path("models/new/", catalog.base_model_new, name="base_model_new"),
     path("models/<int:pk>/", catalog.base_model_detail, name="base_model_detail"),
     path("models/<int:pk>/doctor/", job_views.base_model_doctor, name="base_model_doctor"),
+    path("models/<int:pk>/evaluate/", base_model_evaluate, name="base_model_evaluate"),
     path("datasets/", catalog.dataset_list, name="dataset_list"),
     path("datasets/new/", catalog.dataset_new, name="dataset_new"),
     path("datasets/task/", catalog.task_dataset_new, name="task_dataset_new"),
@@ -167,6 +170,12 @@ _lab = [
     path("lab/draft/", lab.lab_draft, name="lab_draft"),
     path("lab/try/", lab.verifier_try, name="verifier_try"),
     path("lab/ask/", lab.lab_ask, name="lab_ask"),
+    path("lab/chat/", chat.chat_home, name="chat_home"),
+    path("lab/chat/<int:chat_id>/", chat.chat_detail, name="chat_detail"),
+    path("lab/chat/<int:chat_id>/live/", chat.chat_live, name="chat_live"),
+    path("lab/chat/<int:chat_id>/answers/<int:answer_id>/judge/", chat.chat_judge, name="chat_judge"),
+    path("lab/chat/<int:chat_id>/messages/<int:number>/suite/", chat.chat_suite_row, name="chat_suite_row"),
+    path("lab/chat/<int:chat_id>/messages/<int:number>/delete/", chat.chat_redact, name="chat_redact"),
     path("lab/jobs/<int:job_id>/", job_views.lab_job, name="lab_job"),
     path("lab/jobs/<int:job_id>/live/", job_views.lab_job_live, name="lab_job_live"),
     path("lab/jobs/<int:job_id>/cancel/", job_views.lab_job_cancel, name="lab_job_cancel"),

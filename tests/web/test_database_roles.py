@@ -14,6 +14,7 @@ pytestmark = pytest.mark.django_db
 ONLY_ADDED = {
     *("audit_auditentry", "audit_auditleaf", "audit_logkey", "audit_logcheckpoint", "audit_logcosignature"),
     *("catalog_evalsuiteversion", "lab_verifierprobe", "lab_launchprobe", "lab_launchestimate"),
+    *("lab_modelevalresult", "lab_modelevalitem", "review_answerjudgement"),
     *("records_record", "records_card", "records_statement", "records_recordentry", "review_annotation"),
     *("runs_runevent", "runs_importedresult"),
 }

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+from grpo_core.lab.chat import FOLDER, Exchange
 from grpo_core.lab.result import MAX_RESULT_BYTES
 from grpo_core.protocol.messages import JobGiven
 from worker.folders.run_folder import fetch_inputs
@@ -39,6 +40,8 @@ class JobFolder:
         self._lock = lock
         self.path = temporary.rename(runs / "lab" / f"job-{name}")
         self.log, self.out = self.path / "log.txt", self.path / "out"
+        self.exchange = Exchange(self.out / FOLDER)
+        """Of a chat."""
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
-from grpo_core.protocol.messages import JobBeat, JobFinish, JobGiven
+from grpo_core.protocol.messages import ChatAnswer, JobBeat, JobFinish, JobGiven
 from grpo_core.runtime.cgroups import Cgroup
 from worker.exit_cause import disk_message, failure
 from worker.folders import job_folder
@@ -20,6 +20,8 @@ from worker.platform_client.client import Refused, Unreachable
 from worker.processes.child import Child
 from worker.supervisor.loop import Loop, Stopped, Supervisor
 
+ANSWERS_A_BEAT = 4
+"""Of a chat; the body of a beat has at most 1 MiB."""
 NICE = 10
 """A job gives way to whatever trains on this machine."""
 
@@ -55,6 +57,8 @@ class _Job:
         )
         self._began = time.monotonic()
         self._folder: JobFolder | None = None
+        self._confirmed: set[tuple[int, str]] = set()
+        """Of a chat, turn and side of each answer that the platform has."""
 
     def run(self) -> JobFinish | None:
         with ExitStack() as stack:
@@ -91,6 +95,8 @@ class _Job:
         status = loop.watch(child, started=_give_way, turn=lambda: False)
         if loop.stopped_for is not None:
             return self._stopped()
+        while self._unconfirmed():
+            self._send_beat()
         return self._ended(folder, status, out_of_memory=child.ran_out_of_memory())
 
     def _ended(self, folder: JobFolder, status: int, *, out_of_memory: bool) -> JobFinish:
@@ -130,7 +136,20 @@ class _Job:
 
     def _send_beat(self) -> str:
         reported = progress(self._folder.out) if self._folder is not None else None
-        return self._link.beat(JobBeat(fence=self._given.fence, progress=reported)).desired
+        answers = self._unconfirmed()[:ANSWERS_A_BEAT]
+        reply = self._link.beat(JobBeat(fence=self._given.fence, progress=reported, answers=answers))
+        self._confirmed |= {(answer.turn, answer.side) for answer in answers}
+        if self._folder is not None:
+            for turn in reply.turns:
+                self._folder.exchange.send(turn)
+            if reply.close:
+                self._folder.exchange.close()
+        return reply.desired
+
+    def _unconfirmed(self) -> list[ChatAnswer]:
+        """Of a chat, the answers that the platform has not confirmed."""
+        answers = self._folder.exchange.answers() if self._folder is not None else []
+        return [answer for answer in answers if (answer.turn, answer.side) not in self._confirmed]
 
     # ------------------------------------------------------------------ the finish
 

@@ -22,6 +22,8 @@ _ALL = "SELECT, INSERT, UPDATE, DELETE"
 _INGEST = {
     **dict.fromkeys(("accounts.project", "catalog.basemodel", "catalog.evalsuite", "catalog.evalsuiteversion"), _READ),
     **dict.fromkeys(("catalog.promptdataset", "catalog.verifier", "catalog.verifierversion", "runs.runsuite"), _READ),
+    **dict.fromkeys(("lab.chatmessage", "lab.conversation"), _READ),
+    **dict.fromkeys(("lab.chatanswer", "lab.modelevalitem", "lab.modelevalresult"), _ADD),
     **dict.fromkeys(("audit.auditentry", "audit.auditpending", "lab.verifierprobe", "runs.runevent"), _ADD),
     **dict.fromkeys(("review.group", "review.sample", "review.stepcommitments"), _ADD),
     **dict.fromkeys(("runs.evalresult", "runs.evalitem", "runs.stepmetric"), _ADD),

@@ -152,10 +152,13 @@ def reason_not_comparable(base: EvalResult | None, after: EvalResult | None) -> 
         return "the baseline was not evaluated after training"
     if after is None:
         return "not evaluated after training"
+    return protocol_differences(base.protocol, after.protocol)
+
+
+def protocol_differences(base: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What keeps two evaluations from being compared, in words; empty where nothing does."""
     names = sorted(
-        name
-        for name in base.protocol.keys() | after.protocol.keys()
-        if name not in IGNORED and base.protocol.get(name) != after.protocol.get(name)
+        name for name in base.keys() | other.keys() if name not in IGNORED and base.get(name) != other.get(name)
     )
     return ", ".join(PROTOCOL_WORDS.get(name, f"another {name.replace('_', ' ')}") for name in names)
 

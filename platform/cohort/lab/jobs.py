@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import rfc8785
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet, TextField
 from django.db.models.functions import Cast, Length, Now
@@ -18,25 +19,33 @@ from pydantic import ValidationError
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import Refused, storable_json
+from cohort.catalog.models import BaseModel
 from cohort.catalog.run_inputs import data_part
+from cohort.lab import turns
 from cohort.lab.estimates import why_unschedulable
+from cohort.lab.evaluations import evaluations_store
 from cohort.lab.models import JobKind, JobState, LabJob, VerifierProbe
 from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting
 from cohort.nodes.models import Node
 from cohort.runs import dispatch, schedule
 from cohort.runs.models import Attempt, AttemptState
+from grpo_core.config.evaluation import HELDOUT
+from grpo_core.lab.chat import ChatEnded
+from grpo_core.lab.evaluation import ModelEvaluation
 from grpo_core.lab.job import OF_CONFIG
 from grpo_core.lab.preview import Preview
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
-from grpo_core.protocol.messages import JobBeat, JobFinish, NodeInfo
+from grpo_core.protocol.messages import JobBeat, JobBeatReply, JobFinish, NodeInfo
 from grpo_core.protocol.queues import LAB_JOB_TASK, LAB_QUEUE
 from grpo_core.records.doctor import Diagnosis
 from grpo_core.records.estimate import Estimate
 
 DEADLINE = timedelta(hours=1)
 """A job that takes longer is ended by its worker."""
+CHAT_BEAT_SECONDS = 1.0
+"""Between two beats of a chat's job, which bring messages and take answers."""
 MAX_STORED_CHARS = 2 * MAX_RESULT_BYTES
 """Of a result as PostgreSQL writes it, which is what a page or an export reads."""
 LOST = "worker_lost"
@@ -65,7 +74,7 @@ def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") ->
     the job has not beaten: then the first reply was lost. Raises OtherVersion, NotWaiting.
     """
     leases.require_version(node, info)
-    jobs = LabJob.objects.select_related("dataset", "base_model", "node")
+    jobs = LabJob.objects.select_related("dataset", "base_model", "node", "conversation__reference")
     if (granted := leases.granted_before(jobs, node, claim_id)) is not None:
         return granted
     if node.draining:
@@ -112,18 +121,39 @@ def job_config(job: LabJob) -> dict[str, Any]:
     if job.dataset is not None:
         config["data"] = data_part(job.dataset)
     if job.base_model is not None:
-        config["model"] = {"path": job.base_model.path, "revision": job.base_model.revision or None}
-    return config
+        config["model"] = _model_part(job.base_model)
+    if job.conversation is not None and job.conversation.reference is not None:
+        config["reference"] = _model_part(job.conversation.reference)
+    return {**config, "suites": job.suites}
+
+
+def _model_part(model: BaseModel) -> dict[str, Any]:
+    return {"path": model.path, "revision": model.revision or None}
+
+
+def heartbeat_seconds(job: LabJob) -> float:
+    """Between two beats of the job's worker."""
+    every: float = settings.COHORT_HEARTBEAT_SECONDS
+    return min(every, CHAT_BEAT_SECONDS) if job.kind == JobKind.CHAT else every
 
 
 # ---------------------------------------------------------------------- beat and finish
 
 
-def job_beat(*, job: LabJob, beat: JobBeat) -> bool:
-    """Extend the lease; returns whether the job was called off. Raises StaleFence."""
+@transaction.atomic
+def job_beat(*, job: LabJob, beat: JobBeat) -> JobBeatReply:
+    """Extend the lease, and take the answers of a chat; returns what the worker is to do. Raises StaleFence, and
+    BadAnswer."""
     reported = {} if beat.progress is None else {"progress": beat.progress.model_dump(mode="json")}
     leases.extend(job, beat.fence, **reported)
-    return LabJob.objects.filter(pk=job.pk, cancel_asked=True).exists()
+    called_off = LabJob.objects.filter(pk=job.pk, cancel_asked=True).exists()
+    reply = JobBeatReply(desired="cancel" if called_off else "run", lease_seconds=settings.COHORT_LEASE_SECONDS)
+    if job.conversation is None:
+        return reply
+    turns.answers_store(job=job, answers=beat.answers)
+    waiting = turns.pending_turns(job.conversation)
+    close = turns.is_to_close(job, waiting=bool(waiting))
+    return reply.model_copy(update={"turns": [] if close else waiting, "close": close})
 
 
 @transaction.atomic
@@ -133,8 +163,9 @@ def job_finish(*, job: LabJob, finish: JobFinish) -> None:
     state = JobState.CANCELLED if finish.end == "released" else JobState(finish.end)
     if leases.ended_as(job, finish.fence, state):
         return
-    leases.lock(job, finish.fence, "project", "node")
-    if finish.end == "released" and not job.cancel_asked:
+    leases.lock(job, finish.fence, "project", "node", "conversation")
+    more = finish.end == "done" and job.conversation is not None and bool(turns.unanswered(job.conversation))
+    if (finish.end == "released" or more) and not job.cancel_asked:
         _requeue(job)
         return
     result = _checked(job, finish.result) if finish.end == "done" else None
@@ -142,7 +173,7 @@ def job_finish(*, job: LabJob, finish: JobFinish) -> None:
     _over(
         job,
         state,
-        result=result,
+        result=_without_items(result),
         error_code=finish.code[:40] if failed else "",
         error=finish.message if failed else "",
         log_tail=finish.log_tail if failed else "",
@@ -150,12 +181,20 @@ def job_finish(*, job: LabJob, finish: JobFinish) -> None:
     )
     if result is not None:
         _require_size(job)
+        if job.kind == JobKind.EVALUATE:
+            evaluations_store(job=job, evaluation=ModelEvaluation.model_validate(result))
         if job.kind == JobKind.PROBE and job.version is not None:
             _keep_probe(job, result)
 
 
 def _over(job: LabJob, state: JobState, **columns: Any) -> None:
     LabJob.objects.filter(pk=job.pk).update(state=state, lease_until=None, finished_at=Now(), **columns)
+    turns.answers_give_up(job, columns.get("error") or turns.CALLED_OFF)
+
+
+def _without_items(result: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Those of an evaluation have rows of their own."""
+    return None if result is None else {name: part for name, part in result.items() if name != "items"}
 
 
 def _requeue(job: LabJob, **columns: Any) -> None:
@@ -166,11 +205,13 @@ def _requeue(job: LabJob, **columns: Any) -> None:
     job_on_commit(job=job)
 
 
-_RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis]] = {
+_RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis | ModelEvaluation | ChatEnded]] = {
     JobKind.PROBE: ProbeReport,
     JobKind.ESTIMATE: Estimate,
     JobKind.PREVIEW: Preview,
     JobKind.DOCTOR: Diagnosis,
+    JobKind.EVALUATE: ModelEvaluation,
+    JobKind.CHAT: ChatEnded,
 }
 
 
@@ -189,13 +230,15 @@ def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
     match result:
         case Estimate() | Preview():
             what, digest, expected = "config", result.config_digest, job.config_digest
-        case Diagnosis():
+        case Diagnosis() | ModelEvaluation() | ChatEnded():
             assert job.base_model is not None
             what, digest, expected = "model", result.model, job.base_model.path
         case _:
             what, digest, expected = "reward", result.rubric_digest, job.spec_digest
     if digest != expected:
         raise BadResult(f"the result is of the {what} {digest}, and the job of {expected}", code=f"other_{what}")
+    if isinstance(result, ModelEvaluation):
+        _require_suites(job, result)
     content = result.model_dump(mode="json", by_alias=True)
     try:
         size = len(rfc8785.dumps(content))
@@ -204,6 +247,16 @@ def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
     if size > MAX_RESULT_BYTES:
         raise BadResult(f"the result has {size:,} bytes; {MAX_RESULT_BYTES:,} are taken", code="too_large")
     return content
+
+
+def _require_suites(job: LabJob, evaluation: ModelEvaluation) -> None:
+    """Raises BadResult for an evaluation of other suites, or of other files, than the job's."""
+    heldout = [] if job.dataset is None else [(HELDOUT, None)]
+    wanted = [*heldout, *((suite["name"], suite["sha256"]) for suite in job.suites)]
+    given = [(result.suite, result.protocol.get("file_sha256")) for result in evaluation.results]
+    if given != wanted:
+        names = ", ".join(name for name, _ in wanted)
+        raise BadResult(f"the job evaluates {names}, and the result is of other suites or files", code="other_suites")
 
 
 def _require_size(job: LabJob) -> None:

@@ -14,16 +14,17 @@ from cohort.accounts.quotas import lock_project, over_project
 from cohort.audit import services as audit
 from cohort.base.storable import Refused
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
-from cohort.catalog.run_inputs import ChosenSuite, input_path, input_rows
+from cohort.catalog.run_inputs import ChosenSuite, input_path, input_rows, suite_part
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.estimates import digest_of, measured_as
 from cohort.lab.jobs import job_on_commit
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
+from cohort.lab.turns import CALLED_OFF, answers_give_up
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs.base_models import model_inputs, require_stored
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
-from grpo_core.lab.job import LabKind, Options, TryOptions, options_of
+from grpo_core.lab.job import MAX_ITEMS, EvaluateOptions, LabKind, Options, TryOptions, options_of
 from grpo_core.rewards import Rubric
 
 
@@ -171,6 +172,99 @@ def doctor_request(*, base_model: BaseModel, actor: User) -> LabJob:
     )
 
 
+@transaction.atomic
+def evaluation_request(
+    *,
+    base_model: BaseModel,
+    actor: User,
+    versions: Sequence[EvalSuiteVersion] = (),
+    dataset: PromptDataset | None = None,
+    verifier_version: VerifierVersion | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> LabJob:
+    """Have a worker evaluate a base model on suites, and on the held-out problems of a dataset, which the reward
+    judges. Raises ConfigError whose problems carry the field: `suites`, `dataset`, `version`, `options.…`."""
+    project = base_model.project
+    chosen = options_of("evaluate", dict(options or {}))
+    assert isinstance(chosen, EvaluateOptions)
+    rubric = None if verifier_version is None else checked_rubric(verifier_version.spec)
+    own = {"dataset": dataset, "version": verifier_version and verifier_version.verifier}
+    unfit = [*_foreign(project, own), *_unfit_evaluation(project, versions, dataset, rubric, chosen)]
+    if unfit:
+        listed = "\n".join(f"  {problem}" for problem in unfit)
+        raise ConfigError(f"this cannot be evaluated:\n{listed}", tuple(unfit))
+    if rubric is not None and rubric.needs_sandbox:
+        require_sandbox(what="this evaluation")
+    require_room(lock_project(project))
+    suites = [suite_part(ChosenSuite(version)) for version in versions]
+    config = {"eval": {"suites": suites}}
+    return job_create(
+        project=project,
+        actor=actor,
+        inputs=input_rows(config, (dataset,), versions),
+        logged={
+            "kind": JobKind.EVALUATE,
+            "base_model": base_model.name,
+            "suites": {version.suite.name: version.sha256 for version in versions},
+            "dataset": dataset.sha256 if dataset is not None else None,
+            "version": verifier_version.pk if verifier_version is not None else None,
+        },
+        rubric=rubric,
+        needs_sandbox=rubric is not None and rubric.needs_sandbox,
+        kind=JobKind.EVALUATE,
+        version=verifier_version,
+        dataset=dataset,
+        base_model=base_model,
+        suites=suites,
+        options=chosen.model_dump(mode="json"),
+    )
+
+
+def _unfit_evaluation(
+    project: Project,
+    versions: Sequence[EvalSuiteVersion],
+    dataset: PromptDataset | None,
+    rubric: Rubric | None,
+    chosen: EvaluateOptions,
+) -> Iterator[FieldProblem]:
+    if not versions and dataset is None:
+        yield FieldProblem("suites", "choose a suite, or a dataset of held-out problems")
+    names = [version.suite.name for version in versions]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        yield FieldProblem("suites", f"two versions of {', '.join(twice)} are chosen; choose one")
+    if any(version.suite.project_id != project.pk for version in versions):
+        yield FieldProblem("suites", f"a suite does not belong to the project {project.name}")
+    if dataset is not None and rubric is None:
+        yield FieldProblem("version", "choose the reward that judges the held-out problems")
+    if dataset is None and rubric is not None:
+        yield FieldProblem("dataset", "choose the held-out problems that the reward judges, or leave the reward out")
+    counts = [version.items for version in versions] + ([] if dataset is None else [dataset.problems])
+    if (items := sum(min(count, chosen.limit or count) for count in counts)) > MAX_ITEMS:
+        yield FieldProblem(
+            "options.limit",
+            f"{items:,} items are chosen, and {MAX_ITEMS:,} at most are taken: take the first ones only",
+        )
+    if dataset is not None and rubric is not None:
+        yield from _columns_missing(dataset, rubric)
+
+
+def _foreign(project: Project, rows: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    for field, row in rows.items():
+        if row is not None and row.project_id != project.pk:
+            yield FieldProblem(field, f"does not belong to the project {project.name}")
+
+
+def _columns_missing(dataset: PromptDataset, rubric: Rubric) -> Iterator[FieldProblem]:
+    for column, component in sorted(rubric.columns.items()):
+        if (having := dataset.columns.get(column, 0)) < dataset.problems:
+            count = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"
+            yield FieldProblem(
+                "dataset",
+                f"{count} the field {column!r}, which the component {component!r} reads; choose another dataset, "
+                "or another reward",
+            )
+
+
 def _under_way(project: Project, kind: JobKind, **of: Any) -> LabJob | None:
     open_jobs = LabJob.objects.filter(project=project, kind=kind, state__in=OPEN, cancel_asked=False)
     return open_jobs.filter(**of).order_by("-pk").first()
@@ -223,6 +317,7 @@ def job_cancel(*, job: LabJob, actor: User) -> None:
         LabJob.objects.filter(pk=job.pk).update(
             state=JobState.CANCELLED, cancel_asked=True, finished_at=Now(), error_code="", error=""
         )
+        answers_give_up(locked, CALLED_OFF)
     else:
         raise JobOver(f"it has ended already: {locked.get_state_display()}")
     audit.log(actor=audit.who(actor), kind="lab_job_cancelled", subject=f"lab_job:{job.pk}", project=locked.project)
@@ -240,20 +335,11 @@ def _unfit(
     base_model: BaseModel | None,
 ) -> Iterator[FieldProblem]:
     rows: dict[str, Any] = {"version": version and version.verifier, "dataset": dataset, "base_model": base_model}
-    for field, row in rows.items():
-        if row is not None and row.project_id != project.pk:
-            yield FieldProblem(field, f"does not belong to the project {project.name}")
+    yield from _foreign(project, rows)
     of_rows = isinstance(chosen, TryOptions) and chosen.rows > 0
     if dataset is None and (kind == "sample" or of_rows):
         yield FieldProblem("dataset", "choose the dataset whose problems are tried")
     if base_model is None and kind == "sample":
         yield FieldProblem("base_model", "choose the model that answers")
     if dataset is not None and not (kind == "try" and not of_rows):
-        for column, component in sorted(rubric.columns.items()):
-            if (having := dataset.columns.get(column, 0)) < dataset.problems:
-                count = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"
-                yield FieldProblem(
-                    "dataset",
-                    f"{count} the field {column!r}, which the component {component!r} reads; choose another dataset, "
-                    "or another reward",
-                )
+        yield from _columns_missing(dataset, rubric)

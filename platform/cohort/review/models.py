@@ -1,10 +1,11 @@
-"""Sampled groups and their completions, as people review them."""
+"""Sampled groups and their completions, and answers of a chat, as people review them."""
 
 from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
 
+from cohort.lab.models import ChatAnswer
 from cohort.runs.models import Attempt, Run
 
 
@@ -117,3 +118,19 @@ class Annotation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.by} judged {self.sample}: {self.verdict}"
+
+
+class AnswerJudgement(models.Model):
+    """A person's judgement of an answer in a chat. Only added to: a reviewer's newest counts."""
+
+    answer = models.ForeignKey(ChatAnswer, on_delete=models.PROTECT, related_name="judgements")
+    verdict = models.CharField(max_length=6, choices=Verdict.choices)
+    note = models.CharField(max_length=2000, blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["answer", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.by} judged {self.answer}: {self.verdict}"

@@ -11,7 +11,8 @@ from django.db.models import QuerySet
 from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import storable
-from cohort.review.models import Annotation, Group, Sample, Verdict
+from cohort.lab.models import ChatAnswer
+from cohort.review.models import Annotation, AnswerJudgement, Group, Sample, Verdict
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, run_logged
 from grpo_core.stats.quantiles import wilson
@@ -43,13 +44,7 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
 
     Raises ValidationError keyed by `verdict` or `note`.
     """
-    if verdict not in Verdict.values:
-        raise ValidationError({"verdict": f"{verdict!r} is not a judgement; there are {', '.join(Verdict.values)}."})
-    note = storable(note.strip())
-    if len(note) > MOST_CHARACTERS:
-        raise ValidationError(
-            {"note": f"The note has {len(note):,} characters; at most {MOST_CHARACTERS:,} can be kept."}
-        )
+    note = _checked(verdict, note)
     if sample.redacted_at is not None:
         raise ValidationError({"verdict": "The text of this sample was deleted, so it cannot be judged any more."})
     before = Annotation.objects.filter(sample=sample, by=actor).order_by("-pk").first()
@@ -64,6 +59,41 @@ def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -
         before={"verdict": before.verdict} if before else None,
         after={"verdict": verdict},
         data={"step": group.step, "group": group.index, "sample": sample.index},
+    )
+    return made
+
+
+def _checked(verdict: str, note: str) -> str:
+    """The note as it is stored. Raises ValidationError keyed by `verdict` or `note`."""
+    if verdict not in Verdict.values:
+        raise ValidationError({"verdict": f"{verdict!r} is not a judgement; there are {', '.join(Verdict.values)}."})
+    note = storable(note.strip())
+    if len(note) > MOST_CHARACTERS:
+        raise ValidationError(
+            {"note": f"The note has {len(note):,} characters; at most {MOST_CHARACTERS:,} can be kept."}
+        )
+    return note
+
+
+@transaction.atomic
+def answer_judge(*, answer: ChatAnswer, actor: User, verdict: str, note: str = "") -> AnswerJudgement:
+    """As `sample_judge`, of an answer in a chat."""
+    note = _checked(verdict, note)
+    message = answer.message
+    if message.redacted_at is not None or answer.error:
+        raise ValidationError({"verdict": "There is no answer to judge: it failed, or its text was deleted."})
+    before = AnswerJudgement.objects.filter(answer=answer, by=actor).order_by("-pk").first()
+    if before is not None and (before.verdict, before.note) == (verdict, note):
+        return before
+    made = AnswerJudgement.objects.create(answer=answer, by=actor, verdict=verdict, note=note)
+    audit.log(
+        actor=audit.who(actor),
+        kind="chat_answer_judged",
+        subject=f"conversation:{message.conversation_id}",
+        project=message.conversation.project,
+        before={"verdict": before.verdict} if before else None,
+        after={"verdict": verdict},
+        data={"message": message.number, "side": answer.side},
     )
     return made
 

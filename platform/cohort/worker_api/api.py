@@ -20,6 +20,7 @@ from cohort.base.storable import Refused
 from cohort.catalog.models import PromptDataset
 from cohort.lab import jobs
 from cohort.lab.models import LabJob
+from cohort.lab.turns import BadAnswer
 from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
 from cohort.nodes.models import Node
@@ -70,7 +71,7 @@ class LeaseToken(HttpBearer):
 
 _node_auth = NodeToken()
 _attempt_auth = LeaseToken(Attempt.objects.select_related("run", "node"), "attempt_id")
-_job_auth = LeaseToken(LabJob.objects.select_related("dataset"), "job_id")
+_job_auth = LeaseToken(LabJob.objects.select_related("dataset", "conversation"), "job_id")
 
 
 def _caller(request: HttpRequest) -> Any:
@@ -198,7 +199,7 @@ def job_claimed(request: HttpRequest, body: wire.JobClaim) -> Any:
         token=token,
         job=jobs.job_config(job),
         files=[wire.InputFile(path=file["path"], sha256=file["sha256"], size=file["size"]) for file in job.inputs],
-        heartbeat_seconds=settings.COHORT_HEARTBEAT_SECONDS,
+        heartbeat_seconds=jobs.heartbeat_seconds(job),
         lease_seconds=settings.COHORT_LEASE_SECONDS,
         deadline_seconds=jobs.DEADLINE.total_seconds(),
     )
@@ -219,8 +220,7 @@ def job_file(request: HttpRequest, job_id: int, sha256: str) -> Any:
 
 @api.post(_JOB + "/heartbeat", auth=_job_auth, response=wire.JobBeatReply)
 def job_heartbeat(request: HttpRequest, job_id: int, body: wire.JobBeat) -> Any:
-    called_off = jobs.job_beat(job=_caller(request), beat=body)
-    return wire.JobBeatReply(desired="cancel" if called_off else "run", lease_seconds=settings.COHORT_LEASE_SECONDS)
+    return jobs.job_beat(job=_caller(request), beat=body)
 
 
 @api.post(_JOB + "/finish", auth=_job_auth, response={204: None})
@@ -276,7 +276,7 @@ def _refused(request: HttpRequest, error: Refused, status: int) -> HttpResponse:
 for _status, _errors in {
     404: (UnknownFile, FileMissing),
     409: (NotWaiting, OtherVersion, StaleFence, attempts.RecordsMissing, WrongOffset),
-    422: (BadFile, BadPart, jobs.BadResult),
+    422: (BadFile, BadPart, jobs.BadResult, BadAnswer),
 }.items():
     for _error in _errors:
         api.add_exception_handler(_error, partial(_refused, status=_status))

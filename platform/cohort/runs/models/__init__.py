@@ -1,7 +1,15 @@
 """Rows of a run: the run and its attempts, what they reported, how held-out problems went."""
 
 from cohort.runs.models.charts import ProjectChart
-from cohort.runs.models.evals import ComparisonCache, EvalItem, EvalResult, ImportedResult, RunSuite
+from cohort.runs.models.evals import (
+    ComparisonCache,
+    EvalAnswer,
+    EvalItem,
+    EvalResult,
+    EvalTotals,
+    ImportedResult,
+    RunSuite,
+)
 from cohort.runs.models.launch import LaunchDraft, Sweep
 from cohort.runs.models.lists import RunValue, SavedView
 from cohort.runs.models.run import Attempt, AttemptState, Desired, Priority, Run, RunEvent, RunState, ServiceBeat
@@ -15,8 +23,10 @@ __all__ = [
     "CheckpointFile",
     "ComparisonCache",
     "Desired",
+    "EvalAnswer",
     "EvalItem",
     "EvalResult",
+    "EvalTotals",
     "ImportedResult",
     "LaunchDraft",
     "LogChunk",

@@ -11,14 +11,9 @@ from cohort.catalog.models import EvalSuiteVersion
 from cohort.runs.models.run import Attempt, Run
 
 
-class EvalResult(models.Model):
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_results")
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_results")
-    seq = models.BigIntegerField()
-    at = models.DateTimeField()
-    phase = models.CharField(max_length=10)
-    step = models.PositiveIntegerField(default=0)
-    """Steps that the policy was trained for."""
+class EvalTotals(models.Model):
+    """What one evaluation of one suite came to."""
+
     suite = models.CharField(max_length=80)
     problems = models.PositiveIntegerField()
     correct = models.FloatField()
@@ -29,23 +24,12 @@ class EvalResult(models.Model):
     protocol = models.JSONField()
 
     class Meta:
-        ordering: ClassVar = ["run", "suite", "id"]
-        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="eval_result_seq_once")]
-
-    def __str__(self) -> str:
-        return f"{self.suite} {self.phase}: {self.correct} of {self.problems}"
+        abstract = True
 
 
-class EvalItem(models.Model):
-    """Of an evaluation while training the texts are empty: its scores are kept, for intervals."""
+class EvalAnswer(models.Model):
+    """How one item of one evaluation was answered and scored."""
 
-    # The constraint and the index below begin with them; so no index of each alone.
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
-    seq = models.BigIntegerField()
-    phase = models.CharField(max_length=10)
-    step = models.PositiveIntegerField(default=0)
-    suite = models.CharField(max_length=80)
     problem_id = models.CharField(max_length=200)
     prompt = models.TextField()
     answer = models.TextField()
@@ -59,6 +43,38 @@ class EvalItem(models.Model):
     """Part of the suite that the item belongs to, such as a language or a named attack."""
     cluster = models.CharField(max_length=200, blank=True, default="")
     """Items of one cluster are not independent of each other: the same problem in several languages."""
+
+    class Meta:
+        abstract = True
+
+
+class EvalResult(EvalTotals):
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_results")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_results")
+    seq = models.BigIntegerField()
+    at = models.DateTimeField()
+    phase = models.CharField(max_length=10)
+    step = models.PositiveIntegerField(default=0)
+    """Steps that the policy was trained for."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "suite", "id"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="eval_result_seq_once")]
+
+    def __str__(self) -> str:
+        return f"{self.suite} {self.phase}: {self.correct} of {self.problems}"
+
+
+class EvalItem(EvalAnswer):
+    """Of an evaluation while training the texts are empty: its scores are kept, for intervals."""
+
+    # The constraint and the index below begin with them; so no index of each alone.
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="eval_items", db_index=False)
+    seq = models.BigIntegerField()
+    phase = models.CharField(max_length=10)
+    step = models.PositiveIntegerField(default=0)
+    suite = models.CharField(max_length=80)
 
     class Meta:
         ordering: ClassVar = ["run", "suite", "seq"]

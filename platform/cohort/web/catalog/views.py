@@ -18,6 +18,7 @@ from cohort.catalog.dataset_files import check_file
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.contamination.selectors import of_dataset
+from cohort.lab.evaluations import evaluations_of
 from cohort.lab.services import doctor_request
 from cohort.web.access import form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
@@ -36,6 +37,7 @@ _LAYOUTS = [layout.title for layout in LAYOUTS.values()]
 
 
 FOLDERS_SHOWN = 200
+EVALUATIONS_SHOWN = 10
 COLUMN = "column-"
 """Of the names of the inputs that say which column is what."""
 NONE = "-"
@@ -175,8 +177,10 @@ def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         "checkpoint": model.checkpoint,
         "read": selectors.read_by_run(model),
         "used": selectors.runs_with(base_model=model),
+        "doctor": doctor_shown(model),
+        "evaluations": listed(request, evaluations_of(model), EVALUATIONS_SHOWN, name="evaluations"),
     }
-    return render(request, "catalog/base_model.html", context | {"doctor": doctor_shown(model)})
+    return render(request, "catalog/base_model.html", context)
 
 
 # ---------------------------------------------------------------- datasets

@@ -21,6 +21,7 @@ from cohort.web.catalog.selectors import probes_of
 from cohort.web.context import position, version_of
 from cohort.web.lab import preview_shown
 from cohort.web.lab.estimate_shown import shown, why_waits
+from cohort.web.lab.evaluation_views import evaluation_context
 from cohort.web.lab.probe_shown import probe_shown
 from cohort.web.lab.results import GROUPS_A_PAGE, results_of
 from grpo_core.errors import ConfigError
@@ -33,8 +34,12 @@ JOB_ROWS = ("version__verifier", "dataset", "base_model", "created_by", "node", 
 def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     job = job_of(project_for(request, slug), job_id)
     context = _frame(job)
+    if job.conversation_id is not None:
+        return redirect("chat_detail", slug, job.conversation_id)
     if job.state != JobState.DONE:
         return render(request, "lab/job.html", context)
+    if job.kind == JobKind.EVALUATE:
+        return render(request, "lab/job_evaluation.html", context | evaluation_context(request, job))
     if job.kind == JobKind.PROBE:
         earlier = [probe for probe in probes_of(job.version) if probe.job_id != job.pk] if job.version else []
         context |= {"report": probe_shown(job.result or {}), "probes": earlier}
