@@ -136,7 +136,8 @@ class _Speaker:
         self._rollout = LocalRollout(policy, max_rows=rows_at_once(policy), check=check, log=lambda text: None)
 
     def answer(self, turn: ChatTurn, side: Side) -> ChatAnswer:
-        began, given = time.monotonic(), ()
+        began = time.monotonic()
+        given: tuple[int, ...] = ()
         try:
             given = self._prompt(turn.histories[side])
             self._require_room(len(given), turn.max_tokens)

@@ -58,7 +58,12 @@ class _Run:
                 return self._previewed()
             case "doctor":
                 return self._diagnosed()
-        own = {"base": self.base, "device": self._device(), "progress": self.progress, "check": self.check}
+        own: dict[str, Any] = {
+            "base": self.base,
+            "device": self._device(),
+            "progress": self.progress,
+            "check": self.check,
+        }
         if isinstance(options, EvaluateOptions):
             return evaluate_model(self.job, options, **own).model_dump(mode="json")
         if isinstance(options, ChatOptions):

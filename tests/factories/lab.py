@@ -10,22 +10,26 @@ import yaml
 
 from cohort.accounts.models import Project, User
 from cohort.base.artifacts import read_chunks
-from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.catalog.services import verifier_version_create
-from cohort.lab.jobs import job_claim, job_config, job_finish
-from cohort.lab.models import LabJob, VerifierProbe
-from cohort.lab.services import job_request
+from cohort.lab.chat import conversation_begin
+from cohort.lab.jobs import job_beat, job_claim, job_config, job_finish
+from cohort.lab.models import Conversation, LabJob, VerifierProbe
+from cohort.lab.services import evaluation_request, job_request
+from cohort.lab.turns import pending_turns
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create, node_present
 from grpo_core.config.reward import RewardConfig
+from grpo_core.lab.chat import ChatEnded
+from grpo_core.lab.evaluation import ModelEvaluation
 from grpo_core.lab.job import Job
 from grpo_core.lab.result import LabSample, result_of
 from grpo_core.lab.run import run_job
 from grpo_core.model.tiny import TinyShape, save_tiny
 from grpo_core.probe.cases.problems import problems_builtin
 from grpo_core.probe.run import probe_rubric
-from grpo_core.protocol.messages import JobFinish, NodeInfo
-from grpo_core.records.types import ComponentScore
+from grpo_core.protocol.messages import ChatAnswer, JobBeat, JobFinish, NodeInfo
+from grpo_core.records.types import ComponentScore, EvalItem, EvalResult
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.runtime.progress import Progress
 from tests.core.chat import tokenizer
@@ -163,3 +167,71 @@ def _sample(letter: str, group: int, index: int) -> LabSample:
         group=group,
         origin="sampled",
     )
+
+
+# ---------------------------------------------------------------------- jobs about a model
+
+
+def evaluated(
+    base_model: BaseModel,
+    actor: User,
+    version: EvalSuiteVersion,
+    scores: Sequence[float | None],
+    *,
+    completion: str = "as it may",
+    **protocol: Any,
+) -> LabJob:
+    """An evaluation on the suite whose items scored so, in order; None: the scorer failed. Every second answer of a
+    score below 1 is truncated."""
+    job = evaluation_request(base_model=base_model, actor=actor, versions=[version])
+    items = [
+        EvalItem(
+            phase="before",
+            suite=version.suite.name,
+            problem_id=shown["id"],
+            prompt=shown["prompt"],
+            answer=str(shown["target"]),
+            completion=f"{completion} {index}",
+            score=score or 0.0,
+            truncated=score != 1 and index % 2 == 1,
+            error=None if score is not None else f"ValueError: {HOSTILE}",
+            tokens=7,
+            detail=f"read {index}",
+            slice=shown.get("slice") or "",
+        )
+        for index, (shown, score) in enumerate(zip(version.preview, scores, strict=True))
+    ]
+    result = EvalResult(
+        phase="before",
+        suite=version.suite.name,
+        problems=len(items),
+        correct=sum(item.score for item in items),
+        truncated=sum(item.truncated for item in items),
+        errors=sum(item.error is not None for item in items),
+        mean_tokens=7.0,
+        seconds=1.5,
+        protocol={"file_sha256": version.sha256, "items_digest": version.sha256, "temperature": 0.0, **protocol},
+    )
+    whole = ModelEvaluation(model=base_model.path, device="cpu", results=[result], items=items, seconds=2.0)
+    return finished(job, whole.model_dump(mode="json"))
+
+
+def answers_given(conversation: Conversation, **texts: str) -> None:
+    """The waiting message is answered by each side with its text, as a worker's beats bring it; then its job ends."""
+    job = claimed(conversation.jobs.order_by("-pk")[0])
+    (turn,) = pending_turns(conversation)
+    given = {"tokens": 5, "prompt_tokens": 9, "finish": "eos", "template": "chat", "seconds": 0.5}
+    answers = [
+        ChatAnswer.model_validate({"turn": turn.turn, "side": side, "text": text, **given})
+        for side, text in texts.items()
+    ]
+    job_beat(job=job, beat=JobBeat(fence=job.fence, answers=answers))
+    ended = ChatEnded(model=conversation.base_model.path, device="cpu", answers=len(answers), seconds=1.0)
+    job_finish(job=job, finish=JobFinish(fence=job.fence, end="done", result=ended.model_dump(mode="json")))
+
+
+def talked(base_model: BaseModel, reference: BaseModel | None, actor: User, text: str, **texts: str) -> Conversation:
+    """A chat of one message, answered so."""
+    conversation = conversation_begin(base_model=base_model, reference=reference, actor=actor, text=text)
+    answers_given(conversation, **texts)
+    return conversation

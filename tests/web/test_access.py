@@ -25,7 +25,7 @@ from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.services import dataset_create
-from cohort.lab.models import LabJob
+from cohort.lab.models import ChatAnswer, LabJob
 from cohort.nodes.models import Node
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
@@ -36,7 +36,7 @@ from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.saved_views import view_save
 from tests.database import Databases
 from tests.factories.alerts import diagnosed, webhook
-from tests.factories.lab import sampled
+from tests.factories.lab import evaluated, sampled, talked
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.factories.stock import R1_EXACT
 from tests.factories.suites import add_suite
@@ -63,6 +63,7 @@ QUERIES = (
     ("sort", "columns", "after", "before", "q"),
     ("state", "rule", "run", "before"),
     ("actor", "kind", "subject", "to", "records", "imported", "superseded", "running", "texts"),
+    ("model", "find", "against", "evaluations"),
 )
 
 pytestmark = pytest.mark.django_db
@@ -98,6 +99,10 @@ class World:
         self.draft = maker.run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
+        self.chat = talked(self.base_model, None, admin, "2 + 3 =", model="5")
+        rule = rule_create(project=ours, actor=admin, name="mine", condition="ended")
+        channel = webhook(ours, admin, "http://127.0.0.1:9/hook")
+        self.hostile = self._hostile(maker)
         self.estimate = LabJob.objects.create(
             project=ours, kind="estimate", spec=R1_EXACT, state="waiting", created_by=admin
         )
@@ -120,15 +125,17 @@ class World:
             "job_id": self.job.pk,
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
-            "rule_id": rule_create(project=ours, actor=admin, name="mine", condition="ended").pk,
-            "channel_id": webhook(ours, admin, "http://127.0.0.1:9/hook").pk,
+            "rule_id": rule.pk,
+            "channel_id": channel.pk,
+            "alert_id": Alert.objects.get().pk,
             "chart_id": chart_create(project=ours, actor=admin, title="mine", metrics=["reward"]).pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
+            "chat_id": self.chat.pk,
+            "answer_id": ChatAnswer.objects.get(message__conversation=self.chat).pk,
+            "number": 1,
             "view_id": view_save(project=ours, actor=self.users["admin"], name="shared", query="", shared=True).pk,
         }
-        self.hostile = self._hostile(maker)
-        self.known["alert_id"] = Alert.objects.get().pk
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
 
     @staticmethod
@@ -152,7 +159,16 @@ class World:
         dataset = dataset_create(**given, name="hostile", format="plain", chunks=[line], source=text)
         PromptDataset.objects.filter(pk=dataset.pk).update(name=text)
         suite = add_suite(*given.values(), "hostile", content=line).suite
-        return {"run_id": run.pk, "group_id": group.pk, "datasets": dataset.pk, "suites": suite.pk}
+        chat = talked(maker.base_model, None, maker.actor, HOSTILE, model=HOSTILE)
+        evaluation = evaluated(maker.base_model, maker.actor, suite.versions.get(), [0.0], completion=HOSTILE)
+        return {
+            "run_id": run.pk,
+            "group_id": group.pk,
+            "datasets": dataset.pk,
+            "suites": suite.pk,
+            "chat_id": chat.pk,
+            "job_id": evaluation.pk,
+        }
 
     @staticmethod
     def _signed_in(user: User) -> str:
@@ -265,6 +281,7 @@ def test_no_text_runs_wherever_it_is_shown(sealed_site: World) -> None:
     assert ran == []
     of_run = ("", "groups/", "groups/<group_id>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
     others = ("", "alerts/", "alerts/<alert_id>/", "runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
+    others += ("lab/chat/<chat_id>/", "lab/jobs/<job_id>/")
     assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown
 
 

@@ -37,7 +37,7 @@ def base_model_evaluate(request: HttpRequest, slug: str, pk: int) -> HttpRespons
     project = project_for(request, slug, at_least=Role.OPERATOR)
     model = get_object_or_404(BaseModel.objects.select_related("project"), project=project, pk=pk)
     find = request.GET.get("find", "")
-    form = EvaluateForm(project, request.POST or None, find=find)
+    form = EvaluateForm(project, request.POST if request.method == "POST" else None, find=find)
     if request.method == "POST" and form.is_valid():
         try:
             job = evaluation_request(base_model=model, actor=person(request), **form.arguments())
