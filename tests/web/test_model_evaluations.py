@@ -187,6 +187,8 @@ def test_scores_have_intervals_and_are_compared_item_by_item(
     assert (compared.points.low, compared.points.high) == (100 * change.low, 100 * change.high)
     alone = text_of(html(operator.get(address(job))))
     assert "66.7" in alone
+    entry = AuditEntry.objects.filter(kind="model_evaluated").order_by("-pk")[0]
+    assert (entry.actor, entry.subject) == ("node:lab-node", "base_model:tiny")
     assert "difference" not in alone.split("Brackets")[0]
     page = html(operator.get(address(job, f"?against={earlier.pk}")))
     assert "+33.3 points" in text_of(page)

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from cohort.audit import services as audit
 from cohort.catalog.models import BaseModel, EvalSuiteVersion
 from cohort.evaluations.across_runs import protocol_differences
 from cohort.evaluations.selectors import HELDOUT_TITLE, Points, points, tone
@@ -27,6 +28,7 @@ _TOTALS = ("suite", "problems", "correct", "truncated", "errors", "mean_tokens",
 def evaluations_store(*, job: LabJob, evaluation: ModelEvaluation) -> None:
     """Keep what a worker's finish of the job brought; it was checked."""
     assert job.base_model is not None
+    assert job.node is not None
     chosen = {(suite["name"], suite["version"]) for suite in job.suites}
     rows = EvalSuiteVersion.objects.filter(suite__project=job.project_id, suite__name__in=[name for name, _ in chosen])
     versions = {row.name: row.pk for row in rows.select_related("suite") if (row.name, row.number) in chosen}
@@ -45,6 +47,14 @@ def evaluations_store(*, job: LabJob, evaluation: ModelEvaluation) -> None:
             for index, item in enumerate(items[result.suite])
         )
         ModelEvalItem.objects.bulk_create(answers, batch_size=_AT_ONCE)
+    audit.log(
+        actor=f"node:{job.node.name}",
+        kind="model_evaluated",
+        subject=f"base_model:{job.base_model.name}",
+        project=job.project,
+        after={result.suite: {"correct": result.correct, "items": result.problems} for result in evaluation.results},
+        data={"job": job.pk},
+    )
 
 
 def reference_of(model: BaseModel) -> BaseModel | None:
