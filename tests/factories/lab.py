@@ -230,8 +230,8 @@ def answers_given(conversation: Conversation, **texts: str) -> None:
     job_finish(job=job, finish=JobFinish(fence=job.fence, end="done", result=ended.model_dump(mode="json")))
 
 
-def talked(base_model: BaseModel, reference: BaseModel | None, actor: User, text: str, **texts: str) -> Conversation:
-    """A chat of one message, answered so."""
-    conversation = conversation_begin(base_model=base_model, reference=reference, actor=actor, text=text)
-    answers_given(conversation, **texts)
+def talked(actor: User, text: str, answers: dict[str, str], **models: BaseModel) -> Conversation:
+    """A chat of one message, answered so by each side; `models`: base_model, and reference where there is one."""
+    conversation = conversation_begin(actor=actor, text=text, **{"reference": None, **models})  # type: ignore[arg-type]
+    answers_given(conversation, **answers)
     return conversation

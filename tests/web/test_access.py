@@ -99,7 +99,7 @@ class World:
         self.draft = maker.run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
-        self.chat = talked(self.base_model, None, admin, "2 + 3 =", model="5")
+        self.chat = talked(admin, "2 + 3 =", {"model": "5"}, base_model=self.base_model)
         rule = rule_create(project=ours, actor=admin, name="mine", condition="ended")
         channel = webhook(ours, admin, "http://127.0.0.1:9/hook")
         self.hostile = self._hostile(maker)
@@ -159,7 +159,7 @@ class World:
         dataset = dataset_create(**given, name="hostile", format="plain", chunks=[line], source=text)
         PromptDataset.objects.filter(pk=dataset.pk).update(name=text)
         suite = add_suite(*given.values(), "hostile", content=line).suite
-        chat = talked(maker.base_model, None, maker.actor, HOSTILE, model=HOSTILE)
+        chat = talked(maker.actor, HOSTILE, {"model": HOSTILE}, base_model=maker.base_model)
         evaluation = evaluated(maker.base_model, maker.actor, suite.versions.get(), [0.0], completion=HOSTILE)
         return {
             "run_id": run.pk,

@@ -27,20 +27,22 @@ from cohort.alerts.rules import rule_create
 from cohort.audit.models import LogPush
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import ChosenSuite
-from cohort.catalog.services import dataset_create
+from cohort.catalog.services import base_model_register, dataset_create
 from cohort.catalog.suites import starters_add
+from cohort.lab.chat import message_send
 from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
 from cohort.runs.base_models import checkpoint_register, checkpoint_request
+from cohort.review.services import answer_judge
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
 from tests.factories.alerts import diagnosed, webhook
-from tests.factories.lab import chat_model, done, failed, format_only, lab_node, probed, sampled
+from tests.factories.lab import chat_model, done, evaluated, failed, format_only, lab_node, probed, sampled, talked
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
@@ -195,6 +197,25 @@ def lab(maker: Maker, alice: User) -> list[str]:
     ]
 
 
+def models(maker: Maker, alice: User) -> list[str]:
+    """Two models evaluated on a sensitive suite with slices, a chat of two messages, and one that waits."""
+    version = add_suite(maker.project, alice, "locks", spec=HARMFUL, content=CHOICES)
+    model = maker.base_model
+    other = base_model_register(project=maker.project, actor=alice, name="a reference", path=model.path)
+    earlier = evaluated(other, alice, version, [0.0, 1.0, 0.0, 1.0], completion=HOSTILE)
+    job = evaluated(model, alice, version, [1.0, 1.0, None, 0.0], completion=HOSTILE)
+    text = HOSTILE.replace("\x07", "")
+    answers = {"model": HOSTILE * 9, "reference": "a-long-word" * 40}
+    chat = talked(alice, text, answers, base_model=model, reference=other)
+    answer_judge(answer=chat.messages.get().answers.get(side="model"), actor=alice, verdict="wrong", note=text)
+    message_send(conversation=chat, actor=alice, text="and now?")
+    return [
+        *(f"models/{model.pk}/", f"models/{model.pk}/evaluate/", f"lab/jobs/{job.pk}/?against={earlier.pk}&texts=1"),
+        *("lab/chat/", f"lab/chat/{chat.pk}/", f"lab/chat/{chat.pk}/messages/1/suite/", "lab/"),
+        f"lab/chat/{chat.pk}/messages/1/delete/",
+    ]
+
+
 def tokens(maker: Maker, alice: User) -> list[str]:
     """The exact tokens of a new run's hostile problems, and a model that was looked at."""
     prompts = [f"{HOSTILE}<|im_end|> {number}".replace("\x07", "") for number in range(9)]
@@ -252,7 +273,10 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
     return live_server.url
 
 
-SCENES = [catalog, run_tabs, checkpoints, stalled, standing_still, nodes, log, suites, lab, tokens, people, alerts]
+SCENES = [
+    *(catalog, run_tabs, checkpoints, stalled, standing_still, nodes, log),
+    *(suites, lab, models, tokens, people, alerts),
+]
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -29,6 +29,8 @@ from grpo_core.protocol.messages import Side
 SIDES: tuple[Side, ...] = get_args(Side)
 MOST_MESSAGES = 200
 """Of one conversation."""
+MOST_REASON = 2000
+"""Characters of the reason for which texts are deleted."""
 
 
 def conversations(project: Project, model: BaseModel | None = None) -> QuerySet[Conversation]:
@@ -147,6 +149,8 @@ def message_redact(*, message: ChatMessage, actor: User, reason: str) -> None:
     reason = storable(reason.strip())
     if not reason:
         _refuse("reason", "a reason is needed: it is kept in the audit log")
+    if len(reason) > MOST_REASON:
+        _refuse("reason", f"has {len(reason):,} characters; {MOST_REASON:,} at most are taken")
     locked = ChatMessage.objects.select_for_update().get(pk=message.pk)
     if locked.redacted_at is not None:
         return
@@ -158,7 +162,8 @@ def message_redact(*, message: ChatMessage, actor: User, reason: str) -> None:
         kind="chat_message_redacted",
         subject=f"conversation:{conversation.pk}",
         project=conversation.project,
-        after={"message": locked.number, "reason": reason},
+        reason=reason,
+        after={"message": locked.number},
     )
 
 

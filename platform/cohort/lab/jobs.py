@@ -232,7 +232,7 @@ def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
             what, digest, expected = "config", result.config_digest, job.config_digest
         case Diagnosis() | ModelEvaluation() | ChatEnded():
             assert job.base_model is not None
-            what, digest, expected = "model", result.model, job.base_model.path
+            what, digest, expected = "model", result.model, _model_part(job.base_model)["path"]
         case _:
             what, digest, expected = "reward", result.rubric_digest, job.spec_digest
     if digest != expected:
