@@ -46,6 +46,10 @@ class Exchange:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._answers: dict[Path, ChatAnswer] = {}
+        """What was read before; a file never changes."""
+        self._done: set[Path] = set()
+        """Turns that were seen with all their answers."""
 
     # ------------------------------------------------------------------ the worker's side
 
@@ -57,9 +61,9 @@ class Exchange:
 
     def answers(self) -> list[ChatAnswer]:
         """All so far, by turn."""
-        paths = sorted(self._folder.glob("answer-*.json"))
-        read = [ChatAnswer.model_validate_json(path.read_bytes()) for path in paths]
-        return sorted(read, key=lambda answer: (answer.turn, answer.side))
+        for path in set(self._folder.glob("answer-*.json")) - self._answers.keys():
+            self._answers[path] = ChatAnswer.model_validate_json(path.read_bytes())
+        return sorted(self._answers.values(), key=lambda answer: (answer.turn, answer.side))
 
     def close(self) -> None:
         self._write(self._folder / "closed", "")
@@ -72,9 +76,14 @@ class Exchange:
 
     def pending(self) -> list[tuple[ChatTurn, Side]]:
         """What has no answer yet, oldest first."""
-        turns = [ChatTurn.model_validate_json(path.read_bytes()) for path in self._folder.glob("turn-*.json")]
-        each = [(turn, side) for turn in sorted(turns, key=lambda turn: turn.turn) for side in turn.histories]
-        return [(turn, side) for turn, side in each if not self._answer_path(turn.turn, side).exists()]
+        waiting: list[tuple[ChatTurn, Side]] = []
+        for path in set(self._folder.glob("turn-*.json")) - self._done:
+            turn = ChatTurn.model_validate_json(path.read_bytes())
+            missing = [side for side in turn.histories if not self._answer_path(turn.turn, side).exists()]
+            waiting += [(turn, side) for side in missing]
+            if not missing:
+                self._done.add(path)
+        return sorted(waiting, key=lambda each: (each[0].turn, each[1]))
 
     def answer(self, answer: ChatAnswer) -> None:
         self._write(self._answer_path(answer.turn, answer.side), answer.model_dump_json())
