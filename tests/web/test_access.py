@@ -63,7 +63,7 @@ QUERIES = (
     ("sort", "columns", "after", "before", "q"),
     ("state", "rule", "run", "before"),
     ("actor", "kind", "subject", "to", "records", "imported", "superseded", "running", "texts"),
-    ("model", "find", "against", "evaluations"),
+    ("model", "find", "against", "evaluations", "answer"),
 )
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from django.test import Client
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
 from cohort.base.artifacts import read_chunks
-from cohort.catalog.models import BaseModel
+from cohort.catalog.models import BaseModel, VerifierVersion
 from cohort.catalog.services import base_model_register
 from cohort.lab import chat, turns
 from cohort.lab.models import ChatAnswer, ChatMessage, Conversation, JobState, LabJob
@@ -278,6 +278,21 @@ def test_an_answer_is_judged_and_the_judgement_stays(
     assert "alice: unsure" in text_of(page_of(reviewer, conversation))
     with pytest.raises(DatabaseError, match="only added to"), transaction.atomic():
         AnswerJudgement.objects.update(verdict="right")
+
+
+def test_an_answer_is_scored_by_a_reward(
+    operator: Client, stranger: Client, conversation: Conversation, verifier_version: VerifierVersion
+) -> None:
+    answers_given(conversation, model="<answer>5</answer>", reference="6")
+    answer = ChatAnswer.objects.get(side="model")
+    assert f'href="/p/ours/lab/?answer={answer.pk}"' in page_of(operator, conversation)
+    home = html(operator.get(f"/p/ours/lab/?answer={answer.pk}"))
+    lab = f"/p/ours/rewards/{verifier_version.verifier_id}/lab/?answer={answer.pk}"
+    assert f'href="{lab}"' in home
+    page = html(operator.get(lab))
+    assert "&lt;answer&gt;5&lt;/answer&gt;</textarea>" in page
+    assert "2 + 3 =</textarea>" in page
+    assert "2 + 3" not in html(stranger.get(f"/p/theirs/lab/?answer={answer.pk}"))
 
 
 def test_a_first_message_becomes_an_item_of_a_suite(

@@ -18,7 +18,7 @@ from cohort.base.formatting import natural
 from cohort.catalog.models import VerifierVersion
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab import services
-from cohort.lab.models import LabJob
+from cohort.lab.models import ChatAnswer, LabJob
 from cohort.web.access import form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors as catalog
@@ -74,18 +74,29 @@ def posted(request: HttpRequest, project: Project) -> Subject:
 def lab_home(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request, slug)
     rewards = listed(request, catalog.verifiers(project), row=catalog.with_newest)
-    return render(request, "lab/home.html", {"rewards": rewards, "jobs": jobs_of(project), "examples": EXAMPLES})
+    context = {"rewards": rewards, "jobs": jobs_of(project), "examples": EXAMPLES, "answer": _answer(request, project)}
+    return render(request, "lab/home.html", context)
+
+
+def _answer(request: HttpRequest, project: Project) -> ChatAnswer | None:
+    """The answer of a chat that is to be scored, which the address names by `answer`."""
+    rows = ChatAnswer.objects.filter(message__conversation__project=project, message__redacted_at=None, error="")
+    return rows.select_related("message").filter(pk=natural(request.GET.get("answer")) or 0).first()
 
 
 @require_safe
 def verifier_lab(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The lab of a version (`version`, else the newest); `dataset` is what the forms begin with, `find` a part of the
-    names that long lists offer."""
+    """The lab of a version (`version`, else the newest); `dataset` is what the forms begin with, `answer` one of a chat
+    that is to be scored, `find` a part of the names that long lists offer."""
     project = project_for(request, slug)
     verifier = catalog.verifier(project, pk)
     every = catalog.versions(verifier)
     version = catalog.version_numbered(every, request.GET.get("version"))
-    return _lab(request, project, of_version(version), find=request.GET.get("find", ""))
+    answer = _answer(request, project)
+    given = {"prompt": answer.message.text, "completion": answer.text} if answer is not None else {}
+    return _lab(
+        request, project, of_version(version), try_form=TryForm(initial=given), find=request.GET.get("find", "")
+    )
 
 
 @form_page
