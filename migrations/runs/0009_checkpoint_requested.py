@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0007_log_chunks'),
+        ('runs', '0008_count_by_index'),
     ]
 
     operations = [

@@ -34,8 +34,8 @@ from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
-from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.review.services import answer_judge
+from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run

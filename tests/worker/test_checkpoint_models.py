@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from cohort.catalog.models import BaseModel
 from cohort.catalog.services import verifier_version_create
-from cohort.lab.models import JobState
-from cohort.lab.services import doctor_request
+from cohort.lab.chat import conversation_begin
+from cohort.lab.evaluations import reference_of
+from cohort.lab.models import ChatAnswer, JobState, LabJob
+from cohort.lab.services import doctor_request, evaluation_request, job_cancel
+from cohort.lab.turns import unanswered
 from cohort.runs.base_models import checkpoint_register, checkpoint_request, suggested_name
 from cohort.runs.models import Checkpoint, Run, RunEvent
 from grpo_core.protocol.messages import RequestedCheckpoint
+from tests.factories.suites import add_suite
 from tests.factories.worker import NODE
+from tests.processes import wait_for
 from tests.worker.conftest import Attempting, Site, worker_settings
 from worker.folders.run_folder import trainer_command
 from worker.node.requested import RequestedSender, send_requested
@@ -139,6 +145,47 @@ def test_adapters_go_on_in_a_run_and_the_doctor_takes_them(node: Node) -> None:
     assert (job.state, job.error) == (JobState.DONE, "")
     assert job.result is not None
     assert job.result["architecture"] == "LlamaForCausalLM"
+
+
+def test_one_is_evaluated_and_talked_to_next_to_its_reference(node: Node) -> None:
+    first = node.train("first", node.site.base_model)
+    model = node.register(node.checkpoint(first, 2))
+    reference = reference_of(model)
+    assert reference == node.site.base_model
+    version = add_suite(node.site.project, node.site.actor)
+    options = {"max_completion_tokens": 4, "samples": 1, "temperature": 0.0, "seed": 0}
+    job = evaluation_request(base_model=model, actor=node.site.actor, versions=[version], options=options)
+    run_job(node.supervisor(), job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error) == (JobState.DONE, "")
+    assert job.evaluations.get().problems == 3
+    for one, other in ((model, reference), (reference, model)):
+        conversation = conversation_begin(
+            base_model=one,
+            reference=other,
+            actor=node.site.actor,
+            text="2 + 3 =",
+            sampling={"temperature": 0.0, "max_tokens": 4},
+        )
+        talk = conversation.jobs.get()
+        assert [file["path"].split("/")[1] for file in talk.inputs] == [Path(model.path).name] * 2
+        ending = threading.Thread(target=_end_when_answered, args=(talk, node.site.actor))
+        ending.start()
+        run_job(node.supervisor(), talk.pk)
+        ending.join()
+        answers = ChatAnswer.objects.filter(message__conversation=conversation)
+        assert sorted(answers.values_list("side", "error")) == [("model", ""), ("reference", "")]
+        assert all(answer.tokens for answer in answers)
+
+
+def _end_when_answered(job: LabJob, actor: Any) -> None:
+    conversation = job.conversation
+    assert conversation is not None
+    try:
+        wait_for(lambda: not unanswered(conversation), "the message was not answered")
+    finally:
+        job_cancel(job=job, actor=actor)
+        connection.close()
 
 
 def test_what_the_node_has_changed_or_has_no_longer(attempt: Attempting, site: Site, tmp_path: Path) -> None:

@@ -59,8 +59,7 @@ def evaluations_store(*, job: LabJob, evaluation: ModelEvaluation) -> None:
 
 def reference_of(model: BaseModel) -> BaseModel | None:
     """The model that this one is compared with first: of a checkpoint, its run's base model."""
-    checkpoint = getattr(model, "checkpoint", None)
-    return None if checkpoint is None else checkpoint.run.base_model
+    return None if model.checkpoint is None else model.checkpoint.run.base_model
 
 
 def evaluations_of(model: BaseModel) -> QuerySet[ModelEvalResult]:

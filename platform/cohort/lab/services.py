@@ -18,7 +18,7 @@ from cohort.catalog.run_inputs import ChosenSuite, input_path, input_rows, suite
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.estimates import digest_of, measured_as
 from cohort.lab.jobs import job_on_commit
-from cohort.lab.models import OPEN, JobKind, JobState, LabJob
+from cohort.lab.models import OPEN, Conversation, JobKind, JobState, LabJob
 from cohort.lab.turns import CALLED_OFF, answers_give_up
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs.base_models import model_inputs, require_stored
@@ -279,12 +279,15 @@ def job_create(
     rubric: Rubric | None,
     **columns: Any,
 ) -> LabJob:
-    """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path; those of its base
-    model come with them. Raises ConfigError where that model's files are not here yet."""
+    """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path; those of its models
+    come with them. Raises ConfigError where a model's files are not here yet."""
     files: list[dict[str, Any]] = [
         {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact} for path, row in inputs.items()
     ]
-    if (model := columns.get("base_model")) is not None:
+    conversation: Conversation | None = columns.get("conversation")
+    for model in (columns.get("base_model"), conversation and conversation.reference):
+        if model is None:
+            continue
         require_stored(model)
         files += [
             {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}

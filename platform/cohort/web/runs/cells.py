@@ -32,8 +32,8 @@ class RunRow:
     def __init__(
         self, run: Run, scores: Mapping[str, float], *, variant: str, health: Sequence[str], trend: Trend | None = None
     ) -> None:
-        """`variant`: key of web.launch.variants. `health`: what is wrong with it, in short: its open alerts, and what its
-        trainer reports."""
+        """`variant`: key of web.launch.variants. `health`: what is wrong with it, in short: its open alerts, and what
+        its trainer reports."""
         self.run, self.scores, self.variant, self.health, self.trend = run, scores, variant, health, trend
 
     @property
