@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.base.formatting import exact, minus, num
+from cohort.base.storable import storable
 from cohort.runs.models import Run
 from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
 
@@ -66,7 +67,7 @@ class Columns:
 
 def columns_of(given: Sequence[str], fields: Fields) -> Columns:
     """Of the parameter `columns`, given once or more, with commas within."""
-    names = list(dict.fromkeys(name.strip() for text in given for name in text.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip() for text in given for name in storable(text).split(",") if name.strip()))
     if not names:
         return Columns(list(USUAL.values()), [])
     shown, unknown = [], []
