@@ -95,8 +95,10 @@ class Evaluator:
         for task in self._during:
             evaluation, problems = before[task.name], len(task.prompts.prompts)
             taken += evaluation.result.seconds * problems / evaluation.result.problems
+            items = evaluation.items[:problems]
             if task.name == self.config.best_by:
-                self._compare(0, _score(evaluation.items[:problems]))
+                self._compare(0, _score(items))
+            self.counts.history = self.counts.history.evaluated_before(score_metrics(task.name, items))
         if self._during:
             self._remember(newest=taken)
 
@@ -122,7 +124,7 @@ class Evaluator:
         metrics: dict[str, float] = {}
         for name, evaluation in self._newest.items():
             around, score = interval(evaluation.items), _score(evaluation.items)
-            metrics |= {f"eval/{name}/score": score, f"eval/{name}/low": around.low, f"eval/{name}/high": around.high}
+            metrics |= score_metrics(name, evaluation.items)
             best = name == self.config.best_by and self._compare(step, score)
             self.recorder.progress.line(f"step {step}: {during_line(name, score, around, best=best)}")
         return metrics
@@ -200,6 +202,12 @@ class Evaluator:
         for item in evaluation.items:
             self.recorder.write(item)
         self.recorder.write(evaluation.result)
+
+
+def score_metrics(suite: str, items: Sequence[EvalItem]) -> dict[str, float]:
+    """`eval/<suite>/score`, `low` and `high`."""
+    around = interval(items)
+    return {f"eval/{suite}/score": _score(items), f"eval/{suite}/low": around.low, f"eval/{suite}/high": around.high}
 
 
 def _score(items: Sequence[EvalItem]) -> float:

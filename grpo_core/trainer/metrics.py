@@ -6,11 +6,13 @@ A metric without meaning in a step is absent, never 0 or NaN. Loads no torch.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
 from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.monitors.figures import LengthCorrelation, repeated, variance_shares
+from grpo_core.monitors.history import History
 from grpo_core.records.types import Discard, ErrorClass, Group, MaskCause, Sample
 from grpo_core.rewards.base import MISSING
 
@@ -31,12 +33,15 @@ class Counts:
     """Whole and recorded."""
     held: dict[str, int] = field(default_factory=dict)
     """Code of a cause of the diagnosis → newest step in which it held."""
+    history: History = field(default_factory=History)
+    """The steps that monitors look at."""
     seconds_before: float = 0.0
     """Wall time of earlier processes, up to the checkpoint that this one resumed from."""
     began: float = field(default_factory=time.perf_counter)
 
-    def resume(self, steps: int, seconds: float, *, informative: int, held: dict[str, int]) -> None:
+    def resume(self, steps: int, seconds: float, *, informative: int, held: dict[str, int], history: History) -> None:
         """Continue from a checkpoint's."""
+        self.history = history
         self.steps, self.seconds_before, self.informative = steps, seconds, informative
         self.held.update(held)
 
@@ -140,6 +145,40 @@ def group_metrics(groups: Sequence[Group], *, success: Success, algorithm: Algor
     for cause in ("reward_error", "truncated"):
         metrics[f"masked/{cause}"] = float(sum(sample.mask_cause == cause for sample in samples))
     return metrics
+
+
+def monitor_metrics(groups: Sequence[Group], *, success: Success, weights: Mapping[str, float]) -> dict[str, float]:
+    """What only monitors need of one step's groups (docs/monitors.md): shares of right and repeated completions, of the
+    variance by component, and the correlation of reward and length. `weights`: of each component of the reward."""
+    samples = [sample for group in groups for sample in group.samples]
+    own = [sample.components[success(sample.components)] for sample in samples]
+    judged = [score.passed for score in own if score.passed is not None]
+    metrics = {"completions/right": sum(judged) / len(judged)} if judged else {}
+    metrics["completions/no_answer"] = sum(score.detail in MISSING.values() for score in own) / len(own)
+    lengths = LengthCorrelation()
+    equal, wrong = 0, 0
+    for group in groups:
+        lengths.add([sample.reward for sample in group.samples], [sample.tokens for sample in group.samples])
+        equal += repeated(sample.completion for sample in group.samples)
+        wrong += repeated(
+            sample.completion
+            for sample in group.samples
+            if sample.components[success(sample.components)].passed is not True
+        )
+    metrics |= {"completions/duplicates": equal / len(samples), "completions/duplicates/wrong": wrong / len(samples)}
+    if lengths.rho is not None:
+        metrics["rewards/length_correlation"] = lengths.rho
+    if len(weights) > 1:
+        scored = ([sample for sample in group.samples if sample.reward is not None] for group in groups)
+        parts = [[_weighted(sample, weights) for sample in group] for group in scored]
+        shares = variance_shares(parts)
+        metrics |= {f"rewards/{name}/variance_share": share for name, share in shares.items()}
+    return metrics
+
+
+def _weighted(sample: Sample, weights: Mapping[str, float]) -> dict[str, float]:
+    """What each component adds to the reward."""
+    return {name: weights[name] * (score.value or 0.0) for name, score in sample.components.items() if name in weights}
 
 
 def mean_entropy(entropies: Sequence[float | None], lengths: Sequence[int]) -> float | None:

@@ -312,7 +312,9 @@ class Trainer:
             self._recorder.meter = None  # what was done before was not measured, so a sum would not be the run's
         if self._recorder.meter is None:
             self._counts.sums.pop(ENERGY, None)  # nor is what was done before without what comes now
-        self._counts.resume(state.step, state.seconds, informative=state.informative, held=state.held)
+        self._counts.resume(
+            state.step, state.seconds, informative=state.informative, held=state.held, history=state.history
+        )
         self._checkpoints.restore(state)
         self._counted = True
 

@@ -9,11 +9,12 @@ import pytest
 
 from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import verify_checkpoint
+from grpo_core.monitors.base import Evidence
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.kinds import exact
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.text import format_percent
-from grpo_core.trainer.diagnosis import Evidence, findings
+from grpo_core.trainer.diagnosis import findings
 
 from .runs import (
     LETTERS,

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from grpo_core.records.monitors import HeldOut, KeptGroup, monitor, rising, spearman
+from grpo_core.monitors.figures import rising, spearman
+from grpo_core.monitors.recorded import HeldOut, KeptGroup, monitor
 from tests.tables import cases
 
 

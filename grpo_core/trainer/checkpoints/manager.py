@@ -210,6 +210,7 @@ class CheckpointManager:
             totals=dict(self.counts.sums),
             informative=self.counts.informative,
             held=dict(self.counts.held),
+            history=self.counts.history,
             good=self._good,
             seconds=self.counts.seconds(),
             recent=self._recent,

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field, ValidationError
 from grpo_core.config.evaluation import REWARD
 from grpo_core.errors import CheckpointError
 from grpo_core.files.checkpoint import STATE, step_folder
+from grpo_core.monitors.history import History
 from grpo_core.records.types import Body, ComponentScore, Discard, FinishReason
 
 
@@ -129,6 +130,8 @@ class RunState(Body):
     """Groups so far with an advantage other than 0."""
     held: dict[str, int] = Field(default_factory=dict)
     """Code of a cause of the diagnosis → newest step in which it held."""
+    history: History = Field(default_factory=History)
+    """The steps that monitors look at."""
     good: int | None = None
     """Step of the checkpoint that is kept because a later update ruined the policy."""
     seconds: float

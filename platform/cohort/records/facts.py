@@ -31,7 +31,7 @@ from cohort.review.services import current_groups, review_figures
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.run import RunConfig
-from grpo_core.records.monitors import Flag
+from grpo_core.monitors.recorded import Flag
 
 
 @dataclass(frozen=True)

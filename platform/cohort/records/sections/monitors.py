@@ -1,4 +1,4 @@
-"""The monitors of `grpo_core.records.monitors`, over the stored data of a run. Writes nothing."""
+"""The monitors of `grpo_core.monitors.recorded`, over the stored data of a run. Writes nothing."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ from cohort.review.models import Group, Sample
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.records.monitors import Flag, HeldOut, KeptGroup, Name, monitor
+from grpo_core.monitors.recorded import Flag, HeldOut, KeptGroup, Name, monitor
 
 FLAG_WORDS: dict[Name, str] = {
     "reward_without_heldout": "reward rises, held-out does not",

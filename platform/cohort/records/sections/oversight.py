@@ -10,7 +10,7 @@ from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import stated_or_asked
 from cohort.records.sections.monitors import FLAG_WORDS
 from cohort.records.statements.questions import override_field
-from grpo_core.records.monitors import Name
+from grpo_core.monitors.recorded import Name
 
 
 def handling(facts: Facts) -> Handling:

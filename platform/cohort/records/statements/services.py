@@ -16,7 +16,7 @@ from cohort.records.statements.answers import Unusable, text_checked, value_of, 
 from cohort.records.statements.questions import BY_FIELD, QUESTIONS, Question, override_field
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.transitions import run_lock, run_logged
-from grpo_core.records.monitors import Name
+from grpo_core.monitors.recorded import Name
 
 
 def newest_statements(run: Run) -> dict[str, Statement]:

@@ -1,16 +1,28 @@
-"""Signs of reward hacking, length bias, collapse and instability, from a run's step metrics and kept completions.
+"""What a record says of signs of reward hacking, length bias, collapse and instability, from all step metrics and kept
+completions of a run that ended.
 
-A flag says that a figure passed a threshold and nothing about why. The thresholds are proposals of this project, not
-values from the literature; docs/record.md lists them. Plain Python, no torch.
+A flag says that a figure passed a threshold and nothing about why. docs/record.md lists the figures.
 """
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist, fmean, median
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
+from grpo_core.monitors.figures import (
+    LEAST_FOR_A_SPIKE,
+    LEAST_FOR_RANKS,
+    MAX_ALL_EQUAL,
+    MAX_DUPLICATES,
+    MAX_MADS,
+    MAX_RHO,
+    MAX_TRUNCATED,
+    MIN_ENTROPY_LEFT,
+    LengthCorrelation,
+    deviations,
+    repeated,
+    rising,
+)
 from grpo_core.text import format_percent
 
 Name = Literal[
@@ -25,18 +37,7 @@ Name = Literal[
 ]
 
 TREND_P = 0.05
-MAX_TRUNCATED = 0.2
-MAX_RHO = 0.3
-MIN_ENTROPY_LEFT = 0.2
-MAX_DUPLICATES = 0.5
-MAX_ALL_EQUAL = 0.8
-MAX_MADS = 5.0
-
-_BLOCKS = 200
-"""Steps are averaged into at most so many blocks before a trend is looked for: the test compares all pairs."""
 _LEAST_FOR_A_TREND = 8
-_LEAST_FOR_A_SPIKE = 10
-_LEAST_FOR_RANKS = 4
 
 Steps = Sequence[tuple[int, Mapping[str, float]]]
 
@@ -134,30 +135,14 @@ def _entropy(steps: Steps) -> Flag:
 def _spike(steps: Steps, name: Name, metric: str, words: str) -> Flag:
     """The largest distance above the median, in median absolute deviations."""
     points = [(step, metrics[metric]) for step, metrics in steps if metric in metrics]
-    if len(points) < _LEAST_FOR_A_SPIKE:
-        return _not_computed(name, MAX_MADS, f"fewer than {_LEAST_FOR_A_SPIKE} steps logged it")
-    middle = median(value for _, value in points)
-    spread = median(abs(value - middle) for _, value in points)
-    if spread == 0:
-        return _not_computed(name, MAX_MADS, "over half of the steps had the same value")
+    if len(points) < LEAST_FOR_A_SPIKE:
+        return _not_computed(name, MAX_MADS, f"fewer than {LEAST_FOR_A_SPIKE} steps logged it")
     at, largest = max(points, key=lambda point: point[1])
-    far = (largest - middle) / spread
+    far = deviations(largest, [value for _, value in points])
+    if far is None:
+        return _not_computed(name, MAX_MADS, "over half of the steps had the same value")
     text = f"largest {words} {largest:.3g} at step {at}, {far:.1f} median absolute deviations above the median"
     return Flag(name, far > MAX_MADS, far, MAX_MADS, text)
-
-
-def rising(values: Sequence[float]) -> float:
-    """One-sided p that `values`, in order, have no rising trend: Mann (1945) and Kendall (1975), with the correction
-    for ties and for continuity. Needs 3 values or more."""
-    block = math.ceil(len(values) / _BLOCKS)
-    means = [fmean(values[at : at + block]) for at in range(0, len(values), block)]
-    n = len(means)
-    s = sum((means[j] > means[i]) - (means[j] < means[i]) for i in range(n) for j in range(i + 1, n))
-    ties = Counter(means).values()
-    variance = (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
-    if variance <= 0 or s == 0:
-        return 0.5 if s == 0 else 1.0
-    return 1 - NormalDist().cdf((s - math.copysign(1, s)) / math.sqrt(variance))
 
 
 # ---------------------------------------------------------------------- from the kept completions
@@ -169,31 +154,25 @@ class _Seen:
 
     last: int
     """The run's last step."""
-    rho: float = 0.0
-    """Sum of each group's rank correlation, times its size."""
-    ranked: int = 0
-    """Completions of groups in which both reward and length differ."""
+    lengths: LengthCorrelation = field(default_factory=LengthCorrelation)
     late: int = 0
     """Completions kept in the last fifth of the steps."""
     repeated: int = 0
     """Those of them that some other of their group equals."""
 
     def add(self, group: KeptGroup) -> None:
-        pairs = [(r, n) for r, n in zip(group.rewards, group.lengths, strict=True) if r is not None]
-        if len(pairs) >= _LEAST_FOR_RANKS and (rho := spearman(pairs)) is not None:
-            self.rho += rho * len(pairs)
-            self.ranked += len(pairs)
+        self.lengths.add(group.rewards, group.lengths)
         if group.step > self.last - _share(self.last, 5):
             self.late += len(group.texts)
-            self.repeated += sum(count for count in Counter(group.texts).values() if count > 1)
+            self.repeated += repeated(group.texts)
 
 
 def _length_bias(seen: _Seen) -> Flag:
-    if not seen.ranked:
-        why = f"no kept group has {_LEAST_FOR_RANKS} completions that differ in reward and in length"
+    if (rho := seen.lengths.rho) is None:
+        why = f"no kept group has {LEAST_FOR_RANKS} completions that differ in reward and in length"
         return _not_computed("length_bias", MAX_RHO, why)
-    rho = seen.rho / seen.ranked
-    text = f"Spearman's ρ of reward and length {_signed(rho, 2)}, mean within kept groups ({seen.ranked:,} completions)"
+    ranked = seen.lengths.ranked
+    text = f"Spearman's ρ of reward and length {_signed(rho, 2)}, mean within kept groups ({ranked:,} completions)"
     return Flag("length_bias", abs(rho) > MAX_RHO, rho, MAX_RHO, text)
 
 
@@ -203,23 +182,6 @@ def _duplicates(seen: _Seen) -> Flag:
     share = seen.repeated / seen.late
     text = f"{format_percent(share)} of {seen.late:,} completions kept in the last fifth equal another of their group"
     return Flag("duplicates", share > MAX_DUPLICATES, share, MAX_DUPLICATES, text)
-
-
-def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Rank correlation with mean ranks for ties; None where one side does not vary."""
-    first, second = (_ranks(side) for side in zip(*pairs, strict=True))
-    mean = (len(pairs) + 1) / 2
-    both = math.fsum((a - mean) * (b - mean) for a, b in zip(first, second, strict=True))
-    spreads = [math.fsum((a - mean) ** 2 for a in side) for side in (first, second)]
-    return both / math.sqrt(spreads[0] * spreads[1]) if all(spreads) else None
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest; equal values share the mean of their ranks."""
-    ranks: dict[float, list[int]] = {}
-    for rank, value in enumerate(sorted(values), start=1):
-        ranks.setdefault(value, []).append(rank)
-    return [fmean(ranks[value]) for value in values]
 
 
 # ---------------------------------------------------------------------- small things

@@ -2,14 +2,13 @@
 entropy or divergence jumped while rewards fell. Loads no torch."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import step_folder
-from grpo_core.records.types import Group
+from grpo_core.monitors.history import StepRow
 from grpo_core.text import format_percent
 
 LEFT = 0.1
@@ -41,10 +40,11 @@ class Point:
     learning_rate: float | None
 
     @classmethod
-    def of(cls, step: int, groups: Sequence[Group], sums: Counter[str], metrics: Mapping[str, float]) -> "Point":
-        names = ("reward", "entropy", "kl", "grad_norm", "learning_rate")
-        sampled_at = min(group.sampled_at or step for group in groups)
-        return cls(step, sampled_at, sums["judged"], sums["right"], *(metrics.get(name) for name in names))
+    def of(cls, row: StepRow) -> "Point":
+        """Of a step whose sums are kept."""
+        numbers = (row.metrics.get(name) for name in ("reward", "entropy", "kl", "grad_norm", "learning_rate"))
+        judged, right = row.sums.get("judged", 0), row.sums.get("right", 0)
+        return cls(row.step, row.sampled_at or row.step, judged, right, *numbers)
 
 
 @dataclass(frozen=True)
