@@ -45,14 +45,17 @@ def test_what_runs_shows_its_health(viewer: Client, maker: Maker, bob: User) -> 
     attempt = maker.attempt(run)
     add_steps(attempt, [{"reward": 0.25}] * 3)
     whose = {"attempt": attempt, "actor": "trainer", "at": timezone.now()}
-    for cause in ("cut_off", "part_unscored", "cut_off"):
+    for cause in ("cut_off", "stall", "part_unscored", "cut_off"):
         run.events.create(kind="diagnosis", message="m", data={"cause": cause, "step": 1}, **whose)
+    run.events.create(kind="diagnosis_over", message="m", data={"cause": "stall", "step": 3}, **whose)
     put_in(maker.run("waits"), "queued", queued_at=timezone.now())
     home = home_of(bob)
-    assert [(line.run.pk, line.health) for line in home.running] == [(run.pk, ("cut off", "part unscored"))]
+    assert [(line.run.pk, line.health) for line in home.running] == [
+        (run.pk, ("completions truncated", "completions not scored"))
+    ]
     assert [row.name for row in home.waiting] == ["waits"]
     page = html(viewer.get(HOME))
-    for part in (HOSTILE_SHOWN, "cut off", "reward 0.25", "3 of 12", ">1 node</a>"):
+    for part in (HOSTILE_SHOWN, "completions truncated", "reward 0.25", "3 of 12", ">1 node</a>"):
         assert part in page
     assert "<script>alert" not in page
 

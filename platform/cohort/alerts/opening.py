@@ -20,12 +20,13 @@ from cohort.audit.entries import clock
 from cohort.base.formatting import exact
 from cohort.base.storable import storable
 from cohort.runs import dispatch
-from cohort.runs.health import DIAGNOSIS, cause_title
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.search.fields import Fields
 from cohort.runs.search.filters import search
 from cohort.runs.search.syntax import SearchError, Term
 from cohort.runs.transitions import ENDED
+from grpo_core.monitors.base import BEGAN
+from grpo_core.monitors.table import title_of
 
 DELIVER_TASK = "cohort.alerts.deliver"
 MOST_EVENTS = 500
@@ -106,7 +107,7 @@ def _over(run: Run, why: str, **condition: Any) -> None:
 
 def _report(event: RunEvent) -> Report | None:
     """None for an end that a person requested."""
-    if event.kind == DIAGNOSIS:
+    if event.kind == BEGAN:
         return _diagnosis(event)
     if event.kind == "seal_failed":
         return Report(Condition.UNSEALED, "unsealed", "record not sealed", _cut(event.message))
@@ -124,7 +125,7 @@ def _diagnosis(event: RunEvent) -> Report:
     return Report(
         condition=Condition.DIAGNOSIS,
         cause=cause,
-        title=cause_title(cause),
+        title=title_of(cause),
         text=_cut(str(data.get("text") or event.message)),
         advice=_cut(str(data.get("advice") or "")),
         step=step if fits else None,

@@ -6,7 +6,7 @@ from django.db.models import Q, QuerySet
 
 from cohort.accounts.models import Project
 from cohort.alerts.models import Alert, Condition
-from cohort.runs.health import diagnoses_of
+from cohort.runs.health import badges_of
 from cohort.runs.models import Run
 
 STATES = {
@@ -37,7 +37,7 @@ def badges_with_alerts(runs: Sequence[Run], *, live: Collection[int]) -> dict[in
     rows = Alert.objects.filter(STATES["open"], run__in=list(badges)).exclude(condition=Condition.ENDED)
     for run, title in rows.order_by("-pk").values_list("run_id", "title"):
         badges[run].append(title)
-    for run, causes in diagnoses_of([run for run in runs if run.pk in live]).items():
+    for run, causes in badges_of([run for run in runs if run.pk in live]).items():
         badges[run] += causes
     return {run: list(dict.fromkeys(map(_short, titles))) for run, titles in badges.items()}
 

@@ -14,7 +14,7 @@ from cohort.web.context import position
 from grpo_core.config.run import RunConfig
 
 PAGE = 100
-SHOWS = {"all": "all", "mixed": "mixed only", "errors": "with errors"}
+SHOWS = {"all": "all", "mixed": "mixed only", "errors": "with errors", "truncated": "truncated"}
 DISCARDED = {"discarded": "discarded"}
 """Offered for runs with dynamic sampling."""
 DISCARD_WORDS = {
@@ -91,6 +91,8 @@ def step_groups(
     elif show == "errors":
         bad = Q(mask_cause="reward_error") | Q(_HasError("components"))
         filtered = every.filter(Exists(Sample.objects.filter(bad, group=OuterRef("pk"))))
+    elif show == "truncated":
+        filtered = every.filter(Exists(Sample.objects.filter(finish_reason="length", group=OuterRef("pk"))))
     elif show == "discarded":
         filtered = every.exclude(discarded="")
     samples = Sample.objects.only("group_id", "index", "components", "mask_cause", "advantage").order_by("index")

@@ -139,6 +139,21 @@ _SIGNAL = (
         kind="stack", ceiling=1.0, help="By the success component alone, whatever the rewards are.",
     ),
     Chart(
+        "right", "Right completions", "share of completions",
+        lines_of({"completions/right": "right", "completions/no_answer": "no answer seen"}, "--right", "--wrong"),
+        "in training", ceiling=1.0,
+        help="By the component that means right: those that it passed of those that it judged, and those in which its "
+        "verifier saw no answer.",
+    ),
+    Chart(
+        "duplicates", "Duplicate completions", "share of completions",
+        lines_of(
+            {"completions/duplicates": "equal to another", "completions/duplicates/wrong": "and not right"},
+            "--series-1", "--wrong",
+        ),
+        "of their group", ceiling=1.0,
+    ),
+    Chart(
         "zero_std", "Zero variance", "share of groups",
         lines_of({"frac_informative": "with a signal", _ZERO: "zero variance"}),
         ceiling=1.0,
@@ -182,6 +197,11 @@ _LENGTHS = (
             {"completions/mean_length/right": "right", "completions/mean_length/wrong": "wrong"}, "--right", "--wrong"
         ),
         help="Means, by the success component.",
+    ),
+    Chart(
+        "length_correlation", "Reward and length", "Spearman’s ρ",
+        lines_of({"rewards/length_correlation": "ρ"}), "within groups", floor=None, ceiling=1.0,
+        help="Above 0 longer completions are paid more, below 0 shorter ones.",
     ),
     Chart("truncated", "Truncated", "share of completions", lines_of({"completions/clipped_ratio": "truncated"})),
     Chart(
@@ -288,6 +308,9 @@ def component_charts(reward: RewardConfig, reported: Iterable[str]) -> tuple[Cha
         charts.append(
             Chart("components", "Components", "value", lines_of(means), "means, before their weights", floor=None)
         )
+        parts = {f"rewards/{name}/variance_share": name for name in names}
+        note = "of the rewards’ variance within groups"
+        charts.append(Chart("variance_shares", "What rewards differ by", "share", lines_of(parts), note, floor=None))
         shares = {f"rewards/{name}/share": name for name in names}
         charts.append(Chart("component_rows", "Rows of a component", "share of samples", lines_of(shares), ceiling=1.0))
     success = reward.success_component

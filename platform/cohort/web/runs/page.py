@@ -27,8 +27,7 @@ from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
 from cohort.runs.charts import project_charts
-from cohort.runs.health import DIAGNOSIS
-from cohort.runs.models import Checkpoint, Run, RunEvent
+from cohort.runs.models import Checkpoint, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
@@ -36,6 +35,7 @@ from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_groups import charts_of
 from cohort.web.runs.curves import curve_drawn
 from cohort.web.runs.header import Header
+from cohort.web.runs.health import Health
 from cohort.web.runs.series import epoch, reported, series_json, whole_series
 from cohort.web.runs.tiles import tiles, windows
 from cohort.web.runs.tries import (
@@ -80,15 +80,6 @@ def awaits(header: Header) -> RunEvent | None:
     return None if newest is None or newest.data.get("over") else newest
 
 
-def diagnoses(run: Run) -> list[RunEvent]:
-    """The newest of each cause, in order of steps, without those of steps that a later attempt did again."""
-    events = RunEvent.objects.filter(run=run, kind=DIAGNOSIS).select_related("attempt").order_by("id")
-    events = events.defer("attempt__manifest", "attempt__outcome")
-    ends = ((event, event.attempt and event.attempt.valid_through) for event in events)
-    newest = {event.data["cause"]: event for event, end in ends if end is None or event.data["step"] <= end}
-    return sorted(newest.values(), key=lambda event: int(event.data["step"]))
-
-
 TABS = ("overview", "groups", "evaluations", "attempts", "logs", "config", "events")
 NEWEST_GROUPS = 6
 LAST_LINES = 12
@@ -104,7 +95,6 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
     context = {
         **_overview(header),
-        "charts": charts_of(header.config, reported(run), project_charts(run.project)),
         "completions": header.config.completions_per_step,
         "launch": launch,
         "launch_words": named(titles),
@@ -244,11 +234,13 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
     to do again at each step, and are left out while they are still current."""
     evaluated = evaluations_known(header.run)
     same = bool(drawn) and drawn == evaluated
+    charts = charts_of(header.config, reported(header.run), project_charts(header.run.project))
     return header.context(
         "overview",
         awaits=awaits(header),
-        diagnoses=diagnoses(header.run),
         alerts=list(open_alerts(header.run)),
+        charts=charts,
+        health=Health(header.run, header.config, charts),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         tiles=tiles(header, windows(header.run)),
         newest=step_groups(header.run, success=header.config.reward.success_of, limit=NEWEST_GROUPS),

@@ -31,6 +31,16 @@
     if (!document.hidden) for (const id of [...timers.keys()]) later(id, 0);
   });
 
+  // What a reader opened stays open when its part is drawn again.
+  let opened = [];
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    opened = [...event.detail.target.querySelectorAll("details[id][open]")].map((details) => details.id);
+  });
+  document.addEventListener("htmx:oobAfterSwap", () => {
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+    opened = [];
+  });
+
   // "It is in the queue" was true when the page came.
   const state = () => document.getElementById("live-header")?.dataset.state;
   const came = state();
