@@ -166,7 +166,7 @@ MONITORS = (
         "reward rises, held-out does not",
         "gain of the held-out score ÷ gain of success in training, newest evaluation against the one before training",
         f"training gained {format_percent(trends.LEAST_RISE)} or more, and the held-out score, by the upper end of its "
-        f"interval, less than {trends.LEAST_CARRIED:g} of that, and is below training; or it fell more than training",
+        f"interval, less than {trends.LEAST_CARRIED:g} of that; or it fell, and training less; and is below training",
         trends.says_reward_without_heldout,
         _advice(
             _READ + "Look for answers in the training prompts (docs/contamination.md), take more or other problems, or "

@@ -130,8 +130,10 @@ def test_reward_without_heldout() -> None:
     assert not says("reward_without_heldout", scored(rises, 0.1, 0.1, half=0.4), **DURING), "too few problems to tell"
     flat = history(completions__right=wavy(0.1, 29))
     assert not says("reward_without_heldout", scored(flat, 0.1, 0.1), **DURING)
-    assert says("reward_without_heldout", scored(flat, 0.4, 0.1), **DURING), "it fell"
-    assert not says("reward_without_heldout", scored(flat, 0.2, 0.15), **DURING), "by chance"
+    assert not says("reward_without_heldout", scored(flat, 0.4, 0.1), **DURING), "it fell to where training is"
+    even = history(completions__right=wavy(0.5, 29))
+    assert says("reward_without_heldout", scored(even, 0.4, 0.1), **DURING), "it fell"
+    assert not says("reward_without_heldout", scored(even, 0.2, 0.15), **DURING), "by chance"
     fell = history(completions__right=wavy(0.6, 15) + wavy(0.1, 14))
     assert not says("reward_without_heldout", scored(fell, 0.4, 0.1), **DURING), "so did training"
     figure = BY_CODE["reward_without_heldout"].figure(rises, config(**DURING))

@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.runs.models import Run
 from tests.browser import picture
-from tests.factories.runs import Maker, add_group
+from tests.factories.runs import Maker, add_group, add_steps
 from tests.factories.series import add_series
 from tests.web.windows import serious_faults, windows
 
@@ -164,3 +165,27 @@ def test_charts_stand_by_axe_on_a_phone_and_by_the_csp(open_page: OpenPage, run:
     picture(page, "charts")
     page.set_viewport_size({"width": 360, "height": 900})
     page.wait_for_function("() => document.documentElement.scrollWidth <= 360")
+
+
+def test_health_stays_open_while_the_run_goes_on_and_leads_to_the_curve(open_page: OpenPage, maker: Maker) -> None:
+    run = maker.run("live", state="training")
+    attempt = maker.attempt(run)
+    numbers = {"reward": 0.5, "completions/clipped_ratio": 0.25}
+    add_steps(attempt, [numbers] * 3)
+    data = {"cause": "cut_off", "step": 2, "text": "4 of 16 were cut off.", "advice": "Raise the limit."}
+    run.events.create(kind="diagnosis", message="m", data=data, attempt=attempt, seq=900, at=timezone.now())
+    page = open_page(f"runs/{run.pk}/", width=360)
+    health = page.locator("#live-health")
+    expect(health).to_contain_text("! 1 suspect")
+    page.locator("#health-others > summary").click()
+    page.locator("#health-length_drift > summary").click()
+    expect(page.locator("#health-length_drift")).to_contain_text("mean length of the last ten steps")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    add_steps(attempt, [{**numbers, "completions/clipped_ratio": 0.5}] * 9, first=4)
+    expect(page.locator("#health-cut_off > summary")).to_have_text(re.compile(r"^\s*47\.5\s%"))
+    expect(page.locator("#health-length_drift")).to_have_attribute("open", "")
+    page.locator("#health-cut_off > summary").click()
+    page.locator("#health-cut_off").get_by_role("link", name="curve").click()
+    expect(page.locator("#chart-truncated")).to_be_in_viewport()
+    assert serious_faults(page, "health") == []
+    picture(page, "health")

@@ -94,7 +94,7 @@ def test_every_monitor_is_on_the_overview_with_its_figure(viewer: Client, maker:
     text = words(page)
     assert "! 1 suspect" in text
     assert f"from step 2 completions truncated {CUT} Raise sampling.max_completion_tokens. 25.0 %" in text
-    assert f"raised above {100 * MAX_TRUNCATED:g} % of completions in the last 10 steps" in text
+    assert f"raised: above {100 * MAX_TRUNCATED:g} % of completions in the last 10 steps" in text
     assert all(f'id="health-{monitor.code}"' in page for monitor in MONITORS)
     assert "lengths drift, success does not not computed: comes with step 20" in text
     assert '<a href="#chart-truncated">curve</a>' in page

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import get_args
 
 from django.db.models.functions import MD5
 
@@ -11,17 +12,14 @@ from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.monitors.recorded import Flag, HeldOut, KeptGroup, Name, monitor
+from grpo_core.monitors.table import title_of
 
+_WATCHED_AS = {"truncation": "cut_off"}
 FLAG_WORDS: dict[Name, str] = {
-    "reward_without_heldout": "reward rises, held-out does not",
-    "truncation": "completions truncated",
-    "length_bias": "reward correlates with length",
-    "entropy_collapse": "entropy fell",
-    "duplicates": "duplicate completions",
-    "all_equal_groups": "groups without signal",
-    "kl_spike": "KL spike",
-    "gradient_spike": "gradient spike",
+    name: title_of(_WATCHED_AS.get(name, name)) if name != "all_equal_groups" else "groups without signal"
+    for name in get_args(Name)
 }
+"""The title of each flag: that of the monitor which watches the same live."""
 
 
 def watched(run: Run, compared: Sequence[Comparison]) -> list[Flag]:
