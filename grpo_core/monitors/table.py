@@ -169,8 +169,8 @@ MONITORS = (
         f"interval, less than {trends.LEAST_CARRIED:g} of that; or it fell, and training less; and is below training",
         trends.says_reward_without_heldout,
         _advice(
-            _READ + "Look for answers in the training prompts (docs/contamination.md), take more or other problems, or "
-            "fewer steps."
+            _READ + "Look for answers in the training prompts, take more or other problems or fewer steps, and judge "
+            "held-out problems by a verifier of their own (eval.reward)."
         ),
         ("completions/right", "rewards/{success}/mean", "eval/{suite}/score"),
         trends.reward_without_heldout,
@@ -202,12 +202,10 @@ MONITORS = (
         "length_bias",
         "reward correlates with length",
         "Spearman's ρ of reward and length within groups, mean weighed by size",
-        f"above {MAX_RHO:g} either way on average over the last {WINDOW} steps",
+        f"above {MAX_RHO:g} either way on average over the last {WINDOW} steps, and lengths have moved that way by "
+        f"{format_percent(trends.LEAST_GROWTH)} or more",
         trends.says_length_bias,
-        _advice(
-            "Where wrong completions are cut off this is as it must be; else see what pays for length, and take an "
-            "aggregation without length bias (docs/losses/README.md)."
-        ),
+        _advice("See what pays for length, and take an aggregation without length bias (docs/losses/README.md)."),
         ("rewards/length_correlation",),
         mean_of("rewards/length_correlation"),
         share=False,

@@ -31,6 +31,8 @@ MAX_COMPONENT = 0.5
 """Share of the variance within groups that a component may be, other than the one that means right."""
 MAX_DRIFT = 1.5
 """Factor by which lengths may grow or shrink."""
+LEAST_GROWTH = 0.1
+"""Share by which lengths must have followed what is paid."""
 MIN_SUCCESS_LEFT = 0.5
 """Share of the best success that may be left."""
 LEAST_SUCCESS = 0.05
@@ -42,6 +44,7 @@ LEAST_KL = 0.05
 SPIKE_FACTOR = 3.0
 """Times the median that a spike must reach besides."""
 
+_LENGTH = "completions/mean_length"
 _TOO_EARLY = f"comes with step {2 * WINDOW}"
 
 
@@ -214,12 +217,12 @@ def says_component_dominates(e: Evidence) -> str:
 
 
 def length_drift(history: History, config: RunConfig) -> Figure:
-    lengths = _gain_of(history, "completions/mean_length")
+    lengths = _gain_of(history, _LENGTH)
     return Figure(None, _TOO_EARLY) if lengths is None else Figure(lengths.after / lengths.before)
 
 
 def says_length_drift(e: Evidence) -> str:
-    lengths, success = _gain_of(e.history, "completions/mean_length"), _success_gain(e.history, e.config)
+    lengths, success = _gain_of(e.history, _LENGTH), _success_gain(e.history, e.config)
     if lengths is None or success is None or success.low > 0 or success.after >= SOLVED:
         return ""
     if 1 / MAX_DRIFT <= lengths.after / lengths.before <= MAX_DRIFT or lengths.low <= 0 <= lengths.high:
@@ -231,13 +234,17 @@ def says_length_drift(e: Evidence) -> str:
 
 
 def says_length_bias(e: Evidence) -> str:
-    values = series(e.history.window, "rewards/length_correlation")
-    if len(e.history.newest) < WINDOW or not values or abs(fmean(values)) <= MAX_RHO:
+    """A correlation alone is no fault: wrong completions may be cut off, or ramble. It is one once lengths follow."""
+    values, lengths = series(e.history.window, "rewards/length_correlation"), _gain_of(e.history, _LENGTH)
+    if lengths is None or not values or abs(fmean(values)) <= MAX_RHO:
         return ""
-    longer = "longer" if fmean(values) > 0 else "shorter"
+    rho, grown = fmean(values), lengths.after / lengths.before - 1
+    if abs(grown) < LEAST_GROWTH or grown * rho < 0 or lengths.low <= 0 <= lengths.high:
+        return ""
     return (
-        f"Within groups {longer} completions are paid more: Spearman's ρ of reward and length is {fmean(values):.2f} "
-        f"over the last {WINDOW} steps."
+        f"Within groups {'longer' if rho > 0 else 'shorter'} completions are paid more (Spearman's ρ of reward and "
+        f"length {rho:.2f} over the last {WINDOW} steps), and completions went from {lengths.before:.0f} to "
+        f"{lengths.after:.0f} tokens on average."
     )
 
 

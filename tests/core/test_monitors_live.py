@@ -171,10 +171,22 @@ def test_length_drift(after: float, right: float, raised: bool) -> None:
     assert BY_CODE["length_drift"].figure(past, config()).value == pytest.approx(after / 20)
 
 
-def test_length_bias() -> None:
-    assert "longer completions are paid more" in says("length_bias", history(rewards__length_correlation=[0.5] * 10))
-    assert "shorter completions are paid more" in says("length_bias", history(rewards__length_correlation=[-0.5] * 10))
-    assert not says("length_bias", history(rewards__length_correlation=[0.2, -0.2] * 5))
+@pytest.mark.parametrize(
+    ("rho", "after", "text"),
+    [
+        (0.5, 25, "longer completions are paid more (Spearman's ρ of reward and length 0.50 over the last 10 steps)"),
+        (-0.5, 15, "completions went from 20 to 15 tokens on average."),
+        (0.5, 20, ""),
+        (0.5, 15, ""),
+        (0.2, 25, ""),
+    ],
+)
+def test_length_bias_is_raised_where_lengths_follow(rho: float, after: float, text: str) -> None:
+    lengths = wavy(20, 15) + wavy(after, 15)
+    past = history(rewards__length_correlation=wavy(rho, 30), completions__mean_length=lengths)
+    reported = says("length_bias", past)
+    assert bool(reported) == bool(text)
+    assert text in reported
 
 
 @pytest.mark.parametrize(
