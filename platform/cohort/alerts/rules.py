@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -18,6 +19,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.runs.search.filters import search
 from cohort.runs.search.syntax import SearchError
+from grpo_core.monitors.table import BY_CODE
 
 MOST_RULES = 50
 """Of a project: each search is made again every few seconds."""
@@ -28,7 +30,6 @@ DEFAULTS: dict[Condition, str] = {
 }
 """Rules that every project has, by their names. They can be switched off, and not removed."""
 
-_CAUSE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _BETWEEN = re.compile(r"[\s,]+")
 
 
@@ -51,13 +52,9 @@ def causes_of(text: str) -> list[str]:
     """The codes that a person typed, with spaces or commas between them, each once. Raises ValidationError."""
     codes = [code for code in _BETWEEN.split(text.strip()) if code]
     for code in codes:
-        if not _CAUSE.fullmatch(code):
-            raise ValidationError(
-                {
-                    "causes": f"{code[:60]!r} is no cause's code: one has small letters, digits and underscores, as "
-                    "cut_off. docs/diagnosis.md lists them."
-                }
-            )
+        if code not in BY_CODE:
+            near = ", ".join(get_close_matches(code, BY_CODE, cutoff=0.5)) or ", ".join(BY_CODE)
+            raise ValidationError({"causes": f"{code[:60]!r} is no cause's code. Near it: {near}."})
     return sorted(set(codes))
 
 

@@ -285,9 +285,8 @@ def job_create(
         {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact} for path, row in inputs.items()
     ]
     conversation: Conversation | None = columns.get("conversation")
-    for model in (columns.get("base_model"), conversation and conversation.reference):
-        if model is None:
-            continue
+    models: list[BaseModel | None] = [columns.get("base_model"), conversation.reference if conversation else None]
+    for model in filter(None, models):
         require_stored(model)
         files += [
             {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}

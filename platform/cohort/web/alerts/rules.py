@@ -26,7 +26,7 @@ class RuleForm(ServiceForm):
         required=False,
         max_length=2000,
         help_text="Of faults that the trainer reports: their codes, with commas between them, as cut_off, ruined "
-        "(docs/diagnosis.md). Empty: any of them.",
+        "(docs/monitors.md). Empty: any of them.",
     )
     query = forms.CharField(
         required=False,
