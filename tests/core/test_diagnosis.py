@@ -175,7 +175,7 @@ def test_completions_that_cannot_be_scored(homes, tmp_path, scored):
     first = texts(tmp_path / "run")["part_unscored"]
     assert first == (
         "8 of 20 completions could not be scored (verifier 8); 8 of them were left out. The first error: "
-        "ZeroDivisionError: no such number"
+        "ZeroDivisionError: no such number."
     )
     assert "16 of 40 completions could not be scored (verifier 16); 16 of them were left out." in words
     assert [row["frac_unscored"] for row in metrics_of(tmp_path / "run")] == [0.4, 0.4]

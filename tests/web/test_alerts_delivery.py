@@ -97,7 +97,7 @@ def test_an_alert_reaches_its_webhook_signed(live: Run, manager: User) -> None:
         "type": "alert.opened",
         "at": alert.opened_at.isoformat(),
         "project": "ours",
-        "title": "cut off",
+        "title": "completions truncated",
         "url": f"http://127.0.0.1:8400/p/ours/alerts/{alert.pk}/",
         "run": {"id": live.pk, "name": "live", "url": f"http://127.0.0.1:8400/p/ours/runs/{live.pk}/"},
         "rule": "The trainer reports a fault",
@@ -274,7 +274,7 @@ def test_an_alert_is_sent_by_e_mail(live: Run, manager: User, relay: SmtpServer)
     assert channel_deliver(channel.pk) == 1
     [message] = relay.messages
     assert relay.receivers == ["team@example.org"]
-    assert (message["Subject"], message["From"]) == ("[Cohort ours] li ve: cut off", "Cohort <cohort@example.org>")
+    assert (message["Subject"], message["From"]) == ("[Cohort ours] li ve: completions truncated", "Cohort <cohort@example.org>")
     text = message.get_content()
     for part in (
         "12 of 16 were cut off.",

@@ -85,7 +85,7 @@ def test_what_a_worker_sends_opens_an_alert(worker: AttemptCaller, run: Run) -> 
     assert AlertPending.objects.count() == 1
     reconcile.reconcile()
     alert = Alert.objects.get()
-    assert (alert.run, alert.title, alert.step, alert.state) == (run, "cut off", 1, "open")
+    assert (alert.run, alert.title, alert.step, alert.state) == (run, "completions truncated", 1, "open")
     assert (alert.text, alert.advice) == ("12 of 16 were cut off.", "Raise the limit.")
     assert not AlertPending.objects.exists()
 

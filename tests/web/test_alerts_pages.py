@@ -61,7 +61,7 @@ def test_the_desk_shows_open_alerts_and_where_they_were_sent(viewer: Client, liv
     AlertDelivery.objects.filter(alert=first).update(tries=2, error="It answered with status 500.")
     page = html(viewer.get(DESK))
     text = words(page)
-    for part in ("cut off", "all wrong", "live", "step 3", "12 of 16 were cut off.", "showing 2 of 2"):
+    for part in ("completions truncated", "all wrong", "live", "step 3", "12 of 16 were cut off.", "showing 2 of 2"):
         assert part in text
     assert "hook, waiting after 2 tries: It answered with status 500." in text
     assert 'id="count-alerts">2 open<' in page
@@ -178,8 +178,8 @@ def test_the_list_shows_an_alert_once_among_the_badges(viewer: Client, maker: Ma
     failed(maker, "broken")
     page = html(viewer.get("/p/ours/runs/"))
     badge = '<span class="badge is-suspect">{}</span>'
-    assert page.count(badge.format("cut off")) == 1
-    assert page.count(badge.format("ruined")) == 1, "though its trainer reports no more"
+    assert page.count(badge.format("completions truncated")) == 1
+    assert page.count(badge.format("policy ruined")) == 1, "though its trainer reports no more"
     assert "run failed" not in page
     few = queries(lambda: viewer.get("/p/ours/runs/"))
     opened(ended, "all_wrong", "all_equal")
