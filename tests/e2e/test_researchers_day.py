@@ -13,8 +13,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser import picture
+from tests.core.rewards.judge_server import Server, http
 from tests.e2e.person import MINUTES, Person, choose
 from tests.e2e.test_whole_system import signed_in_with_the_demo
+from tests.factories.alerts import is_signed
 from tests.needs import needs
 from tests.web.windows import serious_faults
 
@@ -34,7 +36,7 @@ def test_sweep_compare_and_train_further(cohort_home: Path, tmp_path: Path) -> N
         prepare(alice)
         page = alice.page
         form(alice, "adder", steps=8)
-        page.locator("details:has(#f-eval-every) > summary").last.click()
+        opened(page, "eval.every")
         page.locator("#f-eval-every").fill("4")
         page.locator("#sweep summary").click()
         page.get_by_label("Fields and their values").fill("G: 4, 8\nseed: 1, 2")
@@ -104,6 +106,65 @@ def test_a_reward_that_fails_says_so_everywhere(cohort_home: Path, tmp_path: Pat
         checked(page, "day-unscored-list")
         page.goto(f"{run}record/")
         expect(page.locator("#content")).to_contain_text(re.compile(r"could not be scored|not scored|unscored"))
+
+
+def test_a_hacked_reward_raises_an_alert(cohort_home: Path, tmp_path: Path) -> None:
+    """Answers that end in 7 are rewarded, right or not, and held-out problems are judged by another reward: seen on the
+    overview, in the list, on the desk, and at the webhook with its signature."""
+    with (
+        Server(lambda _: http("204 No Content", b"")) as receiver,
+        signed_in_with_the_demo(cohort_home, tmp_path, cold_steps="120") as (alice, _),
+    ):
+        page, address = alice.page, alice.address
+        prepare(alice)
+        page.goto(f"{address}/p/lab/rewards/new/")
+        page.locator("#id_name").fill("sevens")
+        page.locator("#id_component-0-kind").select_option("regex")
+        page.locator("#id_component-0-name").fill("seven")
+        page.locator("#id_component-0-p_pattern").fill("<answer>[0-9]*7</answer>")
+        page.get_by_role("button", name="Save", exact=True).click()
+        page.get_by_role("heading", name="sevens", exact=True).wait_for()
+        page.goto(f"{address}/p/lab/alerts/channels/new/")
+        page.get_by_label("Name").fill("hook")
+        page.get_by_label("Address", exact=True).fill(receiver.url)
+        page.get_by_label("May reach private addresses").check()
+        page.get_by_role("button", name="Add channel").click()
+        secret = page.locator("#secret").inner_text()
+        page.get_by_role("link", name="Rules", exact=True).click()
+        page.get_by_role("link", name="Edit The trainer reports a fault").click()
+        page.get_by_label("hook").check()
+        page.get_by_role("button", name="Save").click()
+
+        form(alice, "sevens alone", steps=32, reward="sevens")
+        opened(page, "eval_verifier_version")
+        choose(page, "eval_verifier_version", "right sum")
+        for field, value in {"eval-every": "10", "sampling-prompts-per-step": "8", "optim-lr": "0.0003"}.items():
+            opened(page, field.replace("-", ".", 1).replace("-", "_"))
+            page.locator(f"#f-{field}").fill(value)
+        page.get_by_text("every setting is valid").wait_for()
+        launch(page)
+        page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
+        run = page.url
+        page.locator("#card-link").wait_for(timeout=15 * MINUTES)
+        page.reload()
+        expect(page.locator("#run-alerts")).to_contain_text("held-out does not")
+        checked(page, "day-hack")
+        page.goto(f"{address}/p/lab/runs/")
+        expect(page.locator("#run-rows tbody tr").first).to_contain_text("held-out does not")
+        checked(page, "day-hack-list")
+        page.goto(f"{address}/p/lab/alerts/")
+        expect(page.locator("#alert-rows")).to_contain_text("sevens alone")
+        checked(page, "day-alerts")
+        causes = {seen.body["cause"]: seen for seen in receiver.seen}
+        assert causes["reward_without_heldout"].body["run"]["url"] == run
+        assert all(is_signed(seen, secret) for seen in receiver.seen)
+
+
+def opened(page: Any, name: str) -> None:
+    """Open the fold of the form that the field is in, if it is closed."""
+    fold = page.locator(f"details:not([open]):has([name='{name}'])")
+    if fold.count():
+        fold.last.locator("> summary").click()
 
 
 def prepare(alice: Person) -> None:

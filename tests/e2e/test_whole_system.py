@@ -43,9 +43,11 @@ REASON = "A warm-up on the form alone: the answers are rewarded in the run after
 
 
 @contextmanager
-def signed_in_with_the_demo(home: Path, data: Path) -> Iterator[tuple[Person, Started]]:
+def signed_in_with_the_demo(
+    home: Path, data: Path, *, cold_steps: str = COLD_STEPS
+) -> Iterator[tuple[Person, Started]]:
     """`signed_in`, with the demo's base model as `adder` and its problems in `data`."""
-    grpo("cold-start", "--out", str(home / "models" / "adder"), "--steps", COLD_STEPS)
+    grpo("cold-start", "--out", str(home / "models" / "adder"), "--steps", cold_steps)
     grpo("demo-data", "--out", str(data))
     heldout = data / "add-heldout.jsonl"
     heldout.write_bytes(b"".join(heldout.read_bytes().splitlines(keepends=True)[:HELDOUT]))
