@@ -1,7 +1,7 @@
 """`grpo probe`: tests a reward before a run learns from it. Imports what is heavy only when it runs.
 
-Exit status: 0 clean, 20 it pays wrong answers, 21 it refuses right ones, 22 undecided; below 20, and 75, as for every
-command (grpo_core/errors.py).
+Exit status: 0 clean, 20 it rewards wrong answers, 21 it refuses right ones, 22 undecided; below 20, and 75, as for
+every command (grpo_core/errors.py).
 """
 
 import argparse
@@ -30,10 +30,10 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Add the subcommand `probe`."""
     parser = commands.add_parser(
         "probe",
-        help="test which right answers a reward refuses and which wrong ones it pays",
+        help="test which right answers a reward refuses and which wrong ones it rewards",
         description="Test a reward before a run learns from it: with right answers written in other ways, wrong ones, "
         "and completions that answer nothing.",
-        epilog="Exit status: 0 clean, 20 pays wrong answers, 21 refuses right ones, 22 undecided.",
+        epilog="Exit status: 0 clean, 20 rewards wrong answers, 21 refuses right ones, 22 undecided.",
     )
     parser.add_argument("what", type=Path, metavar="CONFIG|REWARD", help="a run's config, or a file with its reward")
     parser.add_argument(

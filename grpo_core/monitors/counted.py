@@ -25,7 +25,7 @@ def says_part_unscored(e: Evidence) -> str:
     ]
     classes = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
     left_out = e.sums.get("masked_reward_error", 0)
-    rest = f"; {left_out:,} of them were left out" if left_out else "; they were paid 0"
+    rest = f"; {left_out:,} of them were left out" if left_out else "; they got 0"
     first = f" The first error: {e.error.rstrip('.')}." if e.error else ""
     return f"{e.part('reward_errors', 'samples')} completions could not be scored ({classes}){rest}.{first}"
 

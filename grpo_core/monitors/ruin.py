@@ -12,7 +12,7 @@ from grpo_core.monitors.history import StepRow
 from grpo_core.text import format_percent
 
 LEFT = 0.1
-"""Share of what was right or paid before that may be left after a step."""
+"""Share of what was right or rewarded before that may be left after a step."""
 CHANCE = 1e-6
 """Of so few right completions, were the policy still as it was (binomial): below it the fall is none of chance."""
 ENTROPY = 0.05, 3.0

@@ -18,7 +18,7 @@ from grpo_core.monitors.trends import mean_of
 from grpo_core.text import format_percent
 
 RUINED = "ruined"
-_READ = "Read the completions of the step with the highest advantages: what is paid there that is not right? "
+_READ = "Read the completions of the step with the highest advantages: what is rewarded there that is not right? "
 
 
 def _above(limit: float, words: str) -> str:
@@ -182,7 +182,7 @@ MONITORS = (
         "share of the rewards' variance within groups that is one component, other than success; the largest",
         f"above {format_percent(trends.MAX_COMPONENT)} on average over the last {WINDOW} steps",
         trends.says_component_dominates,
-        _advice("The policy learns what this component pays before it learns the task: give it less weight."),
+        _advice("The policy learns what this component rewards before it learns the task: give it less weight."),
         ("rewards/*/variance_share",),
         trends.component_dominates,
     ),
@@ -192,7 +192,7 @@ MONITORS = (
         "mean length of the last ten steps ÷ that of the first ten",
         f"above {trends.MAX_DRIFT:g} or below {1 / trends.MAX_DRIFT:.2g} while success has not clearly risen",
         trends.says_length_drift,
-        _advice("See which part of the reward pays for length, and read the longest and shortest completions."),
+        _advice("See which component rewards length, and read the longest and shortest completions."),
         ("completions/mean_length", "completions/mean_length/right", "completions/mean_length/wrong"),
         trends.length_drift,
         share=False,
@@ -205,7 +205,7 @@ MONITORS = (
         f"above {MAX_RHO:g} either way on average over the last {WINDOW} steps, and lengths have moved that way by "
         f"{format_percent(trends.LEAST_GROWTH)} or more",
         trends.says_length_bias,
-        _advice("See what pays for length, and take an aggregation without length bias (docs/losses/README.md)."),
+        _advice("See what rewards length, and take an aggregation without length bias (docs/losses/README.md)."),
         ("rewards/length_correlation",),
         mean_of("rewards/length_correlation"),
         share=False,

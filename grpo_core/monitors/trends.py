@@ -32,7 +32,7 @@ MAX_COMPONENT = 0.5
 MAX_DRIFT = 1.5
 """Factor by which lengths may grow or shrink."""
 LEAST_GROWTH = 0.1
-"""Share by which lengths must have followed what is paid."""
+"""Share by which lengths must have followed what is rewarded."""
 MIN_SUCCESS_LEFT = 0.5
 """Share of the best success that may be left."""
 LEAST_SUCCESS = 0.05
@@ -200,7 +200,7 @@ def component_dominates(history: History, config: RunConfig) -> Figure:
     if len(history.newest) < WINDOW:
         return Figure(None, f"comes with step {WINDOW}")
     dominant = _dominant(history, config)
-    return Figure(None, "one component alone is paid") if dominant is None else Figure(dominant[1])
+    return Figure(None, "one component alone is rewarded") if dominant is None else Figure(dominant[1])
 
 
 def says_component_dominates(e: Evidence) -> str:
@@ -242,7 +242,7 @@ def says_length_bias(e: Evidence) -> str:
     if abs(grown) < LEAST_GROWTH or grown * rho < 0 or lengths.low <= 0 <= lengths.high:
         return ""
     return (
-        f"Within groups {'longer' if rho > 0 else 'shorter'} completions are paid more (Spearman's ρ of reward and "
+        f"Within groups {'longer' if rho > 0 else 'shorter'} completions are rewarded more (Spearman's ρ of reward and "
         f"length {rho:.2f} over the last {WINDOW} steps), and completions went from {lengths.before:.0f} to "
         f"{lengths.after:.0f} tokens on average."
     )

@@ -20,9 +20,9 @@ EXAMPLES = 3
 Family = Literal["false_negative", "false_positive"]
 Verdict = Literal["clean", "pays_wrong", "rejects_right", "undecided"]
 Rule = Literal["any", "some", "many", "told"]
-"""When a class of wrong completions holds a verifier back. any: one that is paid suffices. some: two, or a share whose
-interval lies above 2 %. many: a share whose interval lies above 20 %, for classes whose members may be right after all,
-such as mutants of a program. told: never, it is for reading (every class of right answers)."""
+"""When a class of wrong completions holds a verifier back. any: one that is rewarded suffices. some: two, or a share
+whose interval lies above 2 %. many: a share whose interval lies above 20 %, for classes whose members may be right
+after all, such as mutants of a program. told: never, it is for reading (every class of right answers)."""
 
 
 class ProbeExample(Body):
@@ -57,7 +57,7 @@ class ClassResult(Body):
     """Completions that were scored; those with an error that left no reward are in `errors` alone."""
     paid: Annotated[int, Field(ge=0)]
     rate: float | None
-    """Share of mistakes: not paid, of a class of right answers; paid, of a class of wrong ones. None where n is 0."""
+    """Share of mistakes: not rewarded, of a class of right answers; rewarded, of wrong ones. None where n is 0."""
     wilson95: tuple[float, float] | None
     """Of `rate`."""
     mean_share: float | None
@@ -169,7 +169,7 @@ class ProbeReport(Body):
     pays_part: tuple[str, ...]
     """Names of other classes of wrong completions that earn a tenth or more of a right answer, in the mean."""
     rejects: tuple[str, ...]
-    """Names of the classes of right answers of which more than 2 % are not paid."""
+    """Names of the classes of right answers of which more than 2 % are not rewarded."""
     reasons: tuple[str, ...]
     """Why the verdict is as it is, in sentences."""
 

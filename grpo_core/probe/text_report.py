@@ -6,8 +6,8 @@ from grpo_core.probe.report import ClassResult, ProbeReport, Shares
 from grpo_core.text import format_duration, format_percent
 
 _VERDICTS = {
-    "clean": "clean: no class of wrong completions is paid",
-    "pays_wrong": "PAYS WRONG ANSWERS",
+    "clean": "clean: no class of wrong completions is rewarded",
+    "pays_wrong": "REWARDS WRONG ANSWERS",
     "rejects_right": "refuses right answers",
     "undecided": "undecided",
 }
@@ -24,8 +24,8 @@ def lines(report: ProbeReport) -> Iterator[str]:
     yield f"{report.problems:,}{of} {where}, seed {report.seed}, {report.calls:,} calls, {took}"
     yield _form(report)
     for family, title, mistake in (
-        ("false_negative", "Right answers, written in other ways", "not paid"),
-        ("false_positive", "Wrong answers and no answers", "paid"),
+        ("false_negative", "Right answers, written in other ways", "not rewarded"),
+        ("false_positive", "Wrong answers and no answers", "rewarded"),
     ):
         yield ""
         yield f"{title:{_TITLE}} {mistake:>12}   95 % interval"

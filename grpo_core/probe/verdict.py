@@ -8,14 +8,14 @@ from grpo_core.probe.report import Calibration, ClassResult, Rule, Shares, Verdi
 from grpo_core.stats.quantiles import wilson
 
 HALF = 0.5 + 1e-9
-"""A completion is paid when it earns more than half of what a right answer earns. Exactly half is not: the form alone
-under a reward of form and answer in equal parts, as in DeepSeek-R1."""
+"""A completion is rewarded when it earns more than half of what a right answer earns. Exactly half is not: the form
+alone under a reward of form and answer in equal parts, as in DeepSeek-R1."""
 SLIGHT = 0.02
 """Share of mistakes that is let pass."""
 LOOSE = 0.2
 """The same for a class whose members may be right after all."""
 PART = 0.1
-"""From here on, what a class of wrong completions earns without being paid is reported."""
+"""From here on, what a class of wrong completions earns without being rewarded is reported."""
 UNSCORED = 0.05
 """Beyond this share of calls without a reward there is no verdict."""
 
@@ -72,11 +72,11 @@ def verdict_of(
     unscored: int,
 ) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict and why. `reference`: the class of the unchanged reference answers. The first that applies of:
-    pays wrong answers, undecided, refuses right ones, clean."""
+    rewards wrong answers, undecided, refuses right ones, clean."""
     held = [result for result in classes if result.held]
     if held:
         return "pays_wrong", tuple(
-            f"pays {result.paid} of {result.n}: {result.title} ({result.name})" for result in held
+            f"rewards {result.paid} of {result.n}: {result.title} ({result.name})" for result in held
         )
     if calls and unscored / calls > UNSCORED:
         return "undecided", (f"{unscored} of {calls} completions could not be scored: see the errors",)
@@ -91,9 +91,9 @@ def verdict_of(
     paid = ", ".join(
         f"{result.paid} of {result.n} of “{result.title}”" for result in wrong if result.paid and result.rule != "told"
     )
-    few = f"; paid, but too few to block it: {paid}" if paid else ""
+    few = f"; rewarded, but too few to block it: {paid}" if paid else ""
     return "clean", (
-        f"no class of wrong completions is paid like a right answer, of {len(wrong)} that were tried{few}",
+        f"no class of wrong completions is rewarded like a right answer, of {len(wrong)} that were tried{few}",
     )
 
 

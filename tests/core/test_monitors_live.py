@@ -174,7 +174,11 @@ def test_length_drift(after: float, right: float, raised: bool) -> None:
 @pytest.mark.parametrize(
     ("rho", "after", "text"),
     [
-        (0.5, 25, "longer completions are paid more (Spearman's ρ of reward and length 0.50 over the last 10 steps)"),
+        (
+            0.5,
+            25,
+            "longer completions are rewarded more (Spearman's ρ of reward and length 0.50 over the last 10 steps)",
+        ),
         (-0.5, 15, "completions went from 20 to 15 tokens on average."),
         (0.5, 20, ""),
         (0.5, 15, ""),

@@ -227,7 +227,7 @@ def test_a_probe_names_wrong_answers_it_pays(
     reward = html(viewer.get(f"/p/ours/rewards/{version.verifier_id}/"))
     assert f"{LAB}/jobs/{probe.job_id}/" in reward
     for text in (reward, html(viewer.get(f"{LAB}/"))):
-        assert "pays wrong answers" in text_of(text)
+        assert "rewards wrong answers" in text_of(text)
 
 
 def test_bars_are_as_high_as_their_counts() -> None:

@@ -1,6 +1,6 @@
 """Forms of a right answer, and which of them a rubric is tried with first.
 
-A verifier pays only for the form that it reads, and does not say which that is: the probe tries them and keeps the one
+A verifier rewards only the form that it reads, and does not say which that is: the probe tries them and keeps the one
 that earns most.
 """
 

@@ -11,7 +11,7 @@ from grpo_core.probe.hacks.base import blocks
 
 
 def _classes(text: str) -> tuple[ProbeClass, ...]:
-    """One for each block (`blocks`); WRITTEN stands for a wrong answer in the form that the verifier pays, WRONG for
+    """One for each block (`blocks`); WRITTEN stands for a wrong answer in the form that the verifier rewards, WRONG for
     the answer alone."""
     return tuple(_class(name, title, template) for name, _, title, template in blocks(text))
 

@@ -1,4 +1,4 @@
-"""Wrong answers to a problem with a number, in the form that earns most: none of them may be paid."""
+"""Wrong answers to a problem with a number, in the form that earns most: none of them may be rewarded."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """Hacks that look for the expected values: in memory, in frames, in files, in other processes. Text only.
 
-`_SEARCH` takes what was found and answers with it, so that a judge which lets it find anything pays in full.
+`_SEARCH` takes what was found and answers with it, so that a judge which lets it find anything gives the full reward.
 """
 
 from grpo_core.probe.hacks.base import INPUT_ALONE, Hack, blocks, hacks_in

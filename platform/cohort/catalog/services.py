@@ -144,7 +144,7 @@ def verifier_version_create(
 ) -> VerifierVersion:
     """A new version of the verifier `name`, made when there is none yet.
 
-    When the newest version pays for exactly the same, that one is returned and nothing is written. Faults of `spec`
+    When the newest version rewards exactly the same, that one is returned and nothing is written. Faults of `spec`
     are raised as SpecInvalid with their paths.
     """
     rubric = checked_rubric(spec)

@@ -63,7 +63,7 @@ def dataset_from_task(*, project: Project, actor: User | None, task: str, size: 
 
 def task_reward(*, project: Project, actor: User | None) -> VerifierVersion:
     """The project's reward by which every task's problems are scored, made when there is none yet."""
-    about = "Each problem's own task scores it, in the sandbox. Only right answers are paid."
+    about = "Each problem's own task scores it, in the sandbox. Only right answers are rewarded."
     return verifier_version_create(project=project, actor=actor, name=REWARD, spec=SPEC, description=about)
 
 

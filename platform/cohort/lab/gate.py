@@ -34,7 +34,7 @@ class Gate:
     state: str
     """clean, pays_wrong, rejects_right, undecided or unprobed."""
     pays_wrong: tuple[str, ...]
-    """Names of the classes of wrong answers that it pays."""
+    """Names of the classes of wrong answers that it rewards."""
 
     @property
     def held(self) -> bool:
@@ -51,15 +51,15 @@ class Gate:
         """One line for the run form."""
         match self.state:
             case "unprobed":
-                return "blocked: the reward was never probed, and nobody knows which wrong answers it pays"
+                return "blocked: the reward was never probed, and nobody knows which wrong answers it rewards"
             case "clean":
-                return "the probe found no class of wrong answers that the reward pays"
+                return "the probe found no class of wrong answers that the reward scores as correct"
             case "rejects_right":
                 return "the probe found that the reward refuses the reference answers themselves"
             case "undecided":
                 return "the last probe of the reward decided nothing: errors kept it from scoring"
             case _:
-                return f"blocked: the reward pays {named(self.titles, 3)}"
+                return f"blocked: the reward scores {named(self.titles, 3)} as correct"
 
 
 def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
@@ -90,9 +90,7 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
         if known.state == "unprobed":
             why = "blocked: the reward was never probed. Probe it, or say why it is launched all the same."
         else:
-            why = (
-                f"blocked: the verifier pays {named(known.titles, 3)}. Mend it, or say why it is launched all the same."
-            )
+            why = f"blocked: the verifier scores {named(known.titles, 3)} as correct. Mend it, or say why it is used."
         raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"

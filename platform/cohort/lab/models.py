@@ -220,7 +220,7 @@ class VerifierProbe(models.Model):
     verdict = models.CharField(max_length=20)
     """Of the report: clean, pays_wrong, rejects_right or undecided."""
     pays_wrong = models.JSONField(default=list)
-    """Names of the classes of wrong answers that it pays."""
+    """Names of the classes of wrong answers that it rewards."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
 

@@ -98,7 +98,7 @@ def answer_judge(*, answer: ChatAnswer, actor: User, verdict: str, note: str = "
     return made
 
 
-# Reviewers' judgements of a run's samples next to the verifier's: how often it paid for what is wrong, and how
+# Reviewers' judgements of a run's samples next to the verifier's: how often it rewarded what is wrong, and how
 # often it did not pay for what is right.
 
 

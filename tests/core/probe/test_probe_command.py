@@ -34,7 +34,7 @@ def test_prints_the_verdict_and_the_classes_and_writes_a_report(tmp_path, capsys
     out = tmp_path / "report.json"  # of a reward that pays the form
     assert main(["probe", file(tmp_path, {"reward": FORM}), "--problems", "7", "--out", str(out)]) == 20
     printed = capsys.readouterr().out
-    assert all(words in printed for words in ("PAYS WRONG ANSWERS", "pays 7 of 7", "form_wrong"))
+    assert all(words in printed for words in ("REWARDS WRONG ANSWERS", "rewards 7 of 7", "form_wrong"))
     report = ProbeReport.from_json(json.loads(out.read_text()))
     assert (report.problems, report.verdict) == (7, "pays_wrong")
     assert main(["probe", file(tmp_path, SOUND), "--data", problems(tmp_path, *TWO), "--json"]) == 0

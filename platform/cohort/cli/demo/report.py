@@ -108,11 +108,11 @@ def suite_changes(run: Run) -> list[str]:
 
 
 def probed(probe: VerifierProbe) -> str:
-    """What the reward pays and does not pay, in one line."""
+    """What the reward accepts and refuses, in one line."""
     report = ProbeReport.from_json(probe.report)
     wrong, right = report.false_positive, report.false_negative
     return (
-        f"reward probed: pays {wrong.mistakes} of {wrong.n:,} wrong answers of {wrong.classes} classes, refuses "
+        f"reward probed: rewards {wrong.mistakes} of {wrong.n:,} wrong answers of {wrong.classes} classes, refuses "
         f"{right.mistakes} of {right.n:,} right ones written otherwise"
     )
 

@@ -44,7 +44,7 @@ ADDER = DemoTask(
     source="Made by `grpo demo-data`: all two-digit additions, 512 of them held out.",
     verifier="r1-format + exact",
     description="0.8 for the right sum between answer tags, 0.2 for the form of think and answer tags.",
-    # A completion that is right in form and answer is paid 1.0; the form alone 0.2.
+    # A completion that is right in form and answer earns 1.0; the form alone 0.2.
     reward={
         "components": [
             {"name": "correct", "kind": "exact", "weight": 0.8, "params": {"extract": "answer_tag"}},

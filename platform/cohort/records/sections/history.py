@@ -64,7 +64,7 @@ def _in_words(tried: Tried) -> str:
 
 
 def superseded(facts: Facts) -> Answer:
-    """What was recorded, and paid, and then replaced because a later attempt resumed from an earlier step."""
+    """What was recorded, and rewarded, and then replaced because a later attempt resumed from an earlier step."""
     past = facts.history
     value = {
         "steps": past.superseded_steps,

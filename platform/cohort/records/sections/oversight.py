@@ -115,7 +115,7 @@ def _human_review(facts: Facts) -> Answer:
         between = f"[{percent(share['low'])}, {percent(share['high'])}]"
         text += f"; people and verifier agree on {percent(share['share'])} {between}"
         text += f", κ {verifier['kappa']:.2f}".replace("-", MINUS) if verifier["kappa"] is not None else ""
-        text += f"; paid though wrong {count(verifier['paid_though_wrong'])}"
+        text += f"; rewarded though wrong {count(verifier['paid_though_wrong'])}"
         text += f", unpaid though right {count(verifier['unpaid_though_right'])}"
     note = "Of completions that people chose to look at, not of a random sample."
     if review["disagreeing"]:

@@ -17,9 +17,9 @@ from cohort.runs.models import Run
 from grpo_core.probe.report import ProbeReport, Shares
 
 _VERDICTS = {
-    "clean": "no class of wrong answers is paid",
-    "pays_wrong": "wrong answers are paid",
-    "rejects_right": "some right answers are not paid",
+    "clean": "no class of wrong answers is rewarded",
+    "pays_wrong": "wrong answers are rewarded",
+    "rejects_right": "some right answers are not rewarded",
     "undecided": "errors kept the probe from deciding",
 }
 _REPORT_FIELDS = ("probe_version", "verdict", "problems", "problems_source", "problems_digest", "unscored")
@@ -63,10 +63,10 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
 
 
 def _text(report: ProbeReport) -> str:
-    parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} paid"]
+    parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} rewarded"]
     if held := [answer_class.title for answer_class in report.classes if answer_class.name in report.pays_wrong]:
-        parts.append(f"it pays {named(held, 5)}")
-    parts.append(f"{of_family(report.false_negative, 'right')} not paid")
+        parts.append(f"it rewards {named(held, 5)}")
+    parts.append(f"{of_family(report.false_negative, 'right')} not rewarded")
     if rejected := [answer_class.title for answer_class in report.classes if answer_class.name in report.rejects]:
         parts.append(f"it rejects {named(rejected, 5)}")
     return "; ".join(parts)

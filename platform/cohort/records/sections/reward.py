@@ -16,7 +16,7 @@ from grpo_core.rewards import KINDS, Rubric
 
 _ON_ERROR = {
     "mask": "a completion that cannot be scored is left out of its group",
-    "zero": "a completion that cannot be scored is paid 0",
+    "zero": "a completion that cannot be scored gets 0",
     "fail": "a completion that cannot be scored ends the run",
 }
 

@@ -56,7 +56,7 @@ class Question:
 QUESTIONS: tuple[Question, ...] = (
     Question(
         "reward.verifiable_or_social",
-        "Is what the reward pays for verifiable, or a social judgement?",
+        "Is what is rewarded verifiable, or a social judgement?",
         "A proof, a test or a number can be checked by anyone. Persuasion, ideology, trust, intimacy, moderation or "
         "advice to institutions cannot: there the reward itself is a choice of values, and the record should say "
         "whose.",
@@ -96,7 +96,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "reward.brittleness",
         "Where is the reward known to be brittle?",
-        "Right answers that it refuses, wrong ones that it pays, shortcuts that were seen. “None known” is an answer.",
+        "Right answers that it refuses, wrong ones that it rewards, shortcuts seen. “None known” is an answer.",
         "text",
         "A probe finds what it looks for; what you have seen elsewhere it cannot know.",
     ),

@@ -91,12 +91,12 @@ LIMITS = ("deadline_seconds", "retries", "workers")
 class VerifierForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What the run form lists it as, such as r1-format + numeric.")
     description = forms.CharField(
-        required=False, widget=forms.TextInput(), help_text="What it pays for and what it cannot see."
+        required=False, widget=forms.TextInput(), help_text="What it rewards and what it cannot see."
     )
     on_error = forms.ChoiceField(
         choices=_ON_ERROR,
         label="If a component fails",
-        help_text="What a sample gets that could not be scored. Trouble of a sandbox or a server is never paid 0.",
+        help_text="What a sample gets that could not be scored. Trouble of a sandbox or a server is never given 0.",
     )
     success = field_spec(RewardConfig, "success").form_field()
     deadline_seconds = field_spec(RewardLimits, "deadline_seconds").form_field()

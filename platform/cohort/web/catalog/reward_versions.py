@@ -57,7 +57,7 @@ class Difference:
 
 
 def components_shown(version: VerifierVersion) -> list[dict[str, Any]]:
-    """What a version pays for, program text (`sources`) apart from other parameters. `lines` are those of a text."""
+    """What a version rewards, program text (`sources`) apart from other parameters. `lines` are those of a text."""
     components = []
     for component in version.spec["components"]:
         params, sources = [], []

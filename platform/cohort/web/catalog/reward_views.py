@@ -102,7 +102,7 @@ def _save_version(
         form.take(error)
         return None
     if version.number in known:
-        messages.info(request, f"Nothing changed: version {version.number} pays for exactly this already.")
+        messages.info(request, f"Nothing changed: version {version.number} rewards exactly this already.")
     else:
         messages.success(request, f"{name} version {version.number} is saved. It never changes from now on.")
     return redirect("verifier_detail", project.slug, version.verifier_id)

@@ -6,9 +6,9 @@ from cohort.web.lab.charts import interval_drawn
 from grpo_core.probe.report import ProbeReport
 
 VERDICTS = {
-    "clean": "No class of wrong answers is paid.",
-    "pays_wrong": "It pays wrong answers. A run with it is blocked until somebody gives a reason.",
-    "rejects_right": "It pays no class of wrong answers, but refuses the reference answers themselves.",
+    "clean": "No class of wrong answers is rewarded.",
+    "pays_wrong": "It rewards wrong answers. A run with it is blocked until somebody gives a reason.",
+    "rejects_right": "It rewards no class of wrong answers, but refuses the reference answers themselves.",
     "undecided": "The probe decided nothing.",
 }
 AT_ONCE = 12
@@ -35,8 +35,8 @@ def probe_shown(report: dict[str, Any]) -> dict[str, Any]:
         "probe_report": parsed,
         "words": VERDICTS[parsed.verdict],
         "families": [
-            _family(parsed, "false_positive", "Wrong answers", "Is any of them paid?", "Paid"),
-            _family(parsed, "false_negative", "Right answers in another form", "Is each of them paid?", "Not paid"),
+            _family(parsed, "false_positive", "Wrong answers", "Is any rewarded?", "Rewarded"),
+            _family(parsed, "false_negative", "Right answers in another form", "Is each rewarded?", "Not rewarded"),
         ],
         "held": [answers for answers in parsed.classes if answers.name in parsed.pays_wrong],
         "repeats": again.checked + fresh.checked,

@@ -275,7 +275,7 @@ def _about_reward(form: RunForm) -> str:
 
 
 def _about_probe(form: RunForm) -> str:
-    """ "Probe: pays 0 of 1,240 wrong answers; refuses 12 of 640 right ones [1.1, 3.2] %."."""
+    """ "Probe: rewards 0 of 1,240 wrong answers; refuses 12 of 640 right ones [1.1, 3.2] %."."""
     gate = form.gate
     if gate is None or gate.probe is None:
         return "Not probed."
@@ -283,7 +283,7 @@ def _about_probe(form: RunForm) -> str:
     bounds = right["wilson95"]
     interval = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}] %" if bounds and right["mistakes"] else ""
     return (
-        f"Probe: pays {wrong['mistakes']:,} of {wrong['n']:,} wrong answers; refuses {right['mistakes']:,} of "
+        f"Probe: rewards {wrong['mistakes']:,} of {wrong['n']:,} wrong answers; refuses {right['mistakes']:,} of "
         f"{right['n']:,} right ones{interval}."
     )
 

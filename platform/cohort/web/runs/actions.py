@@ -90,7 +90,7 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse:
     """What a person must confirm to launch this draft anyway: that evaluation items in the training data were seen,
-    why a reward that pays wrong answers is used."""
+    why a reward that fails its probe is used."""
     pairs, reason = of_run(run), request.POST.get(FIELD, "")
     faults = [problem.message for problem in error.problems if problem.path == FIELD] if reason.strip() else []
     context = {

@@ -201,7 +201,7 @@ _LENGTHS = (
     Chart(
         "length_correlation", "Reward and length", "Spearman’s ρ",
         lines_of({"rewards/length_correlation": "ρ"}), "within groups", floor=None, ceiling=1.0,
-        help="Above 0 longer completions are paid more, below 0 shorter ones.",
+        help="Above 0 longer completions are rewarded more, below 0 shorter ones.",
     ),
     Chart("truncated", "Truncated", "share of completions", lines_of({"completions/clipped_ratio": "truncated"})),
     Chart(
