@@ -120,6 +120,7 @@ def test_the_page_draws_the_curve_and_marks_the_best(twice: Attempt, run: Run, v
     assert shown is not None
     assert (shown.step, shown.by, shown.score) == (2, "held-out problems", 0.6)
     assert "best by held-out problems (★ 60.0 % at step 2)" in words(page_of(viewer, run, "attempts/"))
+    assert "★ best step 2, by held-out problems (60.0 %)" in words(page_of(viewer, run))
 
 
 def count(viewer: Client, address: str) -> int:

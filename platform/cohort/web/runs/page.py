@@ -100,6 +100,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         "launch_words": named(titles),
         "estimated": estimate_compared(run),
         "forecast": forecast_of(run),
+        "best": best_shown(run, header.config),
     }
     return render(request, "runs/overview.html", context)
 
