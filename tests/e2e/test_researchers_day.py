@@ -53,7 +53,8 @@ def test_sweep_compare_and_train_further(cohort_home: Path, tmp_path: Path) -> N
             page.wait_for_timeout(2000)
         checked(page, "day-sweep-runs")
         page.get_by_role("link", name="Compare its runs").click()
-        expect(page.locator("#compare-charts, .compare-chart").first).to_be_visible()
+        expect(page.locator("#curves[data-ready=step]")).to_be_visible()
+        expect(page.locator("#curves")).to_contain_text("band")
         checked(page, "day-compare")
         page.goto(sweep)
         page.locator("tbody th a").first.click()
@@ -161,10 +162,10 @@ def test_a_hacked_reward_raises_an_alert(cohort_home: Path, tmp_path: Path) -> N
 
 
 def opened(page: Any, name: str) -> None:
-    """Open the fold of the form that the field is in, if it is closed."""
-    fold = page.locator(f"details:not([open]):has([name='{name}'])")
-    if fold.count():
-        fold.last.locator("> summary").click()
+    """Open the folds of the form that the field is in, the outermost first."""
+    folds = page.locator(f"details:not([open]):has([name='{name}'])")
+    while folds.count():
+        folds.first.locator("> summary").click()
 
 
 def prepare(alice: Person) -> None:

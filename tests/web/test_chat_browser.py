@@ -28,7 +28,7 @@ def test_a_message_is_sent_by_keys_and_its_answer_comes_by_itself(
         page.get_by_label("Message", exact=True).fill("half written")
         answers_given(conversation, model="it is 5")
         expect(newest).to_contain_text("it is 5")
-        expect(newest).to_contain_text("ended by itself")
+        expect(newest).to_contain_text("end of turn")
         expect(page.get_by_label("Message", exact=True)).to_have_value("half written")
         newest.get_by_label("Note").fill("sums are fine")
         newest.get_by_role("button", name="Right").click()

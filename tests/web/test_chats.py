@@ -90,7 +90,7 @@ def test_a_chat_begins_with_a_message_that_a_worker_answers_with_both(
     reply = beat(worker, first, other)
     assert (reply.turns, reply.close) == ([], False)
     shown = text_of(page_of(operator, conversation))
-    for words in ("ended by itself", "cut at its limit", "by the chat template", "it has no chat template", "2 tokens"):
+    for words in ("end of turn", "truncated", "by the chat template", "it has no chat template", "2 tokens"):
         assert words in shown
     assert ChatAnswer.objects.get(side="reference").text == "6\ufffd"
     kinds = ("conversation_begun", "chat_message_sent", "lab_job_asked")
