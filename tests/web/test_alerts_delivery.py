@@ -236,6 +236,7 @@ def test_an_alert_is_sent_at_once_and_its_message_again_when_it_was_lost(
     channel = webhook(live.project, manager, "https://example.org/hook")
     sent: list[tuple[str, list[int], str]] = []
     monkeypatch.setattr(app, "send_task", lambda name, args, queue: sent.append((name, args, queue)))
+    monkeypatch.setattr(dispatch, "waiting_messages", lambda name: 0)  # of other tests there may be some
     with committed():
         delivery = sends(live)
     message = ("cohort.alerts.deliver", [channel.pk], "platform.seal")
@@ -317,6 +318,7 @@ def test_a_test_that_was_lost_on_the_broker_is_requested_again(
 ) -> None:
     sent: list[int] = []
     monkeypatch.setattr(app, "send_task", lambda name, args, queue: sent.extend(args))
+    monkeypatch.setattr(dispatch, "waiting_messages", lambda name: 0)  # of other tests there may be some
     with Server(lambda _: OK) as server:
         channel = webhook(ours, manager, server.url, private=True, enabled=False)
         channel_test_request(channel=channel, actor=manager)
@@ -349,7 +351,7 @@ def test_a_channel_that_cannot_be_is_refused_in_words(
 
 
 def test_a_secret_is_another_after_it_was_renewed_and_in_no_entry(ours: Project, alice: User) -> None:
-    address = "https://hooks.example.org/services/T0/B1/tOkEn?key=abc"
+    address = "https://hooks.example.org/services/T0/B1/tOkEn?key=kEyOfIt"
     channel = channel_create(project=ours, actor=alice, name="hook", kind="webhook", address=address)
     other = channel_create(project=ours, actor=alice, name="other", kind="webhook", address=address)
     first = channel.secret
@@ -362,7 +364,7 @@ def test_a_secret_is_another_after_it_was_renewed_and_in_no_entry(ours: Project,
     kinds = ("alert_channel_created", "alert_channel_secret_renewed", "alert_channel_removed")
     entries = json.dumps([logged(kind) for kind in kinds], ensure_ascii=False)
     assert "https://hooks.example.org/…" in entries
-    assert not any(part in entries for part in ("whsec_", "tOkEn", "abc", first))
+    assert not any(part in entries for part in ("whsec_", "tOkEn", "kEyOfIt", first))
 
 
 def test_what_waits_for_a_channel_that_is_switched_off_is_given_up(live: Run, manager: User) -> None:

@@ -18,6 +18,7 @@ from cohort.catalog.models import EvalSuiteVersion, VerifierVersion
 from cohort.lab.models import LabJob
 from cohort.nodes.models import Node
 from cohort.runs.models import Checkpoint, EvalItem, EvalResult, ImportedResult, Run, StepMetric
+from cohort.runs.run_values import config_values_store
 from cohort.web import context
 from cohort.web.context import prepared
 from tests.factories.runs import Maker, add_checkpoint, add_evaluation, add_steps
@@ -58,6 +59,8 @@ def finished(maker: Maker) -> Run:
 
 def _runs(run: Run, count: int) -> None:
     copies(run, count, name=lambda n: f"run {n}")
+    for copy in Run.objects.filter(values=None):
+        config_values_store(run_id=copy.pk)
 
 
 def _events(run: Run, count: int) -> None:

@@ -47,7 +47,7 @@ def test_the_shape_and_its_numbers() -> None:
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert list(result) == [
         *("suite", "title", "category", "higher_is", "sensitive", "problems", "before", "after", "change"),
-        *("margin", "non_inferiority", "verdict", "slices", "clean", "protocol"),
+        *("margin", "non_inferiority", "verdict", "undecided_because", "slices", "clean", "protocol"),
     ]
     assert result["before"] == {
         "correct": 51.0,
