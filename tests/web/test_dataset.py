@@ -170,7 +170,9 @@ def test_a_forged_upload_is_refused(ours: Project, oscar: User) -> None:
 def test_the_workers_calls_keep_their_own_limits() -> None:
     """32 MiB for what is large, as for a form else; the refusal is one that workers read."""
     large = b"x" * (1024 * 1024 + 1)
-    assert Client().generic("POST", "/api/worker/v1/attempts/1/records", large).status_code == 401
+    digest = "a" * 64
+    for path in ("attempts/1/records", f"attempts/1/uploads/{digest}", f"node/checkpoints/1/uploads/{digest}"):
+        assert Client().generic("POST", f"/api/worker/v1/{path}", large).status_code == 401, path
     refused = Client().generic("POST", "/api/worker/v1/claim", large)
     assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
 
