@@ -32,7 +32,7 @@ FAILING = '''def verify(sample):
 
 def test_sweep_compare_and_train_further(cohort_home: Path, tmp_path: Path) -> None:
     needs("bwrap")
-    with signed_in_with_the_demo(cohort_home, tmp_path) as (alice, _):
+    with signed_in_with_the_demo(cohort_home, tmp_path, cold_steps="120") as (alice, _):
         prepare(alice)
         page = alice.page
         form(alice, "adder", steps=8)
@@ -69,11 +69,12 @@ def test_sweep_compare_and_train_further(cohort_home: Path, tmp_path: Path) -> N
         page.locator("#f-optim-steps").fill("2")
         page.get_by_text("every setting is valid").wait_for()
         checked(page, "day-further")
-        for _ in range(100):  # until the worker has sent the checkpoint's files
-            launch(page)
-            page.wait_for_timeout(3000)
+        for _ in range(60):  # until the worker has sent the checkpoint's files
+            with page.expect_navigation():
+                launch(page)
             if re.search(r"/p/lab/runs/\d+/$", page.url):
                 break
+            page.wait_for_timeout(3000)
         page.locator("#card-link").wait_for(timeout=10 * MINUTES)
         page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
         page.locator("#record-seal").wait_for()

@@ -5,6 +5,7 @@ from the widths that are read, never from the number of runs. All runs are cut i
 runs which differ in their seed alone can be averaged stretch by stretch.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,8 @@ _END = 2**31 - 1
 PHASES = tuple(f"seconds/{name}" for name in ("sample", "reward", "logprobs", "update", "checkpoint", "waiting"))
 DEFAULTS = ("reward", "", "frac_informative", "kl", "completions/mean_length")
 """Metrics drawn unless the address names others; the empty one stands for the success component."""
-HELD_OUT = ("eval/", "heldout/")
-"""How metrics of evaluations within training begin."""
+HELD_OUT = re.compile(r"eval/.+/score")
+"""Metrics of evaluations while training."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def default_metrics(runs: Sequence[Run], recorded: Collection[str]) -> list[str]
     success = Counter(f"rewards/{run.parsed_config.reward.success_component}/mean" for run in runs)
     usual = success.most_common(1)[0][0] if success else ""
     wanted = [name or usual for name in DEFAULTS]
-    wanted[2:2] = sorted(name for name in recorded if name.startswith(HELD_OUT))[:1]
+    scores = sorted(name for name in recorded if HELD_OUT.fullmatch(name))
+    wanted[2:2] = [name for name in ("eval/heldout/score", *scores) if name in scores][:1]
     return [name for name in wanted if name in recorded]
 
 

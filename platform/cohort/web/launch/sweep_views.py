@@ -47,7 +47,7 @@ def sweep_detail(request: HttpRequest, slug: str, sweep_id: int) -> HttpResponse
     rows = []
     for run in runs:
         texts = texts_of(run.config)
-        rows.append({"run": run, "values": [texts.get(name, "") for name in sweep.fields]})
+        rows.append({"run": run, "values": [(sign(name), texts.get(name, "")) for name in sweep.fields]})
     compare = f"{reverse('run_list', args=[slug])}compare/?{urlencode([('run', run.pk) for run in runs])}"
     context = {
         "sweep": sweep,
