@@ -18,6 +18,7 @@ from tests.e2e.person import MINUTES, Person, choose
 from tests.e2e.test_whole_system import signed_in_with_the_demo
 from tests.factories.alerts import is_signed
 from tests.needs import needs
+from tests.processes import cohort
 from tests.web.windows import serious_faults
 
 pytestmark = pytest.mark.slow
@@ -118,12 +119,14 @@ def test_a_hacked_reward_raises_an_alert(cohort_home: Path, tmp_path: Path) -> N
         signed_in_with_the_demo(cohort_home, tmp_path, cold_steps="120") as (alice, _),
     ):
         page, address = alice.page, alice.address
+        staff = cohort("user", "alice", "--staff", "--home", str(cohort_home))  # who may allow a private address
+        assert staff.returncode == 0, staff.stderr
         prepare(alice)
         page.goto(f"{address}/p/lab/rewards/new/")
         page.locator("#id_name").fill("sevens")
         page.locator("#id_component-0-kind").select_option("regex")
         page.locator("#id_component-0-name").fill("seven")
-        page.locator("#id_component-0-p_pattern").fill("<answer>[0-9]*7</answer>")
+        page.locator("#id_component-0-p_pattern").fill("7$")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_role("heading", name="sevens", exact=True).wait_for()
         page.goto(f"{address}/p/lab/alerts/channels/new/")
@@ -132,7 +135,7 @@ def test_a_hacked_reward_raises_an_alert(cohort_home: Path, tmp_path: Path) -> N
         page.get_by_label("May reach private addresses").check()
         page.get_by_role("button", name="Add channel").click()
         secret = page.locator("#secret").inner_text()
-        page.get_by_role("link", name="Rules", exact=True).click()
+        page.goto(f"{address}/p/lab/alerts/rules/")
         page.get_by_role("link", name="Edit The trainer reports a fault").click()
         page.get_by_label("hook").check()
         page.get_by_role("button", name="Save").click()

@@ -209,6 +209,17 @@ def test_a_run_that_no_worker_took_has_no_log(viewer: Client, maker: Maker) -> N
     assert viewer.get(f"/p/ours/runs/{run.pk}/logs/more/").status_code == 404
 
 
+def test_a_page_that_waits_for_a_worker_is_loaded_anew_with_the_first_attempt(viewer: Client, maker: Maker) -> None:
+    run = maker.run("waits", state="queued")
+    address, polled = f"/p/ours/runs/{run.pk}/logs/", {"HX-Request": "true"}
+    page = html(viewer.get(address))
+    assert re.search(r'id="log-awaited"\s+data-poll', page)
+    waits = viewer.get(address, headers=polled)
+    assert (waits.status_code, "HX-Refresh" in waits.headers) == (204, False)
+    maker.attempt(run)
+    assert viewer.get(address, headers=polled).headers["HX-Refresh"] == "true"
+
+
 def test_prints_and_traceback_of_a_verifier_are_next_to_their_sample(viewer: Client, trained: Run) -> None:
     group = add_group(trained.attempts.get(), [1.0, 0.0], index=9)
     sample = group.samples.get(index=1)

@@ -130,12 +130,15 @@ def _whole(lines: Iterator[Line], live: bool) -> Iterator[Line]:
 
 @require_safe
 def run_logs(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """`attempt` (the newest), `q` and `level` choose lines; `at`, `before` and `step` where the window is."""
+    """`attempt` (the newest), `q` and `level` choose lines; `at`, `before` and `step` where the window is. A page that
+    waits for the first attempt asks by htmx, and is loaded anew once there is one."""
     run = run_for(request, slug, run_id)
     header = Header(run)
     attempts = list(run.attempts.defer("manifest", "outcome").order_by("-fence"))
     fence = natural(request.GET.get("attempt"))
     chosen = next((attempt for attempt in attempts if attempt.fence == fence), attempts[0] if attempts else None)
+    if request.htmx:  # type: ignore[attr-defined]
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"} if chosen or run.ended_at else {})
     context: dict[str, Any] = {"attempts": attempts, "chosen": chosen, "levels": LEVELS, "choice": Choice.of(request)}
     if chosen is None:
         return render(request, "runs/logs.html", header.context("logs", **context))
