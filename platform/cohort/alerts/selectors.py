@@ -8,6 +8,7 @@ from cohort.accounts.models import Project
 from cohort.alerts.models import Alert, Condition
 from cohort.runs.health import badges_of
 from cohort.runs.models import Run
+from grpo_core.monitors.table import ALARMS
 
 STATES = {
     "open": Q(closed_at=None, acknowledged_at=None),
@@ -31,11 +32,12 @@ def open_alerts(run: Run) -> QuerySet[Alert]:
 
 
 def badges_with_alerts(runs: Sequence[Run], *, live: Collection[int]) -> dict[int, list[str]]:
-    """By run, what is wrong with it, in short, for a list: open alerts, then what the trainers of those in `live`
-    report. Ends are left out: the run's state says so next to it. Two queries."""
+    """By run, what is wrong with it, in short, for a list: open alerts, those of alarms first (a list shows few), then
+    what the trainers of those in `live` report. Ends are left out: the run's state says so next to it. Two queries."""
     badges: dict[int, list[str]] = {run.pk: [] for run in runs}
     rows = Alert.objects.filter(STATES["open"], run__in=list(badges)).exclude(condition=Condition.ENDED)
-    for run, title in rows.order_by("-pk").values_list("run_id", "title"):
+    newest = list(rows.order_by("-pk").values_list("run_id", "title", "cause"))
+    for run, title, _ in sorted(newest, key=lambda row: row[2] not in ALARMS):
         badges[run].append(title)
     for run, causes in badges_of([run for run in runs if run.pk in live]).items():
         badges[run] += causes
