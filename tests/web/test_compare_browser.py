@@ -60,6 +60,7 @@ def test_runs_are_compared(browser: Browser, transactional_db: None, maker: Make
         assert drawn(page, "reward") == 2, "three seeds are one line, the other run is another"
         note = page.locator('[data-metric="reward"] [data-note]')
         expect(note).to_have_text("mean of 3 seeds, band lowest to highest")
+        page.locator("#evaluations").scroll_into_view_if_needed()  # what is in sight is compared
         expect(page.get_by_text("+", exact=False).and_(page.locator("#evaluations b")).first).to_be_visible()
         picture(page, "compare")
 
