@@ -163,6 +163,7 @@ LARGER: dict[str, tuple[Any, ...]] = {
     "verify_page": (),
     "worker_api:records": (7,),
     "worker_api:uploads": (7, "0" * 64),
+    "worker_api:requested_uploads": (7, "0" * 64),
     "worker_api:job_finished": (7,),
 }
 """By the name of a view that takes a larger body than a form: what its address is made of."""
