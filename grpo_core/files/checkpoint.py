@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -32,6 +32,9 @@ WEIGHTS_FILES = (STATE, POLICY)
 PINNED = "pinned.json"
 """Next to the checkpoints: steps whose checkpoints must stay, as a JSON list. The worker writes it: those that a person
 wants kept, and the newest that the platform knows of, which alone another attempt can resume from."""
+
+
+State = TypeVar("State", bound=BaseModel)
 
 
 class _Sealed(BaseModel):
@@ -64,8 +67,13 @@ def is_checkpoint(folder: Path) -> bool:
 
 def read_origin(folder: Path) -> CheckpointOrigin:
     """Raises CheckpointError."""
+    return read_state_as(CheckpointOrigin, folder)
+
+
+def read_state_as(kind: type[State], folder: Path) -> State:
+    """The checkpoint's state.json, or the part of it that `kind` has. Raises CheckpointError."""
     try:
-        return CheckpointOrigin.model_validate_json((folder / STATE).read_bytes())
+        return kind.model_validate_json((folder / STATE).read_bytes())
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder}: {STATE} cannot be read: {error.strerror}") from None
     except ValidationError as error:

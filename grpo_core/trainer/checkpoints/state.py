@@ -7,11 +7,10 @@ the learning rate, and every random stream of sampling, which begins anew at eac
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field
 
 from grpo_core.config.evaluation import REWARD
-from grpo_core.errors import CheckpointError
-from grpo_core.files.checkpoint import STATE, step_folder
+from grpo_core.files.checkpoint import read_state_as, step_folder
 from grpo_core.monitors.history import History
 from grpo_core.records.types import Body, ComponentScore, Discard, FinishReason
 
@@ -163,13 +162,4 @@ def existing_best(state: RunState, checkpoints: Path) -> Best | None:
 
 def read_state(folder: Path) -> RunState:
     """Read a checkpoint's state.json. Raises CheckpointError."""
-    try:
-        return RunState.model_validate_json((folder / STATE).read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {folder}: {STATE} cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(
-            f"checkpoint {folder}: {STATE} is of another version of Cohort: {location}: {first['msg']}"
-        ) from None
+    return read_state_as(RunState, folder)
