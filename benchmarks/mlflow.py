@@ -57,8 +57,8 @@ class Mlflow(MlflowServer):
     def prepare(self, *, points: int, writers: int, steps: int) -> None:
         """Runs through MLflow's own API, history by SQL."""
         for number in range(max(writers, -(-points // (steps * len(METRICS))))):
-            said = self.call("runs/create", {"experiment_id": "0", "run_name": f"run {number}"})
-            self.runs.append(said["run"]["info"]["run_id"])
+            created = self.call("runs/create", {"experiment_id": "0", "run_name": f"run {number}"})
+            self.runs.append(created["run"]["info"]["run_id"])
         with psycopg.connect(self.url.replace("+psycopg2", ""), autocommit=True) as link:
             link.execute(_NEWEST, (steps, steps, self.runs, list(METRICS)))
             for first in range(0, len(self.runs), 10):

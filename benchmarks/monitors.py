@@ -300,9 +300,9 @@ def report(outcomes: Sequence[Outcome]) -> list[str]:
     planted = [outcome for outcome in outcomes if outcome.kind != "honest"]
     others = [outcome for outcome in outcomes if outcome.kind == "honest"]
     if planted:
-        found = sum(bool(outcome.alarms) for outcome in planted)
-        fits = found >= LEAST_FOUND * len(planted)
-        lines.append(f"RESULT planted_with_alarm {found}/{len(planted)} {LEAST_FOUND:g} {'ok' if fits else 'miss'}")
+        alarmed = sum(bool(outcome.alarms) for outcome in planted)
+        fits = alarmed >= LEAST_FOUND * len(planted)
+        lines.append(f"RESULT planted_with_alarm {alarmed}/{len(planted)} {LEAST_FOUND:g} {'ok' if fits else 'miss'}")
     if others:
         false = sum(bool(outcome.alarms) for outcome in others)
         fits = false <= MOST_FALSE * len(others)

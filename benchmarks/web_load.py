@@ -31,7 +31,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sid
 import long_series  # noqa: E402
 import psutil  # noqa: E402
 import runs_list  # noqa: E402
-from cohort_web import CohortWeb, free_port  # noqa: E402
+from cohort_web import CohortWeb, free_port, signed_in, stock_maker  # noqa: E402
 from embedded import database  # noqa: E402
 from mlflow_search import searched  # noqa: E402
 from mlflow_server import PEERS  # noqa: E402
@@ -99,34 +99,21 @@ def main() -> int:
 
 def prepare(web: CohortWeb, *, history: int, groups: int) -> tuple["Worker", dict[str, Any]]:
     """The worker of a run that trains, with its history; what the viewers need to know."""
-    from django.conf import settings
-    from django.test import Client
 
-    from cohort.accounts.models import Membership, Project, Role, User
-    from cohort.base.environment import environment
-    from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-    from cohort.evidence import keys
+    from cohort.accounts.models import Membership, Role, User
     from cohort.nodes.services import node_create
     from cohort.runs.attempts import attempt_claim
-    from tests.factories import stock
-    from tests.factories.runs import Maker
     from tests.factories.worker import NODE
 
-    keys.generate(environment().log_name).write(environment().signing_key_path)
-    stock.people()
-    stock.catalog()
-    ours, alice = Project.objects.get(slug="ours"), User.objects.get(username="alice")
-    parts = (BaseModel.objects.get(), PromptDataset.objects.get(name="additions"), VerifierVersion.objects.get())
-    run = Maker(ours, alice, *parts).launched("watched", preset="demo", optim={"steps": 100_000}, eval={"holdout": 4})
+    maker = stock_maker()
+    run = maker.launched("watched", preset="demo", optim={"steps": 100_000}, eval={"holdout": 4})
     node, _ = node_create(name="bench")
     attempt, token = attempt_claim(run_id=run.pk, node=node, info=NODE)
     cookies = []
     for number in range(PEOPLE):
         person = User.objects.create(username=f"viewer-{number}")
-        Membership.objects.create(project=ours, user=person, role=Role.VIEWER)
-        client = Client()
-        client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
-        cookies.append(client.cookies[settings.SESSION_COOKIE_NAME].value)
+        Membership.objects.create(project=maker.project, user=person, role=Role.VIEWER)
+        cookies.append(signed_in(person.username)[0])
     worker = Worker(f"http://127.0.0.1:{web.port}", attempt.pk, attempt.fence, token, groups)
     worker.prepare(attempt, history)
     at = f"/p/ours/runs/{run.pk}"

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import zstandard
@@ -189,3 +190,32 @@ def wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path, seconds: f
         except OSError:
             time.sleep(0.2)
     raise RuntimeError(f"{url} does not answer; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def stock_maker() -> Any:
+    """Maker of runs in the project `ours`, of the tests' people, model, problems and reward. Django must be set up."""
+    from cohort.accounts.models import Project, User
+    from cohort.base.environment import environment
+    from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+    from cohort.evidence import keys
+    from tests.factories import stock
+    from tests.factories.runs import Maker
+
+    keys.generate(environment().log_name).write(environment().signing_key_path)
+    stock.people()
+    stock.catalog()
+    ours, alice = Project.objects.get(slug="ours"), User.objects.get(username="alice")
+    parts = (BaseModel.objects.get(), PromptDataset.objects.get(name="additions"), VerifierVersion.objects.get())
+    return Maker(ours, alice, *parts)
+
+
+def signed_in(username: str) -> tuple[str, Any]:
+    """(cookie of a session of this person, a client of Django's that has it)."""
+    from django.conf import settings
+    from django.test import Client
+
+    from cohort.accounts.models import User
+
+    client = Client()
+    client.force_login(User.objects.get(username=username), backend="django.contrib.auth.backends.ModelBackend")
+    return client.cookies[settings.SESSION_COOKIE_NAME].value, client

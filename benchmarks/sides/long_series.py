@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-from cohort_web import CohortWeb
+from cohort_web import CohortWeb, signed_in, stock_maker
 
 SERIES = 40
 ZOOMED = 1000
@@ -80,32 +80,16 @@ def _checked(answer: dict[str, Any], first: int, last: int) -> int:
 
 def prepare(web: CohortWeb, steps: int) -> tuple[str, int]:
     """(the cookie of a signed-in viewer, the run's id)."""
-    from django.conf import settings
-    from django.test import Client
-
-    from cohort.accounts.models import Project, User
-    from cohort.base.environment import environment
-    from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-    from cohort.evidence import keys
     from cohort.runs.models import Run
-    from tests.factories import stock
-    from tests.factories.runs import Maker
 
-    keys.generate(environment().log_name).write(environment().signing_key_path)
-    stock.people()
-    stock.catalog()
-    ours, alice = Project.objects.get(slug="ours"), User.objects.get(username="alice")
-    parts = (BaseModel.objects.get(), PromptDataset.objects.get(name="additions"), VerifierVersion.objects.get())
-    maker = Maker(ours, alice, *parts)
+    maker = stock_maker()
     run = maker.run("long", state="succeeded", optim={"steps": steps})
     attempt = maker.attempt(run, state="finished")
     Run.objects.filter(pk=run.pk).update(step=steps)
     with psycopg.connect(web.environment["COHORT_DATABASE_URL"], autocommit=True) as database:
         _copy(database, attempt.pk, run.pk, steps)
         database.execute("VACUUM (ANALYZE)")
-    client = Client()
-    client.force_login(User.objects.get(username="bob"), backend="django.contrib.auth.backends.ModelBackend")
-    return client.cookies[settings.SESSION_COOKIE_NAME].value, run.pk
+    return signed_in("bob")[0], run.pk
 
 
 def _copy(database: "psycopg.Connection[Any]", attempt: int, run: int, steps: int) -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlencode
 
-from cohort_web import CohortWeb
+from cohort_web import CohortWeb, signed_in, stock_maker
 
 SERIES, STEPS = 40, 24
 P95_MS, QUERIES, LEAST_RATIO = 100, 15, 10
@@ -96,24 +96,11 @@ def main(web: CohortWeb, *, count: int, rounds: int, peer: Mapping[str, Sequence
 
 def prepare(web: CohortWeb, count: int) -> tuple[str, Any]:
     """(the cookie of a signed-in viewer, a client of Django's in this process, by which queries are counted)."""
-    from django.conf import settings
     from django.db import connection
-    from django.test import Client
 
-    from cohort.accounts.models import Project, User
-    from cohort.base.environment import environment
-    from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-    from cohort.evidence import keys
     from cohort.runs.models import Attempt, Run
-    from tests.factories import stock
-    from tests.factories.runs import Maker
 
-    keys.generate(environment().log_name).write(environment().signing_key_path)
-    stock.people()
-    stock.catalog()
-    ours, alice = Project.objects.get(slug="ours"), User.objects.get(username="alice")
-    parts = (BaseModel.objects.get(), PromptDataset.objects.get(name="additions"), VerifierVersion.objects.get())
-    maker = Maker(ours, alice, *parts)
+    maker = stock_maker()
     made = maker.run("run-0", state="succeeded", preset="dapo")
     attempt = maker.attempt(made, state="finished")
     Run.objects.filter(pk=made.pk).update(step=STEPS)
@@ -138,9 +125,7 @@ def prepare(web: CohortWeb, count: int) -> tuple[str, Any]:
         cursor.execute("VACUUM (ANALYZE)")
         cursor.execute("SELECT count(*), pg_size_pretty(pg_total_relation_size('runs_runvalue')) FROM runs_runvalue")
         print("{:,} values, {}".format(*cursor.fetchone()), file=sys.stderr)
-    client = Client()
-    client.force_login(User.objects.get(username="bob"), backend="django.contrib.auth.backends.ModelBackend")
-    return client.cookies[settings.SESSION_COOKIE_NAME].value, client
+    return signed_in("bob")
 
 
 def _copied(statement: str, model: Any, other: dict[str, str]) -> str:
