@@ -249,8 +249,8 @@ def test_what_is_not_here_comes_from_its_node_before_anything_starts_from_it(
     page = html(operator.post(address(checkpoint), {"name": "soon"}, follow=True))
     assert "gpu-1 sends its files" in page
     model = BaseModel.objects.get(name="soon")
-    (asked,) = here(node)
-    assert (asked["id"], asked["run_id"], asked["path"]) == (checkpoint.pk, parent.pk, "checkpoints/step-000004")
+    (wanted,) = here(node)
+    assert (wanted["id"], wanted["run_id"], wanted["path"]) == (checkpoint.pk, parent.pk, "checkpoints/step-000004")
     soon = Maker(maker.project, maker.actor, model, maker.dataset, maker.verifier_version)
     for start in (
         lambda: soon.launched("too early", eval={"holdout": 4}),

@@ -216,24 +216,24 @@ def test_what_the_node_has_changed_or_has_no_longer(attempt: Attempting, site: S
         sender._thread.join()
         assert outcome(whole) == (True, False, False)
 
-        (asked,) = requested(gone)
+        (wanted,) = requested(gone)
         file = begun.folder / gone.path / "weights.txt"
         content = file.read_bytes()
         file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-        send_requested(asked, settings.runs_folder, platform, threading.Event())
+        send_requested(wanted, settings.runs_folder, platform, threading.Event())
         assert outcome(gone) == (False, False, False)
         file.write_bytes(content)
 
         for path in ("../../../secret.json", str(settings.runs_folder / "secret.json")):
-            (asked,) = requested(gone)
+            (wanted,) = requested(gone)
             (settings.runs_folder / "secret.json").write_bytes(content)
-            outside = asked.model_copy(update={"files": {path: asked.files["weights.txt"]}})
+            outside = wanted.model_copy(update={"files": {path: wanted.files["weights.txt"]}})
             send_requested(outside, settings.runs_folder, platform, threading.Event())
             assert outcome(gone) == (False, False, False)
 
-        (asked,) = requested(gone)
+        (wanted,) = requested(gone)
         shutil.rmtree(begun.folder / gone.path)
-        send_requested(asked, settings.runs_folder, platform, threading.Event())
+        send_requested(wanted, settings.runs_folder, platform, threading.Event())
         assert outcome(gone) == (False, False, True)
     words = RunEvent.objects.filter(run=begun.run, kind="checkpoint_unavailable").order_by("pk")
     assert [event.data["step"] for event in words] == [gone.step] * 4

@@ -159,12 +159,12 @@ def expected(folder: Path, prompt: Problem, *, tokens: int = 6, seed: int = 0, *
 
 
 def test_two_models_answer_through_the_chat_template_and_without_one(models: Path) -> None:
-    asked, later = (
+    first, later = (
         turn(7, "What is 2 + 3?"),
         turn(8, "Hi.", "5", "And 3 + 4?", sides=("model",), temperature=0.9, seed=4),
     )
     job = {"model": {"path": "talks"}, "reference": {"path": "other"}, "options": {"system": ""}}
-    chat, plain, second = talk(models, asked, later, **job)
+    chat, plain, second = talk(models, first, later, **job)
     assert [(each.turn, each.side, each.template) for each in (chat, plain, second)] == [
         (7, "model", "chat"),
         (7, "reference", "plain"),
