@@ -1,6 +1,6 @@
 """What a run's numbers say is wrong with it, and what to do: every monitor (grpo_core.monitors.table) is evaluated
-after each step about the last steps, and at the end about all of them. What they say is recorded, shown on the run's page
-and printed.
+after each step about the last steps, and at the end about all of them. What they say is recorded, shown on the run's
+page and printed.
 
 A cause is reported when it begins, at the first step already, and as over once it was away for `WINDOW` steps. Loads no
 torch.
