@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from cohort.runs.models import LaunchDraft
+from cohort.runs.models import LaunchDraft, Run
 from grpo_core.config.run import RunConfig
 from tests.browser import picture
 from tests.factories.runs import Maker
@@ -115,3 +115,41 @@ def test_a_preset_is_undone_and_a_sweep_is_listed_on_a_phone(open_page: OpenPage
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     picture(page, "launch-sweep", whole=True)
     assert serious_faults(page, "sweep") == []
+
+
+def test_a_run_is_launched_by_keyboard_alone(open_page: OpenPage) -> None:
+    page = open_page("runs/new/")
+    _tab_to(page, page.get_by_label("Name", exact=True))
+    page.keyboard.type("by keys")
+    _tab_to(page, page.get_by_label("Preset"))
+    page.keyboard.type("DAPO")
+    expect(page.locator("#preset-changes")).to_contain_text("The preset changed")
+    _tab_to(page, page.get_by_label("Group size G"))
+    page.keyboard.press("Control+a")
+    page.keyboard.type("6")
+    _tab_to(page, page.locator("[data-copy-as=YAML]"))
+    page.keyboard.press("Enter")
+    expect(page.locator("#copied")).to_contain_text("Copied as YAML")
+    _tab_to(page, page.locator("[name=probe_override]"))
+    page.keyboard.type("Read by two of us; no worker is free for a probe.")
+    _tab_to(page, page.get_by_role("button", name="Launch"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="by keys")).to_be_visible()
+    config = RunConfig.from_dict(Run.objects.get().config, source="the run")
+    assert (config.preset, config.sampling.group_size) == ("dapo", 6)
+
+
+def _tab_to(page: Page, target: Locator) -> None:
+    """Press Tab until the target has the focus, and require that everything on the way shows that it has it."""
+    for _ in range(300):
+        page.keyboard.press("Tab")
+        focused = page.evaluate("""() => {
+            const {outlineStyle, outlineWidth, boxShadow} = getComputedStyle(document.activeElement);
+            const shows = (outlineStyle !== "none" && parseFloat(outlineWidth) > 0) || boxShadow !== "none";
+            const fine = shows || document.activeElement === document.body;
+            return fine ? "" : document.activeElement.outerHTML.slice(0, 200);
+        }""")  # after the last element the focus is on the page itself
+        assert not focused, f"has the focus and does not show it: {focused}"
+        if target.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"300 times Tab do not lead to {target}")
