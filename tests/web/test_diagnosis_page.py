@@ -123,7 +123,7 @@ def test_a_cause_lasts_over_a_resumed_attempt(maker: Maker) -> None:
     begun(run, 2, "cut_off", CUT)
     first.valid_through, first.ended_at = 3, timezone.now()
     first.save(update_fields=["valid_through", "ended_at"])
-    assert badges_of([run])[run.pk] == ["completions truncated"]
+    assert badges_of([run.pk])[run.pk] == ["completions truncated"]
 
 
 def test_figures_are_of_the_first_and_the_newest_steps(maker: Maker) -> None:

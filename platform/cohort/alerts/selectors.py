@@ -1,6 +1,6 @@
 """Reads of alerts, for the desk, the first page, lists of runs and a run's own page."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from django.db.models import Q, QuerySet
 
@@ -31,15 +31,16 @@ def open_alerts(run: Run) -> QuerySet[Alert]:
     return Alert.objects.filter(STATES["open"], run=run).order_by("-pk")
 
 
-def badges_with_alerts(runs: Sequence[Run], *, live: Collection[int]) -> dict[int, list[str]]:
-    """By run, what is wrong with it, in short, for a list: open alerts, those of alarms first (a list shows few), then
-    what the trainers of those in `live` report. Ends are left out: the run's state says so next to it. Two queries."""
-    badges: dict[int, list[str]] = {run.pk: [] for run in runs}
-    rows = Alert.objects.filter(STATES["open"], run__in=list(badges)).exclude(condition=Condition.ENDED)
+def badges_with_alerts(runs: Collection[int], *, live: Collection[int]) -> dict[int, list[str]]:
+    """By run's id, what is wrong with it, in short, for a list: open alerts, those of alarms first (a list shows
+    few), then what the trainers of those in `live` report. Ends are left out: the run's state says so next to it. Two
+    queries, or one."""
+    badges: dict[int, list[str]] = {run: [] for run in runs}
+    rows = Alert.objects.filter(STATES["open"], run__in=runs).exclude(condition=Condition.ENDED)
     newest = list(rows.order_by("-pk").values_list("run_id", "title", "cause"))
     for run, title, _ in sorted(newest, key=lambda row: row[2] not in ALARMS):
         badges[run].append(title)
-    for run, causes in badges_of([run for run in runs if run.pk in live]).items():
+    for run, causes in (badges_of(live) if live else {}).items():
         badges[run] += causes
     return {run: list(dict.fromkeys(map(_short, titles))) for run, titles in badges.items()}
 

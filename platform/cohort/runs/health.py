@@ -5,7 +5,7 @@ here from the stored steps by the same functions.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from django.db.models import Q
@@ -18,10 +18,10 @@ from grpo_core.monitors.history import KEPT, WINDOW, History, StepRow, watched
 from grpo_core.monitors.table import MONITORS, title_of
 
 
-def causes_of(runs: Sequence[Run]) -> dict[int, list[RunEvent]]:
-    """By run, the events with which the causes began that hold now, in the order in which they began; without those of
-    steps that a later attempt did again. For a run that ended, those that held at its end."""
-    events = RunEvent.objects.filter(run__in=[run.pk for run in runs], kind__in=(BEGAN, OVER)).order_by("id")
+def causes_of(runs: Collection[int]) -> dict[int, list[RunEvent]]:
+    """By run's id, the events with which the causes began that hold now, in the order in which they began; without
+    those of steps that a later attempt did again. For a run that ended, those that held at its end."""
+    events = RunEvent.objects.filter(run__in=runs, kind__in=(BEGAN, OVER)).order_by("id")
     events = events.select_related("attempt").defer("attempt__manifest", "attempt__outcome")
     causes: dict[int, dict[str, RunEvent]] = defaultdict(dict)
     for event in events:
@@ -35,10 +35,10 @@ def causes_of(runs: Sequence[Run]) -> dict[int, list[RunEvent]]:
     return defaultdict(list, {run: list(own.values()) for run, own in causes.items()})
 
 
-def badges_of(runs: Sequence[Run]) -> dict[int, list[str]]:
-    """By run, the titles of the causes that hold now, the newest first."""
+def badges_of(runs: Collection[int]) -> dict[int, list[str]]:
+    """By run's id, the titles of the causes that hold now, the newest first."""
     causes = causes_of(runs)
-    return {run.pk: [title_of(event.data["cause"]) for event in reversed(causes[run.pk])] for run in runs}
+    return {run: [title_of(event.data["cause"]) for event in reversed(causes[run])] for run in runs}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class MonitorState:
 def monitor_states(run: Run, config: RunConfig) -> list[MonitorState]:
     """Of every monitor, in their order. Three queries."""
     history = history_of(run, config)
-    began = {event.data["cause"]: event for event in causes_of([run])[run.pk]}
+    began = {event.data["cause"]: event for event in causes_of([run.pk])[run.pk]}
     return [
         MonitorState(monitor, began.get(monitor.code), monitor.figure(history, config), monitor.drawn(config))
         for monitor in MONITORS

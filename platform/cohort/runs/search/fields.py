@@ -36,6 +36,11 @@ class Field:
     """Of `RunValue`, of `Run.latest_metrics`, or a path of the ORM that begins at a run."""
     words: str = ""
 
+    @property
+    def scored(self) -> bool:
+        """Whether it is a share right of a suite."""
+        return self.source == "value" and self.key.startswith("evaluation.")
+
 
 def _setting(name: str, path: str, words: str) -> Field:
     return Field(name, _settings()[path], "value", path, words)

@@ -81,7 +81,8 @@ class Home:
     @cached_property
     def running(self) -> list[RunLine]:
         runs = list(self._runs.filter(state__in=ON_A_WORKER).order_by("-pk")[: SHOWN + 1])
-        health = badges_with_alerts(runs, live={run.pk for run in runs})
+        ids = [run.pk for run in runs]
+        health = badges_with_alerts(ids, live=ids)
         return [RunLine(run, health=tuple(health[run.pk])) for run in runs]
 
     @cached_property

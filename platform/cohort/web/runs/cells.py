@@ -1,40 +1,63 @@
-"""The cells of the list of runs as HTML, made in Python: a page has five hundred, and to decide of each in a template
-which column it is of takes most of the page's time.
+"""The rows of the list of runs as HTML, made in Python: a page has five hundred cells, and templates, or a call of
+`format_html` for each, take most of the page's time.
+
+So these functions put HTML together themselves. What people or models wrote is escaped by `_text` or `_attribute`; the
+rest is the platform's own words and numbers as cohort.base.formatting writes them, which hold no markup.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from typing import Any
 
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.timezone import localtime
 
 from cohort.base.formatting import ago, fixed, num
 from cohort.base.formatting import percent as percent_text
-from cohort.runs.models import Desired, Run, RunState
+from cohort.runs.models import Desired, RunState
+from cohort.runs.run_values import VARIANT
 from cohort.web.context import LIVE
 from cohort.web.launch.schema import preset_source
 from cohort.web.launch.variants import ALL
 from cohort.web.runs.columns import Column, cell_text, percent
 from cohort.web.runs.trend import HEIGHT, WIDTH, Trend
-from cohort.web.templatetags.cohort import progress, state_badge, visible
+from cohort.web.templatetags.cohort import progress, state_badge, visible, visible_text
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.presets import PRESETS
 
-_NOTHING = mark_safe('<span class="muted">–</span>')  # our own words
-_shown = lru_cache(maxsize=4096)(visible)
+_NOTHING = '<span class="muted">–</span>'
+_text = lru_cache(maxsize=4096)(visible)
 _badge = lru_cache(maxsize=None)(state_badge)
+_bar = lru_cache(maxsize=4096)(progress)
+
+Cell = tuple[str, str]
+"""(classes, content as HTML) of a cell; with the class `bare`, one without a value."""
+
+
+@lru_cache(maxsize=4096)
+def _attribute(text: str) -> str:
+    """As the value of an attribute, which takes no markup."""
+    return escape(visible_text(text))
 
 
 class RunRow:
     """One run with what its cells are made of. `scores`: share right by key of `RunValue`."""
 
     def __init__(
-        self, run: Run, scores: Mapping[str, float], *, variant: str, health: Sequence[str], trend: Trend | None = None
+        self,
+        run: Any,
+        scores: Mapping[str, float],
+        *,
+        variant: str,
+        health: Sequence[str],
+        values: Mapping[str, Any],
+        trend: Trend | None = None,
     ) -> None:
-        """`variant`: key of web.launch.variants. `health`: what is wrong with it, in short: its open alerts, and what
-        its trainer reports."""
-        self.run, self.scores, self.variant, self.health, self.trend = run, scores, variant, health, trend
+        """`run`: a row of `list_rows.SHOWN`. `variant`: key of web.launch.variants. `health`: what is wrong with it, in
+        short: its open alerts, and what its trainer reports. `values`: of its other fields, by the name of the
+        column."""
+        self.run, self.scores, self.variant, self.health = run, scores, variant, health
+        self.values, self.trend = values, trend
 
     @property
     def live(self) -> bool:
@@ -46,29 +69,59 @@ class RunRow:
         suites = sorted(key.split(".", 2)[2] for key in self.scores if key.startswith("evaluation.newest."))
         return HELDOUT if HELDOUT in suites else next(iter(suites), "")
 
-    def cells(self, columns: Sequence[Column], list_address: str) -> SafeString:
-        made = (self._cell(column, list_address) for column in columns)
-        cells = ((cell.classes, cell.label, cell.html) for cell in made)
-        return format_html_join("", '<td class="{}" data-label="{}">{}</td>', cells)
-
-    def _cell(self, column: Column, list_address: str) -> "Cell":
-        if column.field is None:
-            return _CELLS[column.name](self, column, list_address)
-        text = cell_text(column.field, self.run, self.scores)
-        kind = "num" if column.number else "anywhere"
-        return Cell(column.label, f"{kind} bare" if not text else kind, _shown(text) if text else _NOTHING)
+    def value(self, column: Column) -> Any:
+        """Of the column's field; None where the run has none."""
+        assert column.field is not None, "a usual column has its own cell"
+        key = column.field.key
+        if key == VARIANT:
+            return self.variant
+        return self.scores.get(key) if column.field.scored else self.values[column.name]
 
 
-class Cell:
-    """`classes`: with `bare`, one without a value."""
+def rows_html(rows: Sequence[RunRow], columns: Sequence[Column], list_address: str) -> SafeString:
+    """The rows of the table. A run's page is beneath the address of the list."""
+    makers = [
+        (_CELLS.get(column.name, _of_field), column, _attribute(_LABELS.get(column.name, column.label)))
+        for column in columns
+    ]
+    pieces = []
+    for row in rows:
+        pieces.append(_head(row, list_address))
+        for make, column, label in makers:
+            classes, content = make(row, column, list_address)
+            pieces.append(f'<td class="{classes}" data-label="{label}">{content}</td>\n')
+        pieces.append("</tr>\n")
+    return mark_safe("".join(pieces))  # every piece is escaped where it is made
 
-    def __init__(self, label: str, classes: str, html: SafeString) -> None:
-        self.label, self.classes, self.html = label, classes, html
+
+def _head(row: RunRow, list_address: str) -> str:
+    """The row's beginning, its box and the run's name."""
+    run, name = row.run, row.run.name
+    classes = archived = note = ""
+    if run.archived_at:
+        classes, archived = ' class="archived"', ' <span class="badge is-plain">archived</span>'
+    if run.note:
+        note = (
+            f'<details class="row-note" id="note-{run.pk}"><summary>note</summary>'
+            f'<p class="note-text">{visible(run.note)}</p></details>'
+        )
+    return (
+        f"<tr{classes}>\n"
+        f'<td class="pick"><input type="checkbox" name="run" value="{run.pk}" form="bulk"'
+        f' aria-label="Choose {_attribute(name)}"></td>\n'
+        f'<th scope="row"><a id="run-{run.pk}" href="{list_address}{run.pk}/">{_text(name)}</a>{archived}{note}</th>\n'
+    )
+
+
+def _of_field(row: RunRow, column: Column, _: str) -> Cell:
+    assert column.field is not None, "a usual column has its own cell"
+    text, kind = cell_text(column.field, row.value(column)), "num" if column.number else "anywhere"
+    return (kind, _text(text)) if text else (f"{kind} bare", _NOTHING)
 
 
 def _state(row: RunRow, column: Column, _: str) -> Cell:
-    run, unscored = row.run, float(row.run.latest_metrics.get("frac_unscored", 0.0))
-    words = {Desired.CANCEL: "cancel requested", Desired.PAUSE: "pause requested"}.get(Desired(run.desired), "")
+    run, unscored = row.run, float(row.run.unscored or 0)
+    words = {Desired.CANCEL: "cancel requested", Desired.PAUSE: "pause requested"}.get(run.desired, "")
     marks = [words] if words else []
     if run.stalled_at:
         marks.append("stalled")
@@ -77,75 +130,65 @@ def _state(row: RunRow, column: Column, _: str) -> Cell:
     if unscored:
         marks.append(f"{percent_text(unscored, 1)} not scored")
     marks += row.health[:2]
-    badges = format_html_join("", ' <span class="badge is-suspect">{}</span>', ((_shown(mark),) for mark in marks))
-    return Cell(column.label, "", _badge(run.state) + badges)
+    return "", _badge(run.state) + "".join(f' <span class="badge is-suspect">{_text(mark)}</span>' for mark in marks)
 
 
 def _step(row: RunRow, column: Column, _: str) -> Cell:
     run = row.run
-    text = '<span class="nowrap">{} <span class="muted">of {}</span></span>{}'
-    bar = progress(run.step, run.steps_total, "Steps done")
-    return Cell(column.label, "stepcell", format_html(text, num(run.step), num(run.steps_total), bar))
+    bar = _bar(run.step, run.steps_total, "Steps done")
+    steps = f'{num(run.step)} <span class="muted">of {num(run.steps_total)}</span>'
+    return "stepcell", f'<span class="nowrap">{steps}</span>{bar}'
 
 
 def _reward(row: RunRow, column: Column, _: str) -> Cell:
-    reward = row.run.latest_metrics.get("reward")
-    if reward is None:
-        return Cell(column.label, "num bare", _NOTHING)
-    return Cell(column.label, "num", format_html("{}", fixed(reward, 2)))
-
-
-_LINE = (
-    f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{{words}}">'
-    '<title>{words}</title><polyline points="{points}"/><circle cx="{x}" cy="{y}" r="1.8"/></svg>'
-)
+    reward = row.run.reward
+    return ("num bare", _NOTHING) if reward is None else ("num", fixed(reward, 2))
 
 
 def _trend(row: RunRow, column: Column, _: str) -> Cell:
-    if row.trend is None:
-        return Cell(column.label, "trend bare", SafeString())
-    x, y = row.trend.newest
-    line = format_html(_LINE, words=row.trend.words, points=row.trend.points, x=x, y=y)
-    return Cell(column.label, "trend", line)
+    trend = row.trend
+    if trend is None:
+        return "trend bare", ""
+    x, y = trend.newest
+    return "trend", (
+        f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{trend.words}">'
+        f'<title>{trend.words}</title><polyline points="{trend.points}"/><circle cx="{x}" cy="{y}" r="1.8"/></svg>'
+    )
 
 
 def _scores(row: RunRow, _: Column, __: str) -> Cell:
     if not row.suite:
-        return Cell("Scores", "num bare", _NOTHING)
+        return "num bare", _NOTHING
     shares = [row.scores.get(f"evaluation.{phase}.{row.suite}") for phase in ("before", "after")]
     before, after = ("–" if share is None else percent(share) for share in shares)
-    name = (
-        SafeString()
-        if row.suite == HELDOUT
-        else format_html(' <span class="muted small suite anywhere">{}</span>', _shown(row.suite))
-    )
-    return Cell("Scores", "num nowrap", format_html("{} → {}{}", before, after, name))
+    name = "" if row.suite == HELDOUT else f' <span class="muted small suite anywhere">{_text(row.suite)}</span>'
+    return "num nowrap", f"{before} → {after}{name}"
 
 
 def _model(row: RunRow, column: Column, _: str) -> Cell:
-    return Cell(column.label, "anywhere", _shown(row.run.base_model.name))
+    return "anywhere", _text(row.run.base_model__name)
 
 
 def _recipe(row: RunRow, column: Column, _: str) -> Cell:
     """Preset and normalization variant."""
     preset, variant = PRESETS.get(row.run.preset), ALL[row.variant].short
-    return Cell(column.label, "muted", _shown(f"{preset_source(preset)} · {variant}" if preset else variant))
+    return "muted", _text(f"{preset_source(preset)} · {variant}" if preset else variant)
 
 
 def _tags(row: RunRow, column: Column, list_address: str) -> Cell:
-    links = ((list_address, tag, tag) for tag in row.run.tags)
-    html = format_html_join(" ", '<a class="tag" href="{}?q=tag:{}">{}</a>', links)
-    return Cell(column.label, "" if row.run.tags else "bare", html)
+    """A tag has no character that an address would have to quote (cohort.runs.marks)."""
+    tags = map(_attribute, row.run.tags)
+    links = " ".join(f'<a class="tag" href="{list_address}?q=tag:{tag}">{tag}</a>' for tag in tags)
+    return "" if links else "bare", links
 
 
 def _person(row: RunRow, _: Column, __: str) -> Cell:
-    return Cell("By", "", _shown(row.run.created_by.username))
+    return "", _text(row.run.created_by__username)
 
 
 def _when(row: RunRow, column: Column, _: str) -> Cell:
     moment = row.run.created_at
-    html = format_html('<time datetime="{}" data-ago>{}</time>', localtime(moment).isoformat(), ago(moment))
-    return Cell(column.label, "nowrap muted", html)
+    return "nowrap muted", f'<time datetime="{moment.isoformat()}" data-ago>{ago(moment)}</time>'
 
 
 _CELLS: dict[str, Callable[[RunRow, Column, str], Cell]] = {
@@ -161,3 +204,5 @@ _CELLS: dict[str, Callable[[RunRow, Column, str], Cell]] = {
     "when": _when,
 }
 """By name of `columns.USUAL`."""
+_LABELS = {"scores": "Scores", "person": "By"}
+"""Of cells on a narrow page, where they differ from the column's."""

@@ -1,12 +1,17 @@
 """Columns of the list of runs: those that are always offered, and any field of the search language."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
+
+from django.db.models import F
+from django.db.models.fields.json import KeyTransform
 
 from cohort.base.formatting import exact, minus, num
 from cohort.base.storable import storable
 from cohort.runs.models import Run
+from cohort.runs.run_values import VARIANT
 from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
 
 MOST = 30
@@ -22,12 +27,22 @@ class Column:
     """Field that it is sorted by; empty where it has no order."""
     number: bool = False
     field: Field | None = None
-    """Whose value it shows; the others have their own cell in the template."""
+    """Whose value it shows; the others have their own cell (web.runs.cells)."""
 
     @property
-    def reads_config(self) -> bool:
-        """Whether its cells show a setting of the run's config."""
-        return self.field is not None and self.field.source == "value" and not self.field.key.startswith("evaluation.")
+    def stored(self) -> Any:
+        """Expression of the field's value of a run; None for a usual column, and for scores and the variant, which are
+        in `RunValue`."""
+        field = self.field
+        if field is None or field.scored or field.key == VARIANT:
+            return None
+        match field.source:
+            case "column":
+                return F(field.key)
+            case "metric":
+                return KeyTransform(field.key, "latest_metrics")
+            case _:
+                return reduce(lambda value, piece: KeyTransform(piece, value), field.key.split("."), F("config"))
 
 
 def _usual() -> dict[str, Column]:
@@ -88,29 +103,24 @@ def _of_field(field: Field) -> Column:
     return Column(field.name, field.name, field.name, field.kind == "number", field)
 
 
-def cell_text(field: Field, run: Run, scores: Mapping[str, float]) -> str:
-    """The field's value of one run; empty where it has none. `scores` are the run's, by key of `RunValue`."""
-    if field.key.startswith("evaluation."):
-        share = scores.get(field.key)
-        return "" if share is None else percent(share)
+def cell_text(field: Field, value: Any) -> str:
+    """The field's value of one run; empty where it has none."""
+    if field.scored:
+        return "" if value is None else percent(value)
     match field.source:
         case "metric":
-            value = run.latest_metrics.get(field.key)
             return "" if value is None else num(float(value))
         case "column":
-            return _column_text(run, field)
+            return _column_text(field, value)
         case _:
-            return _setting_text(run, field)
+            return setting_text(value)
 
 
 def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _column_text(run: Run, field: Field) -> str:
-    value: Any = run
-    for piece in field.key.split("__"):
-        value = getattr(value, piece, "")  # a run may have no sweep
+def _column_text(field: Field, value: Any) -> str:
     match field.kind:
         case "time" | "archived":
             return f"{value:%Y-%m-%d %H:%M}" if value else ""
@@ -118,21 +128,7 @@ def _column_text(run: Run, field: Field) -> str:
             return " ".join(value)
         case "number":
             return num(value)
-    return str(value)
-
-
-def _setting_text(run: Run, field: Field) -> str:
-    if field.key == "variant":
-        return variant_of(run)
-    value: Any = run.config
-    for piece in field.key.split("."):
-        if isinstance(value, list) and piece.isdigit() and int(piece) < len(value):
-            value = value[int(piece)]
-        elif isinstance(value, dict):
-            value = value.get(piece)
-        else:
-            return ""
-    return setting_text(value)
+    return "" if value is None else str(value)  # a run may have no sweep
 
 
 def setting_text(value: Any) -> str:
@@ -141,12 +137,6 @@ def setting_text(value: Any) -> str:
     if isinstance(value, int | float):
         return exact(value)
     return "" if value is None else minus(value) if value.startswith("-") else value if isinstance(value, str) else ""
-
-
-def variant_of(run: Run) -> str:
-    """Key of web.launch.variants."""
-    algorithm = run.config["algorithm"]
-    return f"{algorithm.get('advantage', 'group')}/{algorithm['scale']}/{algorithm['std_ddof']}"
 
 
 # ---------------------------------------------------------------------- what is offered

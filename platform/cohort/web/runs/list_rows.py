@@ -6,11 +6,13 @@ arrive.
 """
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache, cached_property
 from typing import Any
 
 from django.db.models import Count, Q
+from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -32,15 +34,18 @@ from cohort.runs.search.syntax import SearchError, quoted
 from cohort.web.access import project_for
 from cohort.web.accounts.views import person
 from cohort.web.context import LIVE, query_without, render_polled, version_of
-from cohort.web.runs.cells import RunRow
+from cohort.web.runs.cells import RunRow, rows_html
 from cohort.web.runs.columns import Column, columns_of, offers
 from cohort.web.runs.trend import trends
 
 PAGE = 50
 FIRST = "-created"
 """Order where the address names none: newest first."""
-_RELATED = {"dataset": "dataset", "sweep": "sweep", "verifier": "verifier_version__verifier"}
-"""Rows that only these columns show."""
+SHOWN = (
+    *("pk", "name", "state", "desired", "step", "steps_total", "reward", "unscored", "fence", "retries", "stalled_at"),
+    *("preset", "tags", "note", "archived_at", "created_at", "base_model__name", "created_by__username"),
+)
+"""What is read of each run: columns, and of its newest metrics `reward` and `unscored`."""
 
 
 class RunPage:
@@ -94,14 +99,17 @@ class RunPage:
             self.following = _edge_text(*reversed(shown[-1]))
         if shown and (after is not None or (backwards and more)):
             self.preceding = _edge_text(*reversed(shown[0]))
-        ids = [pk for pk, _ in shown]
-        shown_by = {column.name for column in self.columns.shown}
-        related = ["base_model", "created_by", *(_RELATED[name] for name in sorted(shown_by & _RELATED.keys()))]
-        unread = ["log_tail", "first_metrics"]
-        if not (self.choosing or any(column.reads_config for column in self.columns.shown)):
-            unread.append("config")  # of 50 runs half a megabyte
-        stored = Run.objects.filter(pk__in=ids).select_related(*related).defer(*unread)
-        by_id = {run.pk: run for run in stored}
+        self.rows = self._rows([pk for pk, _ in shown])
+
+    def _rows(self, ids: Sequence[int]) -> list[RunRow]:
+        others = {
+            f"shown_{index}": column for index, column in enumerate(self.columns.shown) if column.stored is not None
+        }
+        runs = Run.objects.filter(pk__in=ids).annotate(
+            reward=KeyTransform("reward", "latest_metrics"), unscored=KeyTransform("frac_unscored", "latest_metrics")
+        )
+        runs = runs.annotate(**{alias: column.stored for alias, column in others.items()})
+        by_id = {run.pk: run for run in runs.values_list(*SHOWN, *others, named=True)}
         scores: dict[int, dict[str, float]] = {}
         variants: dict[int, str] = {}
         values = RunValue.objects.filter(Q(key__startswith="evaluation.") | Q(key=VARIANT), run__in=ids)
@@ -110,9 +118,17 @@ class RunPage:
                 variants[run_id] = text
             elif share is not None:
                 scores.setdefault(run_id, {})[key] = share
-        health = badges_with_alerts(list(stored), live={run.pk for run in stored if run.state in LIVE})
-        self.rows = [
-            RunRow(by_id[pk], scores.get(pk, {}), variant=variants[pk], health=health[pk]) for pk in ids if pk in by_id
+        health = badges_with_alerts(list(by_id), live={pk for pk, run in by_id.items() if run.state in LIVE})
+        return [
+            RunRow(
+                run,
+                scores.get(pk, {}),
+                variant=variants[pk],
+                health=health[pk],
+                values={column.name: getattr(run, alias) for alias, column in others.items()},
+            )
+            for pk in ids
+            if (run := by_id.get(pk)) is not None  # none: it was deleted in between
         ]
 
     def _edge(self, text: str | None) -> tuple[Any, int] | None:
@@ -124,14 +140,13 @@ class RunPage:
         return (_value(self.order.field, value) if given and self.order.field else None), pk
 
     @property
-    def shown_rows(self) -> list[tuple[Run, SafeString]]:
-        """Each run with its cells, which a poll that finds nothing new does without."""
+    def rows_html(self) -> SafeString:
+        """The rows of the table, which a poll that finds nothing new does without."""
         if "trend" in self.columns.names:
-            drawn = trends([row.run for row in self.rows])
+            drawn = trends({row.run.pk: row.run.step for row in self.rows})
             for row in self.rows:
                 row.trend = drawn.get(row.run.pk)
-        address = reverse("run_list", args=[self.project.slug])
-        return [(row.run, row.cells(self.columns.shown, address)) for row in self.rows]
+        return rows_html(self.rows, self.columns.shown, reverse("run_list", args=[self.project.slug]))
 
     @property
     def headings(self) -> list[tuple[Column, str, str]]:
@@ -151,7 +166,10 @@ class RunPage:
 
     @cached_property
     def offers(self) -> Any:
-        return offers([row.run for row in self.rows], self._fields.scores(), self.columns.names)
+        read = Run.objects.only("config", "latest_metrics").in_bulk([row.run.pk for row in self.rows])
+        return offers(
+            [read[row.run.pk] for row in self.rows if row.run.pk in read], self._fields.scores(), self.columns.names
+        )
 
     @property
     def fault_parts(self) -> tuple[str, str, str]:
@@ -171,18 +189,8 @@ class RunPage:
     @property
     def version(self) -> str:
         """Changes when anything that a row shows has changed."""
-        parts = [
-            *(
-                (row.run.pk, row.run.state, row.run.step, row.run.steps_total, row.run.latest_metrics)
-                for row in self.rows
-            ),
-            *((row.run.desired, row.run.retries, row.run.fence, row.run.stalled_at) for row in self.rows),
-            *(
-                (row.health, row.run.tags, row.run.note, row.run.archived_at, sorted(row.scores.items()))
-                for row in self.rows
-            ),
-        ]
-        return version_of((parts, self.matching, self.total, self.following, self.preceding))
+        rows = [(row.run, row.variant, row.health, sorted(row.scores.items())) for row in self.rows]
+        return version_of((rows, self.matching, self.total, self.following, self.preceding))
 
 
 def _edge_text(value: Any, pk: int) -> str:
