@@ -202,7 +202,7 @@ def test_a_reward_that_was_found_wanting_calls_for_one(
     assert len(suggested) == (0 if own else 1)
 
 
-def test_page_and_record_say_who_judged(maker: Maker, oscar: User, viewer: Client, judge: VerifierVersion) -> None:
+def test_list_page_and_record_say_who_judged(maker: Maker, oscar: User, viewer: Client, judge: VerifierVersion) -> None:
     made = run_launch(
         **maker._named("judged"),
         eval_verifier_version=judge,
@@ -211,6 +211,10 @@ def test_page_and_record_say_who_judged(maker: Maker, oscar: User, viewer: Clien
     )
     for tab in ("", "evaluations/"):
         assert f"judged by {judge} , not by the training reward" in words(page_of(viewer, made, tab)), tab
+    attempt = maker.attempt(made)
+    add_evaluation(attempt, "before", [1, 0, 0, 0], suite="heldout")
+    evaluation_values_store(run_id=made.pk)
+    assert "25.0 % → – by strict judge v1" in words(html(viewer.get("/p/ours/runs/")))
     protocol = behaviour(collect(made, state="failed")).protocol
     assert protocol.value["judge"]["verifier"] == "strict judge"
     assert "reward" not in protocol.value

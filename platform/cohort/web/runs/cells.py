@@ -161,8 +161,16 @@ def _scores(row: RunRow, _: Column, __: str) -> Cell:
         return "num bare", _NOTHING
     shares = [row.scores.get(f"evaluation.{phase}.{row.suite}") for phase in ("before", "after")]
     before, after = ("–" if share is None else percent(share) for share in shares)
-    name = "" if row.suite == HELDOUT else f' <span class="muted small suite anywhere">{_text(row.suite)}</span>'
-    return "num nowrap", f"{before} → {after}{name}"
+    return "num nowrap", f"{before} → {after}{_scored_on(row)}"
+
+
+def _scored_on(row: RunRow) -> str:
+    """What the two scores are of, where that is not the held-out problems judged by the training reward."""
+    judge = row.run.eval_verifier_version__verifier__name
+    if row.suite == HELDOUT and judge is None:
+        return ""
+    text = f"by {judge} v{row.run.eval_verifier_version__number}" if row.suite == HELDOUT else row.suite
+    return f' <span class="muted small suite anywhere">{_text(text)}</span>'
 
 
 def _model(row: RunRow, column: Column, _: str) -> Cell:

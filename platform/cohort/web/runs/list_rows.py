@@ -44,6 +44,7 @@ FIRST = "-created"
 SHOWN = (
     *("pk", "name", "state", "desired", "step", "steps_total", "reward", "unscored", "fence", "retries", "stalled_at"),
     *("preset", "tags", "note", "archived_at", "created_at", "base_model__name", "created_by__username"),
+    *("eval_verifier_version__verifier__name", "eval_verifier_version__number"),
 )
 """What is read of each run: columns, and of its newest metrics `reward` and `unscored`."""
 
