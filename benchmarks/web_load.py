@@ -4,6 +4,9 @@ them. Prints one table, then a line per target.
     .venv/bin/python benchmarks/web_load.py [--viewers 200] [--seconds 60] [--step-seconds 3]
     .venv/bin/python benchmarks/web_load.py --part list [--runs 10000] [--mlflow]
     .venv/bin/python benchmarks/web_load.py --part series [--steps 1000000]
+    .venv/bin/python benchmarks/web_load.py --part launch [--runs 10000]
+    .venv/bin/python benchmarks/web_load.py --part follow
+    .venv/bin/python benchmarks/web_load.py --part first-charts
 
 The web server runs as `cohort up` starts it, over an embedded database that waits for the disk. The run has `--history`
 steps. A worker sends a step's records (metrics and `--groups` groups of completions) every `--step-seconds` and a
@@ -28,6 +31,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
+import launches  # noqa: E402
+import live_page  # noqa: E402
 import long_series  # noqa: E402
 import psutil  # noqa: E402
 import runs_list  # noqa: E402
@@ -52,26 +57,21 @@ def main() -> int:
     options.add_argument("--groups", type=int, default=8)
     options.add_argument(
         "--part",
-        choices=("run", "list", "series"),
+        choices=("run", "list", "series", "launch", "follow", "first-charts"),
         default="run",
-        help="list: pages of many runs; series: a run of many steps",
+        help="list: pages of many runs; series: a run of many steps; launch: the run form's answer; follow: a step from"
+        " the worker's disk to the browser; first-charts: a run's page until its charts are drawn",
     )
-    options.add_argument("--runs", type=int, default=10_000, help="of --part list")
+    options.add_argument("--runs", type=int, default=10_000, help="of --part list and --part launch")
     options.add_argument("--steps", type=int, default=1_000_000, help="of --part series")
     options.add_argument("--rounds", type=int, default=40, help="requests of each kind, of both")
     options.add_argument("--mlflow", action="store_true", help="search as many runs in MLflow too (make bench-env)")
     chosen = options.parse_args()
     if chosen.mlflow and not (PEERS / "mlflow").is_file():
         options.error(f"{PEERS / 'mlflow'} is missing; run: make bench-env")
-    if chosen.part == "series":
-        with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
-            web.migrate()
-            return long_series.main(web, steps=chosen.steps, rounds=chosen.rounds)
-    if chosen.part == "list":
-        with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
-            web.migrate()
-            many = {"count": chosen.runs, "rounds": chosen.rounds}
-            return runs_list.main(web, **many, peer=searched(folder, postgres, **many) if chosen.mlflow else {})
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if chosen.part != "run":
+        return one_part(chosen)
     with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
         web.migrate()
         worker, given = prepare(web, history=chosen.history, groups=chosen.groups)
@@ -95,6 +95,22 @@ def main() -> int:
             for thread in threads:
                 thread.join()
     return report(json.loads(done.stdout), worker, memory)
+
+
+def one_part(chosen: argparse.Namespace) -> int:
+    with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
+        web.migrate()
+        match chosen.part:
+            case "series":
+                return long_series.main(web, steps=chosen.steps, rounds=chosen.rounds)
+            case "launch":
+                return launches.main(web, count=chosen.runs, rounds=chosen.rounds)
+            case "follow":
+                return live_page.follow(web, rounds=chosen.rounds)
+            case "first-charts":
+                return live_page.first_charts(web, rounds=chosen.rounds)
+        many = {"count": chosen.runs, "rounds": chosen.rounds}
+        return runs_list.main(web, **many, peer=searched(folder, postgres, **many) if chosen.mlflow else {})
 
 
 def prepare(web: CohortWeb, *, history: int, groups: int) -> tuple["Worker", dict[str, Any]]:

@@ -17,6 +17,10 @@ PATIENCE = 240_000
 """Milliseconds that a test waits for what a page is to show: a busy machine is no defect."""
 
 
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic"]
+"""Of Chromium's command."""
+
+
 @contextmanager
 def chromium() -> Iterator["Browser"]:
     """A browser for as long as the block lasts. Skips the test where there is none (see needs.py)."""
@@ -28,8 +32,7 @@ def chromium() -> Iterator["Browser"]:
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     try:
         with sync_playwright() as playwright:
-            words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic"]
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=words)
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
             yield browser
             browser.close()
     finally:
