@@ -5,11 +5,13 @@ import pytest
 from playwright.sync_api import Browser, expect
 from pytest_django.live_server_helper import LiveServer
 
+from cohort.accounts.models import Project, User
 from cohort.alerts.delivery import channel_deliver
-from cohort.alerts.models import Alert, AlertChannel
+from cohort.alerts.models import Alert, AlertChannel, AlertRule
 from cohort.alerts.opening import alerts_check
+from cohort.alerts.rules import rule_create
 from tests.core.rewards.judge_server import Server, http
-from tests.factories.alerts import diagnosed, is_signed
+from tests.factories.alerts import diagnosed, is_signed, webhook
 from tests.factories.runs import Maker, add_steps
 from tests.web.control import at_once
 from tests.web.windows import windows
@@ -44,11 +46,11 @@ def test_a_fault_reaches_the_webhook_and_the_desk_and_is_answered(
         page.get_by_role("link", name="Edit The trainer reports a fault").click()
         page.get_by_label("hook").check()
         page.get_by_role("button", name="Save").click()
-        for cause in ("shaping_alone", "all_wrong", "cut_off"):
+        for cause in ("length_drift", "machine_failed", "part_unscored"):
             diagnosed(attempt, cause)
         assert alerts_check() == 3
         deliver(channel)
-        assert [seen.body["cause"] for seen in receiver.seen[1:]] == ["shaping_alone", "all_wrong", "cut_off"]
+        assert [seen.body["cause"] for seen in receiver.seen[1:]] == ["length_drift", "machine_failed", "part_unscored"]
         assert all(is_signed(seen, secret) for seen in receiver.seen)
         page.goto(f"{live_server.url}/p/ours/alerts/")
         expect(page.locator("#count-alerts")).to_have_text("3 open")
@@ -63,8 +65,29 @@ def test_a_fault_reaches_the_webhook_and_the_desk_and_is_answered(
         page.get_by_role("button", name="Acknowledge").click()
         expect(page.locator("#alert-rows tbody tr")).to_have_count(1)
         page.goto(f"{live_server.url}/p/ours/runs/{run.pk}/")
-        expect(page.locator("#run-alerts")).to_contain_text("shaping alone")
+        expect(page.locator("#run-alerts")).to_contain_text("lengths drift")
         page.get_by_role("button", name="Acknowledge").click()
         expect(page.locator("#run-alerts")).to_have_count(0)
     assert {alert.state for alert in Alert.objects.all()} == {"acknowledged"}
     assert Alert.objects.filter(note="the reward is mended").count() == 2
+
+
+def test_a_channel_and_a_rule_are_removed_after_a_question(
+    browser: Browser, transactional_db: None, live_server: LiveServer, ours: Project, alice: User
+) -> None:
+    channel = webhook(ours, alice, "https://example.org/hook")
+    rule = rule_create(project=ours, actor=alice, name="lost", condition="ended")
+    removals = (
+        (f"alerts/channels/{channel.pk}/", "Remove channel", AlertChannel.objects.all(), "channels/"),
+        (f"alerts/rules/{rule.pk}/", "Remove rule", AlertRule.objects.filter(name="lost"), "rules/"),
+    )
+    with windows(browser, live_server.url) as opened:
+        for address, button, rows, listed in removals:
+            page = opened(address)
+            page.once("dialog", lambda dialog: dialog.dismiss())
+            page.get_by_role("button", name=button).click()
+            assert rows.count() == 1
+            page.once("dialog", lambda dialog: dialog.accept())
+            page.get_by_role("button", name=button).click()
+            page.wait_for_url(f"**/alerts/{listed}")
+            assert rows.count() == 0

@@ -12,7 +12,7 @@ from cohort.accounts.models import Role
 from cohort.accounts.people import manages_server
 from cohort.alerts import channels, delivery
 from cohort.alerts.models import AlertChannel, ChannelKind
-from cohort.web.access import call_service, form_page, project_for
+from cohort.web.access import call_service, form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.fields import ServiceForm
 
@@ -102,7 +102,7 @@ def channel_secret(request: HttpRequest, slug: str, channel_id: int) -> HttpResp
 def channel_remove(request: HttpRequest, slug: str, channel_id: int) -> HttpResponse:
     channel = _channel(request, slug, channel_id)
     call_service(request, channels.channel_remove, f"The channel {channel.name} is removed.", channel=channel)
-    return redirect("alert_channel_list", slug)
+    return redirect_to(request, "alert_channel_list", slug)
 
 
 def _channel(request: HttpRequest, slug: str, channel_id: int) -> AlertChannel:

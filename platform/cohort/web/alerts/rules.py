@@ -14,7 +14,7 @@ from cohort.alerts import rules
 from cohort.alerts.channels import channels_of
 from cohort.alerts.models import AlertChannel, AlertRule, Condition
 from cohort.runs.search.fields import short_names
-from cohort.web.access import call_service, form_page, project_for
+from cohort.web.access import call_service, form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.fields import ServiceForm
 
@@ -105,7 +105,7 @@ def rule_edit(request: HttpRequest, slug: str, rule_id: int) -> HttpResponse:
 def rule_remove(request: HttpRequest, slug: str, rule_id: int) -> HttpResponse:
     rule = _rule(request, slug, rule_id)
     call_service(request, rules.rule_remove, f"The rule {rule.name} is removed. Its alerts stay.", rule=rule)
-    return redirect("alert_rule_list", slug)
+    return redirect_to(request, "alert_rule_list", slug)
 
 
 def _rule(request: HttpRequest, slug: str, rule_id: int) -> AlertRule:

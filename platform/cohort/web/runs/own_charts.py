@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from cohort.accounts.models import Role
 from cohort.runs import charts
 from cohort.runs.models import ProjectChart, Run
-from cohort.web.access import call_service, form_page, run_for
+from cohort.web.access import call_service, form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
 from cohort.web.fields import ServiceForm
 from cohort.web.runs.header import Header
@@ -59,7 +59,7 @@ def chart_remove(request: HttpRequest, slug: str, run_id: int, chart_id: int) ->
     call_service(
         request, charts.chart_remove, f"The chart {chart.title} is removed from every run’s page.", chart=chart
     )
-    return redirect("run_detail", slug, run.pk)
+    return redirect_to(request, "run_detail", slug, run.pk)
 
 
 def _chart(run: Run, pk: int) -> ProjectChart:
