@@ -14,9 +14,9 @@ from cohort.runs.models import Attempt, RunEvent
 from tests.core.rewards.judge_server import Seen
 
 
-def diagnosed(attempt: Attempt, cause: str = "cut_off", *, step: int = 3, **data: Any) -> RunEvent:
+def diagnosed(attempt: Attempt, cause: str = "part_unscored", *, step: int = 3, **data: Any) -> RunEvent:
     """The trainer's event, as ingest stores it."""
-    content = {"cause": cause, "step": step, "text": "12 of 16 were cut off.", "advice": "Raise the limit."} | data
+    content = {"cause": cause, "step": step, "text": "12 of 16 were not scored.", "advice": "Mend the verifier."} | data
     return RunEvent.objects.create(
         run=attempt.run,
         attempt=attempt,
@@ -31,6 +31,11 @@ def diagnosed(attempt: Attempt, cause: str = "cut_off", *, step: int = 3, **data
 def rule_of(project: Project, condition: Condition) -> AlertRule:
     """The one that the project has from its beginning."""
     return AlertRule.objects.get(project=project, condition=condition, created_by=None)
+
+
+def any_cause(project: Project) -> None:
+    """Its rule about faults opens an alert of every cause, as rules of projects from before do."""
+    AlertRule.objects.filter(project=project, condition=Condition.DIAGNOSIS, created_by=None).update(causes=[])
 
 
 def webhook(project: Project, actor: User, address: str, *, name: str = "hook", **more: Any) -> AlertChannel:

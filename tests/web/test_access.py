@@ -35,7 +35,7 @@ from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.saved_views import view_save
 from tests.database import Databases
-from tests.factories.alerts import diagnosed, webhook
+from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import evaluated, sampled, talked
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.factories.stock import R1_EXACT
@@ -144,6 +144,7 @@ class World:
         run = maker.run(HOSTILE, state="training")
         attempt = maker.attempt(run)
         add_steps(attempt, [{"reward": 0.5}])
+        any_cause(run.project)
         diagnosed(attempt, HOSTILE, text=HOSTILE, advice=HOSTILE)
         assert alerts_check() == 1
         AlertDelivery.objects.update(error=HOSTILE)

@@ -30,7 +30,7 @@ from cohort.base.celery_app import app
 from cohort.runs import dispatch
 from cohort.runs.models import Run
 from tests.core.rewards.judge_server import Server, http
-from tests.factories.alerts import diagnosed, is_signed, webhook
+from tests.factories.alerts import any_cause, diagnosed, is_signed, webhook
 from tests.factories.runs import Maker
 from tests.smtp_server import SmtpServer
 from tests.tables import cases
@@ -97,14 +97,14 @@ def test_an_alert_reaches_its_webhook_signed(live: Run, manager: User) -> None:
         "type": "alert.opened",
         "at": alert.opened_at.isoformat(),
         "project": "ours",
-        "title": "completions truncated",
+        "title": "completions not scored",
         "url": f"http://127.0.0.1:8400/p/ours/alerts/{alert.pk}/",
         "run": {"id": live.pk, "name": "live", "url": f"http://127.0.0.1:8400/p/ours/runs/{live.pk}/"},
         "rule": "The trainer reports a fault",
-        "cause": "cut_off",
+        "cause": "part_unscored",
         "step": 3,
-        "text": "12 of 16 were cut off.",
-        "advice": "Raise the limit.",
+        "text": "12 of 16 were not scored.",
+        "advice": "Mend the verifier.",
     }
     delivery.refresh_from_db()
     assert (delivery.state, delivery.status, delivery.tries, delivery.error) == ("delivered", 204, 1, "")
@@ -151,7 +151,7 @@ def test_after_the_last_pause_it_is_given_up(live: Run, manager: User) -> None:
 def test_a_receiver_that_is_gone_switches_its_channel_off(live: Run, manager: User) -> None:
     with Server(lambda _: http("410 Gone", b"")) as server:
         channel = webhook(live.project, manager, server.url, private=True)
-        for cause in ("cut_off", "ruined"):
+        for cause in ("part_unscored", "ruined"):
             diagnosed(live.attempts.get(), cause)
         assert alerts_check() == 2
         assert channel_deliver(channel.pk) == 0
@@ -170,6 +170,7 @@ def test_a_failure_lets_what_follows_wait(live: Run, manager: User) -> None:
     """A receiver that is down costs one call a task, however much waits for it."""
     with Server(lambda _: http("500 Oh", b"")) as server:
         channel = webhook(live.project, manager, server.url, private=True)
+        any_cause(live.project)
         for number in range(4):
             diagnosed(live.attempts.get(), f"cause_{number}")
         assert alerts_check() == 4
@@ -275,12 +276,12 @@ def test_an_alert_is_sent_by_e_mail(live: Run, manager: User, relay: SmtpServer)
     assert channel_deliver(channel.pk) == 1
     [message] = relay.messages
     assert relay.receivers == ["team@example.org"]
-    assert message["Subject"] == "[Cohort ours] li ve: completions truncated"
+    assert message["Subject"] == "[Cohort ours] li ve: completions not scored"
     assert message["From"] == "Cohort <cohort@example.org>"
     text = message.get_content()
     for part in (
-        "12 of 16 were cut off.",
-        "Raise the limit.",
+        "12 of 16 were not scored.",
+        "Mend the verifier.",
         f"/p/ours/alerts/{delivery.alert_id}/",
         f"/runs/{live.pk}/",
     ):

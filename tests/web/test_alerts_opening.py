@@ -23,8 +23,9 @@ from cohort.runs.marks import run_archive
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import run_cancel, run_retry
 from cohort.runs.transitions import run_event, run_move
+from grpo_core.monitors.table import MONITORS
 from grpo_core.records import types as records
-from tests.factories.alerts import diagnosed, rule_of, webhook
+from tests.factories.alerts import any_cause, diagnosed, rule_of, webhook
 from tests.factories.runs import Maker, add_steps, put_in
 from tests.factories.worker import packed
 from tests.tables import cases
@@ -49,7 +50,7 @@ def live(maker: Maker) -> Run:
     return run
 
 
-def diagnose(run: Run, cause: str = "cut_off", **data: Any) -> None:
+def diagnose(run: Run, cause: str = "part_unscored", **data: Any) -> None:
     diagnosed(run.attempts.get(), cause, **data)
 
 
@@ -65,6 +66,18 @@ def test_a_project_has_its_rules_from_its_beginning(ours: Project, charlie: User
         ]
 
 
+def test_a_new_project_is_alerted_of_alarms_and_missing_scores_alone(live: Run) -> None:
+    """A sweep of bad runs fills no desk with advice, which Health shows."""
+    for cause in ("cut_off", "all_wrong", "component_dominates", "kl_spike", "stall", "no_answer"):
+        diagnose(live, cause)
+    assert alerts_check() == 0
+    expected = sorted({monitor.code for monitor in MONITORS if monitor.alarm} | {"part_unscored", "machine_failed"})
+    for cause in expected:
+        diagnose(live, cause)
+    assert alerts_check() == len(expected)
+    assert sorted(cause for _, cause, _ in opened()) == expected
+
+
 def test_the_migration_gives_older_projects_the_same_rules() -> None:
     of_migration = import_module("migrations.alerts.0002_events_and_defaults").DEFAULTS
     assert {Condition(condition): name for condition, name in of_migration.items()} == DEFAULTS
@@ -75,8 +88,8 @@ def test_the_migration_gives_older_projects_the_same_rules() -> None:
 
 def test_what_a_worker_sends_opens_an_alert(worker: AttemptCaller, run: Run) -> None:
     """Through the worker API, with the rights of a web server for workers."""
-    data = {"cause": "cut_off", "step": 1, "text": "12 of 16 were cut off.", "advice": "Raise the limit."}
-    event = records.Event(type="diagnosis", message="step 1: 12 of 16 were cut off.", data=data)
+    data = {"cause": "part_unscored", "step": 1, "text": "12 of 16 were not scored.", "advice": "Mend the verifier."}
+    event = records.Event(type="diagnosis", message="step 1: 12 of 16 were not scored.", data=data)
     sent = [records.PhaseStarted(phase="training", total=9), event]
     envelopes = [
         records.Envelope(seq=seq, at="2026-11-20T10:00:00Z", record=record) for seq, record in enumerate(sent, 1)
@@ -85,18 +98,18 @@ def test_what_a_worker_sends_opens_an_alert(worker: AttemptCaller, run: Run) -> 
     assert AlertPending.objects.count() == 1
     reconcile.reconcile()
     alert = Alert.objects.get()
-    assert (alert.run, alert.title, alert.step, alert.state) == (run, "completions truncated", 1, "open")
-    assert (alert.text, alert.advice) == ("12 of 16 were cut off.", "Raise the limit.")
+    assert (alert.run, alert.title, alert.step, alert.state) == (run, "completions not scored", 1, "open")
+    assert (alert.text, alert.advice) == ("12 of 16 were not scored.", "Mend the verifier.")
     assert not AlertPending.objects.exists()
 
 
 def test_a_cause_opens_one_alert_until_it_is_closed(live: Run, alice: User) -> None:
     rule = rule_of(live.project, Condition.DIAGNOSIS).name
-    for cause in ("cut_off", "cut_off", "all_wrong"):
+    for cause in ("part_unscored", "part_unscored", "machine_failed"):
         diagnose(live, cause)
     assert alerts_check() == 2
-    assert opened() == [(rule, "cut_off", "open"), (rule, "all_wrong", "open")]
-    first = Alert.objects.get(cause="cut_off")
+    assert opened() == [(rule, "part_unscored", "open"), (rule, "machine_failed", "open")]
+    first = Alert.objects.get(cause="part_unscored")
     assert alerts_acknowledge(alerts=[first], actor=alice, note="known") == 1
     assert alerts_acknowledge(alerts=[first], actor=alice) == 0, "it is acknowledged"
     diagnose(live)
@@ -105,7 +118,7 @@ def test_a_cause_opens_one_alert_until_it_is_closed(live: Run, alice: User) -> N
     assert alerts_close(alerts=[first], actor=alice) == 0
     diagnose(live)
     assert alerts_check() == 1
-    assert opened()[::2] == [(rule, "cut_off", "closed"), (rule, "cut_off", "open")]
+    assert opened()[::2] == [(rule, "part_unscored", "closed"), (rule, "part_unscored", "open")]
     first.refresh_from_db()
     assert (first.note, first.acknowledged_by, first.closed_by) == ("known", alice, alice)
     assert logged("alert_acknowledged")[-1]["reason"] == "known"
@@ -118,7 +131,7 @@ def test_rules_name_causes_and_are_switched_off(live: Run, alice: User) -> None:
     rule_create(
         project=live.project, actor=alice, name="hack", condition="diagnosis", causes=["shaping_alone", "ruined"]
     )
-    for cause in ("cut_off", "ruined"):
+    for cause in ("part_unscored", "ruined"):
         diagnose(live, cause)
     assert alerts_check() == 1
     assert opened() == [("hack", "ruined", "open")]
@@ -126,6 +139,7 @@ def test_rules_name_causes_and_are_switched_off(live: Run, alice: User) -> None:
 
 def test_what_a_trainer_sends_may_be_of_any_form(live: Run) -> None:
     """The machine that it runs on runs untrusted code."""
+    any_cause(live.project)
     for data in ({"cause": 7, "step": "x", "text": None}, {"cause": "x" * 500, "step": 10**30, "text": "y" * 9000}):
         diagnose(live, **{"advice": [], **data})  # type: ignore[arg-type]
     assert alerts_check() == 2
@@ -135,6 +149,7 @@ def test_what_a_trainer_sends_may_be_of_any_form(live: Run) -> None:
 
 
 def test_more_causes_of_a_run_than_anyone_reads_open_no_more_alerts(live: Run) -> None:
+    any_cause(live.project)
     for number in range(MOST_OF_RUN + 5):
         diagnose(live, f"cause_{number}")
     assert alerts_check() == MOST_OF_RUN
@@ -198,7 +213,7 @@ def test_the_archive_closes_the_alerts_of_a_run(live: Run, alice: User) -> None:
     alerts_check()
     put_in(live, "failed")
     run_archive(run=live, actor=alice, archived=True)
-    diagnose(live, "all_wrong")
+    diagnose(live, "machine_failed")
     assert alerts_check() == 0, "nor does an archived run open one"
     assert [alert.closed_why for alert in Alert.objects.all()] == ["its run was archived"]
 
@@ -212,7 +227,7 @@ def test_of_two_rounds_at_once_one_opens_the_alert(maker: Maker, alice: User) ->
     rule_create(project=maker.project, actor=alice, name="low", condition="search", query="reward<0.1")
     diagnose(run)
     assert at_once(alerts_check, alerts_check) == [True, True]
-    assert sorted(cause for _, cause, _ in opened()) == ["cut_off", "search"]
+    assert sorted(cause for _, cause, _ in opened()) == ["part_unscored", "search"]
     assert AlertDelivery.objects.count() == 1
 
 

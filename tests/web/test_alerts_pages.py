@@ -57,17 +57,17 @@ def failed(maker: Maker, name: str) -> Run:
 
 def test_the_desk_shows_open_alerts_and_where_they_were_sent(viewer: Client, live: Run, alice: User) -> None:
     webhook(live.project, alice, "https://example.org/hook")
-    first, second = opened(live, "cut_off", "all_wrong")
+    first, second = opened(live, "part_unscored", "machine_failed")
     AlertDelivery.objects.filter(alert=first).update(tries=2, error="It answered with status 500.")
     page = html(viewer.get(DESK))
     text = words(page)
-    for part in ("completions truncated", "all wrong", "live", "step 3", "12 of 16 were cut off.", "showing 2 of 2"):
+    for part in ("completions not scored", "server failed", "live", "step 3", "12 of 16 were not scored.", "showing 2 of 2"):
         assert part in text
     assert "hook, waiting after 2 tries: It answered with status 500." in text
     assert 'id="count-alerts">2 open<' in page
     assert ANSWER not in page, "a viewer answers none"
     detail = words(html(viewer.get(f"{DESK}{first.pk}/")))
-    for part in ("Raise the limit.", "cut_off", "hook", "waiting", "It answered with status 500."):
+    for part in ("Mend the verifier.", "part_unscored", "hook", "waiting", "It answered with status 500."):
         assert part in detail
     assert "deliveries" in html(viewer.get(f"{DESK}{second.pk}/"))
 
@@ -75,14 +75,14 @@ def test_the_desk_shows_open_alerts_and_where_they_were_sent(viewer: Client, liv
 def test_an_operator_acknowledges_and_closes_one_or_many(
     operator: Client, viewer: Client, live: Run, oscar: User
 ) -> None:
-    alerts = opened(live, "cut_off", "all_wrong", "ruined")
+    alerts = opened(live, "part_unscored", "machine_failed", "ruined")
     assert viewer.post(ANSWER, {"action": "close", "alert": alerts[0].pk}).status_code == 403
     sent = {"action": "acknowledge", "alert": [alerts[0].pk, alerts[1].pk], "note": "known", "query": "state=open"}
     answer = operator.post(ANSWER, sent)
     assert answer["Location"] == f"{DESK}?state=open"
     assert [alert.state for alert in Alert.objects.order_by("pk")] == ["acknowledged", "acknowledged", "open"]
     text = words(html(operator.get(DESK)))
-    assert ("2 alerts acknowledged." in text, "ruined" in text, "all wrong" in text) == (True, True, False)
+    assert ("2 alerts acknowledged." in text, "ruined" in text, "server failed" in text) == (True, True, False)
     text = words(html(operator.get(DESK, {"state": "acknowledged"})))
     assert ("known" in text, "acknowledged by oscar" in text, "ruined" in text) == (True, True, False)
     back = operator.post(ANSWER, {"action": "close", "alert": alerts[2].pk, "from": f"alert-{alerts[2].pk}"})
@@ -105,14 +105,14 @@ def test_an_operator_acknowledges_and_closes_one_or_many(
 def test_what_cannot_be_answered_is_refused_in_words(
     operator: Client, live: Run, sent: dict[str, Any], text: str
 ) -> None:
-    opened(live, "cut_off")
+    opened(live, "part_unscored")
     page = words(html(operator.post(ANSWER, sent, follow=True)))
     assert ("Nothing was done: " in page, text in page) == (True, True)
     assert Alert.objects.get().state == "open"
 
 
 def test_alerts_of_another_project_are_not_answered(operator: Client, stranger: Client, live: Run) -> None:
-    [alert] = opened(live, "cut_off")
+    [alert] = opened(live, "part_unscored")
     assert stranger.post("/p/theirs/alerts/answer/", {"action": "close", "alert": alert.pk}).status_code == 302
     assert stranger.get(f"/p/theirs/alerts/{alert.pk}/").status_code == 404
     alert.refresh_from_db()
@@ -120,7 +120,7 @@ def test_alerts_of_another_project_are_not_answered(operator: Client, stranger: 
 
 
 def test_the_desk_is_filtered_by_run_rule_and_state(viewer: Client, maker: Maker, live: Run, oscar: User) -> None:
-    opened(live, "cut_off")
+    opened(live, "part_unscored")
     broken = failed(maker, "broken")
     alerts_acknowledge(alerts=Alert.objects.filter(run=live), actor=oscar)
 
@@ -139,7 +139,7 @@ def test_the_desk_is_filtered_by_run_rule_and_state(viewer: Client, maker: Maker
 
 
 def test_pages_follow_each_other_and_cost_the_same(operator: Client, live: Run) -> None:
-    opened(live, "cut_off")
+    opened(live, "part_unscored")
     few = queries(lambda: operator.get(DESK))
     alert = Alert.objects.get()
     kept = {field.attname: getattr(alert, field.attname) for field in Alert._meta.fields if field.attname != "id"}
@@ -158,7 +158,7 @@ def test_pages_follow_each_other_and_cost_the_same(operator: Client, live: Run) 
 
 
 def test_a_run_s_page_shows_its_open_alerts_and_takes_the_answer(operator: Client, live: Run) -> None:
-    opened(live, "cut_off", "ruined")
+    opened(live, "part_unscored", "ruined")
     page = page_of(operator, live)
     assert "2 open alerts" in page
     ids = [str(pk) for pk in Alert.objects.values_list("pk", flat=True)]
@@ -169,7 +169,7 @@ def test_a_run_s_page_shows_its_open_alerts_and_takes_the_answer(operator: Clien
 
 def test_the_list_shows_an_alert_once_among_the_badges(viewer: Client, maker: Maker, live: Run) -> None:
     """The trainer's report and its alert are one badge; the state of a failed run is its own."""
-    opened(live, "cut_off")
+    opened(live, "part_unscored")
     ended = maker.run("ended", state="training")
     maker.attempt(ended)
     opened(ended, "ruined")
@@ -178,11 +178,11 @@ def test_the_list_shows_an_alert_once_among_the_badges(viewer: Client, maker: Ma
     failed(maker, "broken")
     page = html(viewer.get("/p/ours/runs/"))
     badge = '<span class="badge is-suspect">{}</span>'
-    assert page.count(badge.format("completions truncated")) == 1
+    assert page.count(badge.format("completions not scored")) == 1
     assert page.count(badge.format("policy ruined")) == 1, "though its trainer reports no more"
     assert "run failed" not in page
     few = queries(lambda: viewer.get("/p/ours/runs/"))
-    opened(ended, "all_wrong", "all_equal")
+    opened(ended, "machine_failed", "duplicates")
     assert queries(lambda: viewer.get("/p/ours/runs/")) == few
 
 
@@ -232,7 +232,7 @@ def test_an_operator_adds_changes_and_removes_a_rule(
         ({"condition": "ended"}, "This field is required."),
         ({"name": "n", "condition": "search", "query": "rewrd<1"}, "is called rewrd"),
         ({"name": "n", "condition": "search"}, "Write a search"),
-        ({"name": "n", "condition": "diagnosis", "causes": "cut_off, Not One"}, "is no cause"),
+        ({"name": "n", "condition": "diagnosis", "causes": "part_unscored, Not One"}, "is no cause"),
         ({"name": "n", "condition": "ended", "channels": ["77777"]}, "no channel of this project"),
     ],
 )

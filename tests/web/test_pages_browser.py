@@ -41,7 +41,7 @@ from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
-from tests.factories.alerts import diagnosed, webhook
+from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import chat_model, done, evaluated, failed, format_only, lab_node, probed, sampled, talked
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
@@ -252,6 +252,7 @@ def alerts(maker: Maker, alice: User) -> list[str]:
     run = run_of(maker)
     attempt = run.attempts.order_by("-fence")[0]
     channel = webhook(maker.project, alice, "https://hooks.example.org/services/T00000000/B00000000/a-long-token")
+    any_cause(maker.project)
     for cause in ("cut_off", "ruined", "all_wrong", HOSTILE):
         diagnosed(attempt, cause, text=f"12 of 16 completions {HOSTILE}", advice="Raise the limit.")
     alerts_check()

@@ -121,7 +121,7 @@ def test_an_alert_reaches_its_webhook_by_the_workers_as_deployed(site: Site, tmp
             delivered = AlertDelivery.objects.filter(delivered_at__isnull=False)
             wait_for(delivered.exists, "the answer is noted", process)
     first, second = receiver.seen
-    assert (first.body["cause"], first.raw == second.raw) == ("cut_off", True)
+    assert (first.body["cause"], first.raw == second.raw) == ("part_unscored", True)
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert is_signed(second, channel.secret)
     assert (delivered.get().tries, delivered.get().status) == (2, 204)

@@ -19,7 +19,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.runs.search.filters import search
 from cohort.runs.search.syntax import SearchError
-from grpo_core.monitors.table import BY_CODE
+from grpo_core.monitors.table import ALARMS, BY_CODE
 
 MOST_RULES = 50
 """Of a project: each search is made again every few seconds."""
@@ -29,6 +29,9 @@ DEFAULTS: dict[Condition, str] = {
     Condition.UNSEALED: "Record not sealed",
 }
 """Rules that every project has, by their names. They can be switched off, and not removed."""
+DEFAULT_CAUSES = sorted({*ALARMS, "machine_failed", "part_unscored"})
+"""Of the rule of a new project about faults: alarms, and scores that are missing. The other monitors advise: the run's
+Health lists them."""
 
 _BETWEEN = re.compile(r"[\s,]+")
 
@@ -43,7 +46,13 @@ def rules_default(instance: Project, created: bool, **_: Any) -> None:
     """A new project has its rules from its beginning."""
     if created:
         AlertRule.objects.bulk_create(
-            AlertRule(project=instance, name=name, condition=condition, since=Now())
+            AlertRule(
+                project=instance,
+                name=name,
+                condition=condition,
+                causes=DEFAULT_CAUSES if condition == Condition.DIAGNOSIS else [],
+                since=Now(),
+            )
             for condition, name in DEFAULTS.items()
         )
 
