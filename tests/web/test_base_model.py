@@ -19,11 +19,15 @@ from cohort.catalog import model_folder
 from cohort.catalog.model_folder import folders_with_models, read_model_folder
 from cohort.catalog.models import BaseModel
 from cohort.catalog.services import base_model_register
+from cohort.lab.services import doctor_request
+from cohort.launch.creation import run_submit
 from cohort.runs.models import Attempt
 from cohort.web.catalog import views
-from grpo_core.errors import ModelError
-from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from grpo_core.errors import ConfigError, ModelError
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, UNPROBED, Maker
 from tests.tables import cases
+from tests.web.pages import html
+from tests.web.records.records import logged
 
 COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"
 HUB = "Qwen/Qwen2.5-0.5B"
@@ -230,3 +234,39 @@ def test_all_folders_are_counted(ours: Project, operator: Client, good: Path, mo
     for shown, words in ((2, b"showing 2 of 3"), (3, b"3 found")):
         monkeypatch.setattr(views, "FOLDERS_SHOWN", shown)
         assert words in operator.get("/p/ours/models/new/").content
+
+
+# ---------------------------------------------------------------- archived
+
+
+def test_an_archived_model_is_no_choice_until_it_is_offered_again(
+    operator: Client, viewer: Client, maker: Maker, chosen: dict[str, str]
+) -> None:
+    """And what was made with it stays."""
+    model, run = maker.base_model, maker.run("before")
+    address = f"/p/ours/models/{model.pk}/"
+    verifier = maker.verifier_version.verifier_id
+    pages = ["runs/new/", f"rewards/{verifier}/lab/", "lab/chat/"]
+
+    def offering() -> list[str]:
+        lists = {page: html(operator.get(f"/p/ours/{page}")).partition('base_model"')[2] for page in pages}
+        return [page for page, after in lists.items() if f'value="{model.pk}"' in after.partition("</select>")[0]]
+
+    assert offering() == pages
+    for _ in range(2):
+        assert operator.post(f"{address}archive/", {"archived": "1"}).status_code == 302
+    assert [entry["subject"] for entry in logged("base_model_archived")] == [f"base_model:{model.pk}"]
+    listed, archived = (html(viewer.get(f"/p/ours/models/{query}")) for query in ("", "?archived=1"))
+    assert (address in listed, "?archived=1" in listed, address in archived) == (False, True, True)
+    assert offering() == []
+    for url in (f"/p/ours/runs/{run.pk}/", address):
+        assert viewer.get(url).status_code == 200
+    refused = operator.post("/p/ours/runs/new/", chosen | {"action": "launch"})
+    assert (refused.status_code, f"{model.name} is archived" in html(refused)) == (422, True)
+    with pytest.raises(ConfigError, match="is archived"):
+        run_submit(run=run, actor=maker.actor, probe_override=UNPROBED)
+    with pytest.raises(ConfigError, match="is archived"):
+        doctor_request(base_model=BaseModel.objects.get(), actor=maker.actor)
+    operator.post(f"{address}archive/", {"archived": "0"})
+    assert logged("base_model_unarchived")
+    assert operator.post("/p/ours/runs/new/", chosen | {"action": "launch"}).status_code == 302

@@ -38,6 +38,8 @@ class BaseModel(models.Model):
     and the worker looks for the base model next to the folder, then as for every model."""
     checkpoint = models.OneToOneField("runs.Checkpoint", on_delete=models.PROTECT, null=True, related_name="base_model")
     """What it is a registration of; its files come from the platform, and stay there while this row does."""
+    archived_at = models.DateTimeField(null=True)
+    """Since when it is no choice for new runs and jobs; what was made with it stays as it is."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

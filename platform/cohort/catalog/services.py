@@ -12,6 +12,7 @@ from typing import Any, get_args
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
 from django.db.models import Sum
+from django.db.models.functions import Now
 from pydantic import ValidationError as PydanticError
 
 from cohort.accounts.models import Project, User
@@ -83,6 +84,24 @@ def base_model_store(*, model: BaseModel, actor: User | None) -> None:
         after["checkpoint"] = model.checkpoint_id
     _save_new(model, "base model", actor, after)
     log.info("base model %r registered in %r", model.name, model.project.slug)
+
+
+@transaction.atomic
+def base_model_archive(*, model: BaseModel, actor: User, archived: bool) -> bool:
+    """Leave the model out of every choice, or offer it again; runs, records and files stay. Returns whether it
+    changed."""
+    model = BaseModel.objects.select_for_update(of=["self"]).select_related("project").get(pk=model.pk)
+    if (model.archived_at is not None) == archived:
+        return False
+    BaseModel.objects.filter(pk=model.pk).update(archived_at=Now() if archived else None)
+    audit.log(
+        actor=audit.who(actor),
+        kind="base_model_archived" if archived else "base_model_unarchived",
+        subject=f"base_model:{model.pk}",
+        project=model.project,
+        after={"archived": archived},
+    )
+    return True
 
 
 def dataset_create(

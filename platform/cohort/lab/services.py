@@ -21,7 +21,7 @@ from cohort.lab.jobs import job_on_commit
 from cohort.lab.models import OPEN, Conversation, JobKind, JobState, LabJob
 from cohort.lab.turns import CALLED_OFF, answers_give_up
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
-from cohort.runs.base_models import model_inputs, require_stored
+from cohort.runs.base_models import model_inputs, require_usable
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import MAX_ITEMS, EvaluateOptions, LabKind, Options, TryOptions, options_of
@@ -287,7 +287,7 @@ def job_create(
     conversation: Conversation | None = columns.get("conversation")
     models: list[BaseModel | None] = [columns.get("base_model"), conversation.reference if conversation else None]
     for model in filter(None, models):
-        require_stored(model)
+        require_usable(model)
         files += [
             {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}
             for path, file in model_inputs(model).items()

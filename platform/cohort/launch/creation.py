@@ -13,7 +13,7 @@ from cohort.contamination import services as overlaps
 from cohort.lab import estimates, gate
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs import dispatch
-from cohort.runs.base_models import require_stored
+from cohort.runs.base_models import require_usable
 from cohort.runs.limits import queue_full
 from cohort.runs.models import Priority, Run, RunState, RunSuite, Sweep
 from cohort.runs.run_values import config_values_store
@@ -202,7 +202,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     if run.needs_sandbox:
         require_sandbox(what="this run")
     require_engines(run.needs_packages)
-    require_stored(run.base_model)
+    require_usable(run.base_model)
     if full := queue_full(run):
         raise ConfigError(full, (FieldProblem("", full),))
     actor_name = f"user:{actor.username}"

@@ -28,6 +28,8 @@ from grpo_core.files.adapter import CONFIG, WEIGHTS, AdapterSettings
 from grpo_core.files.checkpoint import MANIFEST, POLICY, STATE, manifest_bytes, step_folder
 from grpo_core.records.types import CheckpointManifest, FileEntry
 
+OFFER_AGAIN = "Offer it again on its page under Base models"
+
 
 @dataclass(frozen=True)
 class ModelFile:
@@ -75,8 +77,11 @@ def _rank(run: Run) -> int:
     return int(run.config["model"]["lora"]["rank"])
 
 
-def require_stored(model: BaseModel) -> None:
-    """Raises ConfigError for a model whose checkpoint has not arrived yet."""
+def require_usable(model: BaseModel) -> None:
+    """Raises ConfigError for a model that is archived, or whose checkpoint has not arrived yet."""
+    if model.archived_at is not None:
+        problem = FieldProblem("base_model", f"{model.name} is archived. {OFFER_AGAIN}, or choose another")
+        raise ConfigError(str(problem), (problem,))
     checkpoint = model.checkpoint
     if checkpoint is None or checkpoint.stored_at is not None:
         return

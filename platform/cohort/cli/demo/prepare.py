@@ -82,7 +82,7 @@ def base_model(project: Project, user: User, home: Home, task: DemoTask) -> Base
     """The catalog's entry for exactly these weights; a new one when the folder holds others than before."""
     digest = read_model_folder(home.models, task.model_folder).weights_digest
     models = BaseModel.objects.filter(project=project)
-    known = models.filter(weights_digest=digest, path=task.model_folder).first()
+    known = models.filter(weights_digest=digest, path=task.model_folder, archived_at=None).first()
     name = _free(task.model_name, models)
     return known or base_model_register(project=project, actor=user, name=name, path=task.model_folder)
 

@@ -56,8 +56,14 @@ class Offered(Generic[Row]):
         return self.rows if chosen is None or chosen in self.rows else [chosen, *self.rows]
 
 
-def base_models(project: Project) -> QuerySet[BaseModel]:
-    return BaseModel.objects.filter(project=project).annotate(run_count=Count("runs")).order_by("name")
+def base_models(project: Project, *, archived: bool = False) -> QuerySet[BaseModel]:
+    rows = BaseModel.objects.filter(project=project, archived_at__isnull=not archived)
+    return rows.annotate(run_count=Count("runs")).order_by("name")
+
+
+def base_models_offered(project: Project) -> QuerySet[BaseModel]:
+    """To choose from."""
+    return BaseModel.objects.filter(project=project, archived_at=None)
 
 
 def read_by_run(model: BaseModel) -> dict[str, Any] | None:

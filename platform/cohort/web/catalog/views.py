@@ -136,8 +136,12 @@ def task_dataset_new(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def base_model_list(request: HttpRequest, slug: str) -> HttpResponse:
-    models = listed(request, selectors.base_models(project_for(request, slug)))
-    return render(request, "catalog/base_models.html", {"models": models})
+    """`archived`: those that are archived."""
+    project, archived = project_for(request, slug), "archived" in request.GET
+    models = listed(request, selectors.base_models(project, archived=archived))
+    there_are = selectors.base_models(project, archived=not archived).exists()
+    context = {"models": models, "archived": archived, "others": there_are}
+    return render(request, "catalog/base_models.html", context)
 
 
 @form_page
@@ -163,6 +167,18 @@ def request_doctor(request: HttpRequest, model: BaseModel) -> None:
         doctor_request(base_model=model, actor=person(request))
     except ConfigError as error:
         messages.warning(request, f"No worker looks at it yet: {error}")
+
+
+@require_POST
+def base_model_archive(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """`archived`: 1 or 0."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    model = get_object_or_404(BaseModel, project=project, pk=pk)
+    archived = request.POST.get("archived") == "1"
+    services.base_model_archive(model=model, actor=person(request), archived=archived)
+    done = "is archived: no new run or job can choose it" if archived else "is offered again"
+    messages.success(request, f"{model.name} {done}.")
+    return redirect_to(request, "base_model_detail", slug, pk)
 
 
 @require_safe

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel as CatalogModel
 from cohort.catalog.models import PromptDataset
-from cohort.web.catalog.selectors import Offered
+from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import GivenText, LabKind, ProbeOptions, SampleOptions, TryOptions
@@ -65,7 +65,8 @@ class _Job(ServiceForm):
         fields["dataset"].label_from_instance = lambda row: f"{row.name} · {row.problems:,} problems"
         for name in {"dataset", "base_model"} & fields.keys():
             field = fields[name]
-            offered: Offered[Any] = Offered(field.queryset.model.objects.filter(project=project), find)
+            every: Any = PromptDataset.objects.filter(project=project)
+            offered: Offered[Any] = Offered(base_models_offered(project) if name == "base_model" else every, find)
             field.queryset, self.more = offered.every, self.more or offered.more
             rows = offered.rows_with(offered.row(str(self[name].value())))
             field.choices = [("", field.empty_label), *((row.pk, field.label_from_instance(row)) for row in rows)]

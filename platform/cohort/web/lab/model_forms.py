@@ -10,7 +10,7 @@ from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.lab.chat import SIDES
 from cohort.web.catalog import selectors as catalog
-from cohort.web.catalog.selectors import Offered
+from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.errors import ConfigError
 from grpo_core.lab.job import ChatOptions, EvaluateOptions, TurnSettings
@@ -136,7 +136,7 @@ class ChatForm(MessageForm):
         super().__init__(data, initial=initial)
         del self.fields["sides"]  # a conversation begins with both
         fields: dict[str, Any] = self.fields
-        offered: Offered[Any] = Offered(BaseModel.objects.filter(project=project).select_related("project"), find)
+        offered: Offered[Any] = Offered(base_models_offered(project).select_related("project"), find)
         self.more = offered.more
         """Whether there are too many models to be offered."""
         for name in ("base_model", "reference"):

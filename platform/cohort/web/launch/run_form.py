@@ -16,9 +16,10 @@ from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, Ve
 from cohort.catalog.run_inputs import ChosenSuite
 from cohort.lab.gate import Gate, gate
 from cohort.launch.creation import run_config
+from cohort.runs.base_models import OFFER_AGAIN
 from cohort.runs.models import Priority, Run
 from cohort.runs.schedule import NodeCapacity, node_capacities
-from cohort.web.catalog.selectors import Offered
+from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.launch import suites
 from cohort.web.launch.schema import CHOICES, FROM_VARIANT, SUBJECTS, fields, input_of, settings_of, texts_of
 from cohort.web.launch.variants import ALL, DEFAULT, USUAL
@@ -78,7 +79,7 @@ class Choices:
         """`find`: part of a name, to choose from lists that are too long to be offered whole."""
         versions = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
         return cls(
-            Offered(BaseModel.objects.filter(project=project), find),
+            Offered(base_models_offered(project), find),
             Offered(PromptDataset.objects.filter(project=project).defer("preview"), find),
             Offered(versions, find, name="verifier__name"),
             tuple(EvalSuiteVersion.objects.filter(suite__project=project).select_related("suite").order_by("pk")),
@@ -183,6 +184,8 @@ class RunForm:
         newest = Run.objects.filter(project=self.project).order_by("-pk").only(*(f"{name}_id" for name in ROWS)).first()
         if newest is not None:
             self.texts |= _rows_of(newest)
+            if self.choices.base_models.row(self.texts["base_model"]) is None:  # archived since
+                self.texts["base_model"] = self.choices.base_models.newest
             return
         self.texts |= {
             "base_model": self.choices.base_models.newest,
@@ -315,7 +318,13 @@ class RunForm:
             **{name: row or _STAND_INS[name] for name, row in self.rows.items()},
         )
 
+    def _archived_model(self) -> BaseModel | None:
+        """The chosen one where it is no longer offered."""
+        return BaseModel.objects.filter(project=self.project, pk=natural(self.texts["base_model"]) or 0).first()
+
     def _no_row(self, name: str, message: str) -> str:
+        if name == "base_model" and (archived := self._archived_model()) is not None:
+            return f"{archived.name} is archived. {OFFER_AGAIN}, or choose another."
         if self.texts[name]:
             return f"{CHOICES[name]} {self.texts[name]} is not in this project. Choose one from the list."
         return message[:1].upper() + message[1:] + "."
