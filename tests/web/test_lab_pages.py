@@ -344,7 +344,7 @@ def test_an_unprobed_reward_is_launched_for_a_reason_that_is_kept(
         LaunchProbe.objects.update(reason="another")
 
 
-def test_the_form_has_an_unprobed_reward_probed_and_then_launches(
+def test_the_form_has_an_unprobed_reward_probed(
     operator: Client, chosen: dict[str, str], oscar: User, verifier_version: VerifierVersion, dataset: PromptDataset
 ) -> None:
     form = chosen | {"probe_override": ""}
@@ -360,8 +360,8 @@ def test_the_form_has_an_unprobed_reward_probed_and_then_launches(
     ended = operator.get(f"/p/ours/runs/probes/{job.pk}/")
     assert (ended.status_code, ended["HX-Trigger"], "no sandbox here" in html(ended)) == (286, "previewed", True)
     probed(verifier_version, oscar, dataset)
-    state = gate(verifier_version, dataset).state
-    assert (state, operator.post(NEW, form | {"action": "launch"}).status_code) == ("clean", 302)
+    assert gate(verifier_version, dataset).state == "clean"
+    assert 'id="reward-gate"' not in html(operator.post(NEW, form | {"action": "check"}))
 
 
 # ---------------------------------------------------------------- the form and the pages

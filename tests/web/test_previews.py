@@ -10,13 +10,15 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from cohort.accounts.models import Project, User
-from cohort.catalog.models import BaseModel
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.services import dataset_create
 from cohort.lab.jobs import BadResult
 from cohort.lab.models import LabJob
 from cohort.runs.models import Run
-from tests.factories.lab import chat_model, done, failed, there
+from tests.factories.lab import chat_model, done, failed, probed, there
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
+from tests.web.pages import html
+from tests.web.records.records import logged
 from tests.web.run_page import words
 
 NEW = "/p/ours/runs/new/"
@@ -63,7 +65,7 @@ def test_tokens_are_shown_before_the_launch_and_what_does_not_fit_is_named(
     same = chosen | {"data.prefill": "<think>\n", "preview": str(job.pk)}
     assert "every prompt fits" in send(operator, same, "check")
     changed = send(operator, same | {"optim.steps": "7"}, "check")
-    assert ("of other settings" in changed, "every prompt fits" in changed) == (True, False)
+    assert ("of other settings" in changed, "every prompt fits" in changed) == (True, True), "of the same prompts"
 
     narrow = same | {"data.max_prompt_tokens": "3"}
     send(operator, narrow)
@@ -113,7 +115,80 @@ def test_problems_that_a_worker_refused_are_refused_at_launch(operator: Client, 
     failed(LabJob.objects.get(), why, node=there(), code="data_error")
     assert why in send(operator, chosen, "check")
     assert operator.post(NEW, chosen | {"action": "launch"}).status_code == 422
-    assert operator.post(NEW, chosen | {"action": "launch", "optim.steps": "7"}).status_code == 302
+    assert operator.post(NEW, chosen | {"action": "launch", "optim.steps": "7"}).status_code == 422
+    others = {"action": "launch", "data.unreadable": "drop"}
+    assert operator.post(NEW, chosen | others).status_code == 302, "these are other problems, launched for a reason"
+
+
+@pytest.fixture
+def clean(
+    chosen: dict[str, str], alice: User, dataset: PromptDataset, verifier_version: VerifierVersion
+) -> dict[str, str]:
+    """The form, without a reason, of a reward that the probe found nothing wrong with."""
+    probed(verifier_version, alice, dataset)
+    return chosen | {"probe_override": ""}
+
+
+def test_prompts_that_nobody_checked_block_a_launch_until_a_worker_has(
+    operator: Client, clean: dict[str, str], models: Path
+) -> None:
+    refused = operator.post(NEW, clean | {"action": "launch"})
+    assert refused.status_code == 422
+    assert "nobody has checked whether the prompts fit" in words(html(refused))
+    assert 'id="check-prompts"' in html(refused)
+    requested = send(operator, clean)
+    assert ("a worker checks whether" in requested, 'id="check-prompts"' in requested) == (True, False)
+    done(LabJob.objects.get(kind="preview"), models, there())
+    other = clean | {"optim.steps": "7", "optim.lr": "0.001", "seed": "9", "sampling.group_size": "4"}
+    assert 'id="prompts-gate"' not in send(operator, other, "check"), "of the same prompts"
+    assert operator.post(NEW, other | {"action": "launch"}).status_code == 302
+    narrow = clean | {"sampling.max_completion_tokens": "7", "action": "launch"}
+    assert operator.post(NEW, narrow).status_code == 422, "nobody knows whether they fit these limits"
+
+
+def test_a_launch_without_the_check_keeps_its_reason(operator: Client, clean: dict[str, str]) -> None:
+    reason = "These prompts ran last week."
+    assert operator.post(NEW, clean | {"action": "launch", "probe_override": "short"}).status_code == 422
+    assert not Run.objects.exists()
+    assert operator.post(NEW, clean | {"action": "launch", "probe_override": reason}).status_code == 302
+    run = Run.objects.get()
+    assert logged("prompt_check_overridden")[-1]["reason"] == reason
+    assert reason in run.events.get(kind="prompts_unchecked").message
+    assert not run.launch_probes.get().reason, "which is of the reward alone"
+
+
+def test_a_sweep_has_each_set_of_its_prompts_checked(operator: Client, clean: dict[str, str], models: Path) -> None:
+    same = clean | {"sweep": "lr: 1e-4, 1e-5\nseed: 0, 1"}
+    limits = clean | {"sweep": "sampling.max_completion_tokens: 16, 24"}
+    node = there()
+    send(operator, same)
+    done(LabJob.objects.get(kind="preview"), models, node)
+    assert operator.post(NEW, same | {"action": "launch"}).status_code == 302
+    assert Run.objects.count() == 4
+    send(operator, limits)
+    waiting = LabJob.objects.filter(state="waiting")
+    *others, last = waiting.order_by("pk")
+    assert len(others) == 2, "the form's own and the sweep's two"
+    for job in others:
+        done(job, models, node)
+    assert operator.post(NEW, limits | {"action": "launch"}).status_code == 422
+    done(last, models, node)
+    assert operator.post(NEW, limits | {"action": "launch"}).status_code == 302
+
+
+def test_a_draft_is_launched_for_a_reason_or_once_its_prompts_are_checked(
+    operator: Client, clean: dict[str, str], models: Path
+) -> None:
+    operator.post(NEW, clean | {"action": "draft"})
+    run = Run.objects.get()
+    address = f"/p/ours/runs/{run.pk}/submit/"
+    page = operator.post(address)
+    assert (page.status_code, 'id="prompts-gate"' in html(page)) == (409, True)
+    send(operator, clean)
+    done(LabJob.objects.get(kind="preview"), models, there())
+    assert operator.post(address).status_code == 302
+    run.refresh_from_db()
+    assert run.state == "queued"
 
 
 def test_hostile_problems_are_shown_and_never_rendered(
@@ -147,7 +222,7 @@ def test_the_form_asks_the_database_as_often_with_a_preview(
 ) -> None:
     send(operator, chosen)
     done(LabJob.objects.get(), models, there())
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(25):
         send(operator, chosen, "check")
 
 

@@ -74,6 +74,8 @@ class LabJob(Leased):
     conversation = models.ForeignKey(Conversation, on_delete=models.PROTECT, null=True, related_name="jobs")
     """Of a chat: what it answers."""
     config_digest = models.CharField(max_length=64, blank=True, default="")
+    prompts_digest = models.CharField(max_length=64, blank=True, default="")
+    """Of a preview: `cohort.lab.prompts.prompts_digest` of the config."""
     inputs = models.JSONField(default=list)
     """The files that it reads, each {path, sha256, size, artifact}; of a checkpoint {path, sha256, size, run}."""
     needs = models.JSONField(default=dict)
@@ -107,6 +109,7 @@ class LabJob(Leased):
         indexes: ClassVar = [
             models.Index(fields=["state", "id"], name="lab_job_state"),
             models.Index(fields=["project", "config_digest"], name="lab_job_config"),
+            models.Index(fields=["project", "prompts_digest"], name="lab_job_prompts"),
         ]
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.estimates import digest_of, measured_as
 from cohort.lab.jobs import job_on_commit
 from cohort.lab.models import OPEN, Conversation, JobKind, JobState, LabJob
+from cohort.lab.prompts import prompts_digest
 from cohort.lab.turns import CALLED_OFF, answers_give_up
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs.base_models import model_inputs, require_usable
@@ -149,8 +150,15 @@ def config_job_request(
         base_model=base_model,
         config=measured_as(config).to_dict(),
         config_digest=digest,
+        prompts_digest=prompts_digest(config) if kind == JobKind.PREVIEW else "",
         needs=needs,
     )
+
+
+@transaction.atomic
+def config_jobs_request(*, configs: Sequence[RunConfig], **of: Any) -> list[LabJob]:
+    """One `config_job_request`, which takes `of`, for each config, or none."""
+    return [config_job_request(config=config, **of) for config in configs]
 
 
 @transaction.atomic

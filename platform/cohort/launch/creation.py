@@ -10,7 +10,7 @@ from cohort.accounts.quotas import lock_project
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite, data_part, suite_part
 from cohort.contamination import services as overlaps
-from cohort.lab import estimates, gate
+from cohort.lab import estimates, gate, prompts
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs import dispatch
 from cohort.runs.base_models import require_usable
@@ -189,10 +189,13 @@ def run_create(
 @transaction.atomic
 def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override: str = "") -> None:
     """Put a draft into the queue and notify the workers on commit. Raises IllegalTransition, and ConfigError
-    when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just that
-    (`cohort.contamination.selectors.token`), when the reward is known to pay wrong answers and `probe_override` gives
-    no reason to launch all the same (`cohort.lab.gate`), when no node has the sandbox that its reward needs or the
-    packages that its engine needs, or when too many runs wait already.
+
+    - when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just
+      that (`cohort.contamination.selectors.token`);
+    - when the reward is known to pay wrong answers or was never probed (`cohort.lab.gate`), or nobody has checked the
+      prompts (`cohort.lab.prompts`), and `probe_override` gives no reason to launch all the same;
+    - when the prompts do not fit, no node has the sandbox that its reward needs or the packages that its engine needs,
+      or too many runs wait already.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
     on.
@@ -212,6 +215,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
     overlaps.record_launch_overlaps(run=run, actor=actor, seen=overlap_seen)
     gate.record_launch_probe(run=run, actor=actor, override=probe_override)
+    prompts.record_launch_prompts(run=run, actor=actor, override=probe_override)
     estimates.record_launch_estimate(run=run, actor=actor)
     dispatch.train_on_commit(run=run)
 

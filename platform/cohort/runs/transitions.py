@@ -78,7 +78,18 @@ SEALED_WITHIN = timedelta(minutes=10)
 
 OWN_KINDS = frozenset(
     {
-        *("created", "state", "attempt", "phase", "resumed", "stalled", "moving", "sealed", "seal_failed"),
+        *(
+            "created",
+            "prompts_unchecked",
+            "state",
+            "attempt",
+            "phase",
+            "resumed",
+            "stalled",
+            "moving",
+            "sealed",
+            "seal_failed",
+        ),
         *("version_requested", "cards_reissued"),
         *("cancel_asked", "pause_asked", "pause_withdrawn", "retried", "extended", "priority"),
         *("checkpoint_pinned", "checkpoint_unpinned", "checkpoint_stored", "checkpoint_registered"),

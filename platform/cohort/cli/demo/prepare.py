@@ -31,9 +31,10 @@ from cohort.cli.embedded import children
 from cohort.cli.embedded.home import Home, HomeError
 from cohort.cli.embedded.people import password_renew
 from cohort.cli.embedded.up import Up, say
-from cohort.lab.models import JobState, VerifierProbe
-from cohort.lab.services import job_request
-from cohort.launch.creation import run_launch
+from cohort.lab.models import OPEN, JobKind, JobState, LabJob, VerifierProbe
+from cohort.lab.prompts import prompt_checks
+from cohort.lab.services import config_job_request, job_request
+from cohort.launch.creation import run_config, run_launch
 from cohort.runs.models import Run
 from grpo_core.config.builtin_suites import names as starter_names
 from grpo_core.evaluate.suites.formats import FORMATS
@@ -150,33 +151,41 @@ def probe(up: Up, project: Project, user: User, task: DemoTask) -> VerifierProbe
         return known
     say("probing the reward: which wrong answers does it pay?")
     job = job_request(project=project, actor=user, kind="probe", version=version, dataset=train)
-    while job.state in (JobState.WAITING, JobState.RUNNING):
+    _wait(up, job, "probe of the reward")
+    return VerifierProbe.objects.get(job=job)
+
+
+def _wait(up: Up, job: LabJob, what: str) -> None:
+    """Until it is done. Raises HomeError when it ends otherwise."""
+    while job.state in OPEN:
         up.watch()
         time.sleep(0.2)
         job.refresh_from_db()
     if job.state != JobState.DONE:
-        raise HomeError(f"The probe of the reward did not end well: {job.error or job.get_state_display()}")
-    return VerifierProbe.objects.get(job=job)
+        raise HomeError(f"The {what} did not end well: {job.error or job.get_state_display()}")
 
 
 def launch(up: Up, project: Project, user: User, task: DemoTask, *, steps: int | None) -> Run:
-    """Submit the run exactly as the form does."""
+    """Have a worker check the prompts, unless that is known, and submit the run exactly as the form does."""
     model = base_model(project, user, up.home, task)
     train, heldout = datasets(up, project, user, task)
     settings: dict[str, Any] = {"preset": task.preset}
     if steps is not None:
         settings["optim"] = {"steps": steps}
-    return run_launch(
-        project=project,
-        actor=user,
-        name=_free(task.run_name, Run.objects.filter(project=project)),
-        base_model=model,
-        dataset=train,
-        eval_dataset=heldout,
-        verifier_version=verifier(project, user, task),
-        settings=settings,
-        suites=suites(project, user, task),
-    )
+    rows: dict[str, Any] = {
+        "base_model": model,
+        "dataset": train,
+        "eval_dataset": heldout,
+        "verifier_version": verifier(project, user, task),
+        "suites": suites(project, user, task),
+    }
+    name = _free(task.run_name, Run.objects.filter(project=project))
+    config = run_config(name=name, settings=settings, **rows)
+    if [check.state for check in prompt_checks(project, [config])] != ["checked"]:
+        say("checking that every prompt fits the model")
+        job = config_job_request(kind=JobKind.PREVIEW, project=project, actor=user, config=config, **rows)
+        _wait(up, job, "check of the prompts")
+    return run_launch(project=project, actor=user, name=name, settings=config, **rows)
 
 
 def _dataset(project: Project, user: User, name: str, file: Path, task: DemoTask) -> PromptDataset:

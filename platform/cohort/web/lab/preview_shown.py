@@ -8,7 +8,6 @@ from cohort.catalog.models import BaseModel, VerifierVersion
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.web.lab.charts import histogram_drawn
 from cohort.web.lab.estimate_shown import job_of_config, why_waits
-from grpo_core.errors import DataError
 from grpo_core.lab.preview import Preview
 from grpo_core.records.doctor import Diagnosis
 
@@ -31,15 +30,6 @@ def shown(job: LabJob, digest: str) -> dict[str, Any]:
         "share": percent(read.over_limit / read.problems),
         "drawn": histogram_drawn(read.lengths.edges, read.lengths.counts),
     }
-
-
-def refused_at_launch(preview: dict[str, Any] | None) -> tuple[str, ...]:
-    """Why a run of just these settings would not start, as far as a preview of them knows: its problems may have been
-    refused before they became prompts."""
-    if preview is not None and not preview["stale"] and preview["job"].error_code == DataError.code:
-        return (preview["job"].error,)
-    known = preview is not None and preview["read"] is not None and not preview["stale"]
-    return preview["read"].refused if preview is not None and known else ()
 
 
 def probe_shown(version: VerifierVersion) -> dict[str, Any]:

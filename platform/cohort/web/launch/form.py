@@ -16,7 +16,8 @@ from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.lab.models import OPEN, JobKind, LabJob
-from cohort.lab.services import config_job_request, job_request
+from cohort.lab.prompts import distinct_prompts
+from cohort.lab.services import config_jobs_request, job_request
 from cohort.launch.drafts import draft_discard, drafts_of
 from cohort.launch.sweeps import MAX_RUNS
 from cohort.runs.models import Run, Sweep
@@ -218,15 +219,17 @@ def _started_from(request: HttpRequest, project: Project) -> RunForm:
 
 
 def _measure(request: HttpRequest, form: RunForm, kind: JobKind) -> HttpResponse:
-    """Have a worker measure the form's config, or show its tokens; the panel then shows the progress."""
+    """Have a worker measure the form's config, or show its tokens, and those of the sweep's; the panel then shows
+    the progress."""
     config, job = form.check(), None
     if config is not None:
+        plan = sweep_plan(form) if kind == JobKind.PREVIEW else None
         try:
-            job = config_job_request(
+            job, *_ = config_jobs_request(
+                configs=distinct_prompts([config, *(plan.configs if plan is not None else ())]),
                 kind=kind,
                 project=form.project,
                 actor=person(request),
-                config=config,
                 node_label=form.texts["node_label"].strip(),
                 **form.rows,
             )
@@ -297,7 +300,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     if config is None:
         return _page(request, form, status=422)
     if launch:
-        form.general = obstacles(form, config, plan)
+        form.general = obstacles(form, plan)
     elif plan is not None:
         form.general = ["A draft is of one run: take the sweep's lines out, or launch it."]
     if form.general:

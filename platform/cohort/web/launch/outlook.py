@@ -3,6 +3,7 @@
 Estimates come from runs that happened; without one there is none.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -19,12 +20,13 @@ from cohort.contamination.selectors import of_choice, token
 from cohort.evaluations.forecast import ForecastShown, forecast_of
 from cohort.lab.estimates import digest_of
 from cohort.lab.gate import MIN_REASON_CHARS
+from cohort.lab.prompts import PromptCheck, distinct_prompts, prompt_checks
 from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
 from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import EvalResult, Run
 from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import estimate_shown
-from cohort.web.lab.preview_shown import preview_shown, probe_shown, refused_at_launch
+from cohort.web.lab.preview_shown import preview_shown, probe_shown
 from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
@@ -97,6 +99,10 @@ class Outlook:
         """The exact tokens of this config's prompts, or of an earlier one's, from which they were requested."""
         self.preview_changed = self.preview is not None and str(self.preview["job"].pk) != form.texts["preview"]
         """Whether that is another than the page shows: a config that had its tokens shown before is back."""
+        configs = [] if form.config is None else self.sweep.configs if self.sweep else [form.config]
+        known = prompt_checks(form.project, distinct_prompts(configs)) if configs else []
+        self.unchecked = any(each.state != "checked" for each in known)
+        """Whether nobody knows of some of the run's prompts whether they fit."""
         self.forecast = _forecast(form)
         """Share of groups with a signal by G, from the newest run of the same model and dataset; None without any."""
         self.sweep_seconds = self.time.seconds * len(self.sweep.runs) if self.time and self.sweep else None
@@ -106,7 +112,7 @@ class Outlook:
         """What ticking the box confirms as seen; empty where nothing was found."""
         pairs = [Check(pair.state == "none", False, pair.text) for pair in self.overlaps]
         self.checks = (
-            *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(self.preview, form)),
+            *(*_choices_made(form), _valid(form), *_probed(form), *_references(form), *_prompts(known, form)),
             _node_seen(form),
             *(*_own_judge(form), *_without_effect(form), *pairs, *_swept(self.sweep)),
         )
@@ -178,17 +184,28 @@ def _probed(form: RunForm) -> tuple[Check, ...]:
     """What is known of the reward; a reason only lifts the block."""
     if form.gate is None:
         return ()
-    reasoned = len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
-    return (Check(form.gate.state == "clean", form.gate.held and not reasoned, form.gate.text),)
+    return (Check(form.gate.state == "clean", form.gate.held and not _reasoned(form), form.gate.text),)
 
 
-def _prompts(preview: dict[str, Any] | None, form: RunForm) -> tuple[Check, ...]:
-    """Whether all prompts fit, where a preview of just these settings knows it; a suite's only a worker can count."""
-    refused = refused_at_launch(preview)
-    if not refused and (preview is None or preview["read"] is None or preview["stale"]):
-        unknown = "not counted yet whether every suite's prompts fit the model: “Show the exact tokens” counts them"
-        return (Check(False, False, unknown),) if form.suites else ()
-    return tuple(Check(False, True, why) for why in refused) or (Check(True, True, "every prompt fits"),)
+def _prompts(checks: Sequence[PromptCheck], form: RunForm) -> tuple[Check, ...]:
+    """Whether all prompts fit, as far as a worker has counted them; a reason only lifts the block."""
+    if refused := [why for known in checks for why in known.refused]:
+        return tuple(Check(False, True, why) for why in dict.fromkeys(refused))
+    if not (states := {known.state for known in checks}):
+        return ()
+    if states == {"checked"}:
+        return (Check(True, True, "every prompt fits"),)
+    text = (
+        "blocked: a worker checks whether every prompt fits the model and the limits"
+        if "unchecked" not in states
+        else "blocked: nobody has checked whether every prompt fits the model and the limits"
+    )
+    return (Check(False, not _reasoned(form), text),)
+
+
+def _reasoned(form: RunForm) -> bool:
+    """Whether there is a reason to launch what is blocked."""
+    return len(form.texts["probe_override"].strip()) >= MIN_REASON_CHARS
 
 
 def _at_most(form: RunForm, completions: int | None) -> int | None:

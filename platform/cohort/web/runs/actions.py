@@ -17,6 +17,7 @@ from cohort.base.storable import storable
 from cohort.contamination.selectors import of_run, token
 from cohort.evaluations.services import Upload, results_import
 from cohort.lab.gate import FIELD, gate
+from cohort.lab.prompts import prompt_checks
 from cohort.launch import creation
 from cohort.runs import services
 from cohort.runs.models import Checkpoint, ImportedResult, Priority, Run, RunState
@@ -90,7 +91,7 @@ def run_submit(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse:
     """What a person must confirm to launch this draft anyway: that evaluation items in the training data were seen,
-    why a reward that fails its probe is used."""
+    why a reward that fails its probe is used or prompts are not checked."""
     pairs, reason = of_run(run), request.POST.get(FIELD, "")
     faults = [problem.message for problem in error.problems if problem.path == FIELD] if reason.strip() else []
     context = {
@@ -101,6 +102,7 @@ def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse
         "gate": gate(run.verifier_version, run.dataset),
         "probe_override": reason,
         "override_faults": faults,
+        "prompts_unchecked": prompt_checks(run.project, [run.parsed_config])[0].state != "checked",
     }
     return render(request, "runs/launch_confirm.html", context, status=409)
 
