@@ -116,6 +116,7 @@ def test_a_hostile_draft_is_kept_and_shown_as_text(operator: Client, chosen: dic
         page = html(operator.get(NEW + query))
         assert "&lt;script&gt;alert(1)" in page
         assert "<script>alert" not in page
+    assert operator.get(NEW, {"draft": "\0"}).status_code == 404
     assert "form_token is none" in check(operator, sent | {"form_token": "../x"})
 
 

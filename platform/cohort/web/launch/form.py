@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
+from cohort.base.storable import storable
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset
 from cohort.catalog.run_inputs import input_path
 from cohort.catalog.suites import CATEGORIES, starters_add
@@ -204,7 +205,7 @@ def _choose_task(form: RunForm, actor: User) -> None:
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
     """Empty, a draft of this person (`?draft=`), a preset (`?preset=`), a run of this project (`?clone=`), a registered
     checkpoint with the settings of its run (`?model=`); `?task=` fills in that task's panel."""
-    if token := request.GET.get("draft"):
+    if token := storable(request.GET.get("draft", "")):
         return from_draft(project, get_object_or_404(drafts_of(project, person(request)), form_token=token))
     if model := request.GET.get("model"):
         registered = BaseModel.objects.filter(project=project, checkpoint__isnull=False)
