@@ -6,7 +6,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from cohort.accounts.models import Membership, User
+from cohort.accounts.models import Membership, Project, User
+from cohort.nodes.models import Node
+from cohort.nodes.services import node_create
 from cohort.runs.models import Run
 from cohort.web.home.selectors import SHOWN, Home
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_steps, put_in
@@ -55,7 +57,14 @@ def test_what_runs_shows_its_health(viewer: Client, maker: Maker, bob: User) -> 
     ]
     assert [row.name for row in home.waiting] == ["waits"]
     page = html(viewer.get(HOME))
-    for part in (HOSTILE_SHOWN, "completions truncated", "reward 0.25", "3 of 12", ">1 node</a>"):
+    for part in (
+        HOSTILE_SHOWN,
+        "completions truncated",
+        "reward 0.25",
+        "3 of 12",
+        f"/nodes/{attempt.node_id}/",
+        "working",
+    ):
         assert part in page
     assert "<script>alert" not in page
 
@@ -82,6 +91,20 @@ def test_a_person_sees_what_they_can_do_something_about(maker: Maker, oscar: Use
     needs = [(need.run.name, need.what, need.why) for need in home_of(oscar).needs]
     assert needs == [("stopped", "paused", ""), ("broken", "failed", "out of memory")]
     assert home_of(bob).needs == [], "a viewer can do nothing about a run"
+
+
+def test_nodes_show_what_they_run_and_nothing_of_other_projects(viewer: Client, maker: Maker, bob: User) -> None:
+    here, there = maker.run("here", state="training"), maker.run("elsewhere", state="training")
+    node = maker.attempt(here).node
+    maker.attempt(there)
+    Run.objects.filter(pk=there.pk).update(project=Project.objects.get(slug="theirs"))
+    silent, gone = node_create(name="silent")[0], node_create(name="gone")[0]
+    Node.objects.filter(pk=silent.pk).update(last_seen_at=timezone.now() - timedelta(hours=2))
+    Node.objects.filter(pk=gone.pk).update(revoked_at=timezone.now())
+    lines = [(status.node.name, status.status, runs, others) for status, runs, others in home_of(bob).node_lines]
+    assert lines == [(node.name, "working", [here], 1), ("silent", "silent", [], 0)]
+    page = html(viewer.get(HOME))
+    assert ("1 of other projects" in page, "elsewhere" in page) == (True, False)
 
 
 def test_the_page_is_polled_and_costs_the_same_for_many_runs(viewer: Client, maker: Maker, bob: User) -> None:

@@ -8,8 +8,8 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from cohort.accounts.models import User
-from cohort.records.models import Statement
+from cohort.accounts.models import Membership, Project, User
+from cohort.records.models import Record, Statement
 from cohort.records.services import record_seal
 from cohort.records.statements.questions import QUESTIONS
 from cohort.records.statements.services import (
@@ -20,6 +20,7 @@ from cohort.records.statements.services import (
     statement_withdraw,
 )
 from cohort.runs.models import Run
+from cohort.web.home.selectors import Home
 from tests.factories import sealed_run
 from tests.tables import cases
 from tests.web.pages import html
@@ -182,3 +183,20 @@ def test_statements_are_made_before_during_and_after_the_run(client: Client, run
     states("after")
     assert client.get(place).context["said_since"] == 1
     assert place in client.get(f"/p/ours/runs/{run.pk}/").content.decode(), "linked from the run"
+
+
+def test_home_shows_a_record_whose_required_question_is_open(
+    sealed: Record, ours: Project, rita: User, bob: User
+) -> None:
+    """Until somebody answers it, and again after the answer is withdrawn; to those who may answer."""
+
+    def unanswered(user: User) -> list[int]:
+        home = Home(Membership.objects.get(user=user, project=ours))
+        return [need.unanswered for need in home.needs if need.run == sealed.run]
+
+    field = "reward.verifiable_or_social"
+    assert (unanswered(rita), unanswered(bob)) == ([1], [])
+    statement_make(run=sealed.run, actor=rita, field=field, chosen=["verifiable"])
+    assert unanswered(rita) == [0], "the sign-off is left"
+    statement_withdraw(run=sealed.run, actor=rita, field=field, reason="It was of another run.")
+    assert unanswered(rita) == [1]

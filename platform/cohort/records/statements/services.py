@@ -1,7 +1,7 @@
 """Statements of people about a run: read, state, withdraw, override a flag. Statements are only added; the newest of
 a field holds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -52,6 +52,16 @@ def questions_of(run: Run) -> list[AnsweredQuestion]:
         earlier = [pk for pk in ids.get(question.field, ()) if current is None or pk != current.pk]
         rows.append(AnsweredQuestion(question, current, earlier))
     return rows
+
+
+def required_unanswered(runs: Collection[int]) -> dict[int, list[Question]]:
+    """Run id → the required questions that have no answer in force; runs without such are left out. One query."""
+    required = [question for question in QUESTIONS if question.required]
+    rows = Statement.objects.filter(run__in=runs, field__in=[question.field for question in required])
+    newest = rows.order_by("run_id", "field", "-pk").distinct("run_id", "field")
+    answered = {(statement.run_id, statement.field) for statement in newest if _states(statement)}
+    missing = {run: [question for question in required if (run, question.field) not in answered] for run in runs}
+    return {run: questions for run, questions in missing.items() if questions}
 
 
 def statements_since(record: Record) -> QuerySet[Statement]:

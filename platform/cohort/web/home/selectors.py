@@ -14,10 +14,11 @@ from cohort.accounts.models import Membership, Role, reaches
 from cohort.alerts.models import Alert, Condition
 from cohort.alerts.selectors import alerts_of, badges_with_alerts
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
-from cohort.nodes.services import nodes_here
 from cohort.records.after_seal.rules import State
 from cohort.records.models import Record
+from cohort.records.statements.services import required_unanswered
 from cohort.runs.models import EvalResult, Run, RunState
+from cohort.runs.node_status import NodeStatus, node_status_rows
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 from cohort.web.after_seal.offers import signable
 from cohort.web.context import version_of
@@ -55,6 +56,8 @@ class Need:
     """Name of the URL that it is done at, which takes the project and the run."""
     alert: Alert | None = None
     """That is open, and acknowledged from here."""
+    unanswered: int = 0
+    """Required questions about the run that nobody has answered."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,22 @@ class Home:
             for run in runs.filter(created_at__gte=self.now - RECENT).order_by("-pk")[:SHOWN]:
                 what = {"failed": "failed", "paused": "paused", "draft": "draft, not launched"}[run.state]
                 needs.append(Need(run, what, run.reason, "run_detail"))
-        for row in self.unsigned:
-            needs.append(
-                Need(row.record.run, f"record {row.standing.words}", "It waits for your sign-off.", "record_detail")
-            )
+        needs += self._records_that_wait()
+        return needs
+
+    def _records_that_wait(self) -> list[Need]:
+        """Of the newest records: those that the person may sign, or whose required questions they may answer."""
+        newest = [row for row in self.records if row.newest and row.standing.state != State.REVOKED]
+        may_state = reaches(self.role, Role.REVIEWER)
+        missing = required_unanswered([row.record.run_id for row in newest]) if may_state else {}
+        needs = []
+        for row in newest:
+            run, unanswered = row.record.run, len(missing.get(row.record.run_id, ()))
+            if row in self.unsigned:
+                what = f"record {row.standing.words}"
+                needs.append(Need(run, what, "It waits for your sign-off.", "record_detail", unanswered=unanswered))
+            elif unanswered:
+                needs.append(Need(run, "record with open questions", "", "record_detail", unanswered=unanswered))
         return needs
 
     @cached_property
@@ -133,7 +148,7 @@ class Home:
         every = Record.objects.filter(run__project=self.project).order_by("-pk")
         return record_rows(list(every.values_list("pk", flat=True)[:RECORDS]))
 
-    @property
+    @cached_property
     def unsigned(self) -> list[RecordRow]:
         """Of the newest records those that the person may sign."""
         open_states = (State.NONE, State.OPERATOR, State.REVIEWER)
@@ -148,9 +163,23 @@ class Home:
         ]
 
     @cached_property
-    def nodes(self) -> int:
+    def nodes(self) -> list[NodeStatus]:
+        """All but those that are revoked or were never here."""
+        return [status for status in node_status_rows() if status.status not in ("revoked", "never")]
+
+    @property
+    def nodes_ready(self) -> int:
         """Nodes with a recent heartbeat."""
-        return nodes_here().count()
+        return sum(status.current for status in self.nodes)
+
+    @property
+    def node_lines(self) -> list[tuple[NodeStatus, list[Run], int]]:
+        """(node, this project's runs on it, how many of other projects)."""
+        lines = []
+        for status in self.nodes[:SHOWN]:
+            runs = [attempt.run for attempt in status.attempts if attempt.run.project_id == self.project.pk]
+            lines.append((status, runs, len(status.attempts) - len(runs)))
+        return lines
 
     @cached_property
     def empty(self) -> bool:
@@ -165,8 +194,8 @@ class Home:
         return [
             Step(
                 "A machine that trains",
-                "A worker on this machine or another takes runs from the queue. `cohort up` starts one here.",
-                self.nodes > 0,
+                "A worker on this machine or another takes runs from the queue. The command cohort up starts one here.",
+                self.nodes_ready > 0,
                 (("Nodes", "node_list"),),
             ),
             Step(
@@ -189,9 +218,10 @@ class Home:
         """Changes when anything that is shown does."""
         lines = [(line.run.pk, line.run.state, line.run.step, line.health) for line in self.running]
         ended = [(line.run.pk, line.run.state, line.new, line.after) for line in self.finished]
-        needs = [(need.run.pk, need.what, need.alert and need.alert.pk) for need in self.needs]
+        needs = [(need.run.pk, need.what, need.alert and need.alert.pk, need.unanswered) for need in self.needs]
+        nodes = [(line.node.pk, line.status, [attempt.pk for attempt in line.attempts]) for line in self.nodes]
         records = [(row.record.pk, row.standing.state) for row in self.records]
-        return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, self.nodes))
+        return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, nodes))
 
 
 def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
