@@ -386,6 +386,16 @@ def test_hostile_names_and_texts_run_nowhere(viewer: Client, maker: Maker) -> No
         assert "<script>alert" not in page
 
 
+def test_settings_that_differ_are_above_the_curves_and_an_unknown_metric_is_named(viewer: Client, maker: Maker) -> None:
+    runs = [trained(maker, f"seed {seed}", [0.5], seed=seed) for seed in (1, 2)]
+    for run in runs:
+        add_steps(run.attempts.get(), [{"eval/heldout/score": 0.5}], first=2)
+    page = html(viewer.get(f"{address(*runs, metric='nope')}&metric=eval/heldout/score"))
+    assert page.index('id="settings"') < page.index('id="curves"')
+    assert "Held-out problems while training" in page
+    assert "none of these runs has recorded: nope" in words(page)
+
+
 @pytest.mark.parametrize("value", ["%00", "9" * 30, "%ED%A0%80", "-1", "a%00b", "1e999"])
 def test_odd_values_in_the_address_are_no_error_of_ours(viewer: Client, maker: Maker, value: str) -> None:
     runs = [evaluated(maker, name, [1, 0]) for name in ("a", "b")]

@@ -34,7 +34,7 @@ _END = 2**31 - 1
 PHASES = tuple(f"seconds/{name}" for name in ("sample", "reward", "logprobs", "update", "checkpoint", "waiting"))
 DEFAULTS = ("reward", "", "frac_informative", "kl", "completions/mean_length")
 """Metrics drawn unless the address names others; the empty one stands for the success component."""
-HELD_OUT = re.compile(r"eval/.+/score")
+HELD_OUT = re.compile(r"eval/(.+)/score")
 """Metrics of evaluations while training."""
 
 

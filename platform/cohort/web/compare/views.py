@@ -16,7 +16,7 @@ from cohort.web.access import file_response, project_for, streamed
 from cohort.web.audit.selectors import csv_line, downloaded
 from cohort.web.compare import curves
 from cohort.web.compare.chosen import MOST_RUNS, Choice, search, suggestions
-from cohort.web.compare.curves import AXES, Axis, default_metrics, metrics_of
+from cohort.web.compare.curves import AXES, HELD_OUT, Axis, default_metrics, metrics_of
 from cohort.web.compare.settings_table import SettingsTable, settings_table
 from cohort.web.compare.summary import csv_rows, suite_title, summary, to_markdown
 from cohort.web.runs.chart_list import GROUPS
@@ -63,7 +63,8 @@ def run_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
                 return file_response(to_markdown(made), "text/markdown; charset=utf-8", "runs-compared.md")
             return streamed(map(csv_line, csv_rows(made)), "text/csv; charset=utf-8", "runs-compared.csv")
         recorded = metrics_of(choice.runs)
-        metrics = [name for name in request.GET.getlist("metric") if name in recorded]
+        named = list(dict.fromkeys(storable(name) for name in request.GET.getlist("metric")))
+        metrics = [name for name in named if name in recorded]
         context |= {
             "settings": settings,
             "chosen": _legend(choice, settings),
@@ -71,6 +72,7 @@ def run_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
             "markdown": to_markdown(made),
             "recorded": recorded,
             "panels": [_panel(name) for name in metrics or default_metrics(choice.runs, recorded)],
+            "unknown_metrics": [name for name in named if name not in recorded],
             "axes": AXES,
             "suites": [(name, suite_title(name)) for name in results],
         }
@@ -83,8 +85,11 @@ def _legend(choice: Choice, settings: SettingsTable) -> list[dict[str, Any]]:
 
 
 def _panel(metric: str) -> Panel:
-    component = _COMPONENT.fullmatch(metric)
-    return Panel(metric, f"Reward component {component[1]}" if component else _TITLES.get(metric, metric))
+    if component := _COMPONENT.fullmatch(metric):
+        return Panel(metric, f"Reward component {component[1]}")
+    if suite := HELD_OUT.fullmatch(metric):
+        return Panel(metric, f"{suite_title(suite[1])} while training")
+    return Panel(metric, _TITLES.get(metric, metric))
 
 
 def _logged(request: HttpRequest, choice: Choice, **data: Any) -> None:
