@@ -12,10 +12,10 @@ from cohort.runs.models import Priority, Run, Sweep
 from cohort.runs.schedule import queue
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.sweep import SweepPlan, sweep_plan
-from tests.factories.runs import Maker, put_in
+from tests.factories.runs import Maker, add_evaluation, put_in
 from tests.web.form_page import as_browser
 from tests.web.pages import html
-from tests.web.run_page import queries
+from tests.web.run_page import queries, words
 
 NEW = "/p/ours/runs/new/"
 HTMX = {"HX-Request": "true"}
@@ -137,8 +137,22 @@ def test_all_of_it_is_cancelled(operator: Client, viewer: Client, chosen: dict[s
     assert sweep_cancel(sweep=sweep, actor=alice) == 0
 
 
-def test_the_page_costs_the_same_however_many_runs(operator: Client, chosen: dict[str, str]) -> None:
+def test_each_run_has_its_score_after_training(operator: Client, chosen: dict[str, str], maker: Maker) -> None:
+    operator.post(NEW, chosen | {"sweep": "seed: 1, 2", "action": "launch"})
+    sweep = Sweep.objects.get()
+    address = f"/p/ours/sweeps/{sweep.pk}/"
+    assert "Held-out problems, after" not in html(operator.get(address)), "while none has one"
+    first, _ = sweep.runs.order_by("pk")
+    add_evaluation(maker.attempt(first), "after", [1, 1, 1, 0], suite="heldout")
+    page = words(html(operator.get(address)))
+    assert "Held-out problems, after" in page
+    assert "75.0 % [30.1 %, 95.4 %]" in page  # Wilson's interval of 3 of 4
+
+
+def test_the_page_costs_the_same_however_many_runs(operator: Client, chosen: dict[str, str], maker: Maker) -> None:
     operator.post(NEW, chosen | {"sweep": "seed: 1, 2", "action": "launch"})
     operator.post(NEW, chosen | {"sweep": f"seed: 3..{MAX_RUNS + 2} {MAX_RUNS}", "action": "launch"})
+    for run in Run.objects.exclude(sweep=None):
+        add_evaluation(maker.attempt(run), "after", [1, 0])
     few, many = (f"/p/ours/sweeps/{sweep.pk}/" for sweep in Sweep.objects.order_by("pk"))
     assert queries(lambda: operator.get(many)) == queries(lambda: operator.get(few))

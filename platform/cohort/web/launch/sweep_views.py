@@ -10,6 +10,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Role
+from cohort.evaluations.across_runs import results_across, shares_across
+from cohort.evaluations.selectors import HELDOUT_TITLE
 from cohort.launch.sweeps import sweep_cancel as cancel
 from cohort.runs.models import Sweep
 from cohort.runs.transitions import ENDED
@@ -18,6 +20,7 @@ from cohort.web.accounts.views import person
 from cohort.web.context import listed
 from cohort.web.launch.schema import texts_of
 from cohort.web.launch.sweep import HOW, sign
+from grpo_core.config.evaluation import HELDOUT
 
 
 @require_safe
@@ -40,18 +43,23 @@ def _with_values(sweeps: list[Sweep]) -> list[tuple[Sweep, list[tuple[str, str]]
 
 @require_safe
 def sweep_detail(request: HttpRequest, slug: str, sweep_id: int) -> HttpResponse:
-    """Its runs with what differs and their state."""
+    """Its runs with what differs, their state and their scores after training."""
     project = project_for(request, slug)
     sweep = get_object_or_404(Sweep.objects.select_related("created_by"), project=project, pk=sweep_id)
     runs = list(sweep.runs.order_by("pk").defer("log_tail", "first_metrics"))
+    shares = shares_across(results_across(runs))
+    suites = {name: HELDOUT_TITLE if name == HELDOUT else name for name in shares}
     rows = []
     for run in runs:
         texts = texts_of(run.config)
-        rows.append({"run": run, "values": [(sign(name), texts.get(name, "")) for name in sweep.fields]})
+        values = [(sign(name), texts.get(name, "")) for name in sweep.fields]
+        scores = [(title, shares[name].get(run.pk)) for name, title in suites.items()]
+        rows.append({"run": run, "values": values, "scores": scores})
     compare = f"{reverse('run_list', args=[slug])}compare/?{urlencode([('run', run.pk) for run in runs])}"
     context = {
         "sweep": sweep,
         "labels": [sign(name) for name in sweep.fields],
+        "suites": list(suites.values()),
         "rows": rows,
         "compare": compare,
         "how": HOW["zip" if sweep.zipped else "product"],
