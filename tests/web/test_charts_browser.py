@@ -93,6 +93,20 @@ def test_a_dragged_range_is_exact_on_all_charts_and_in_the_address(open_page: Op
     assert "from=" not in page.url
 
 
+def test_the_address_is_what_is_drawn_and_a_stack_reaches_100_percent(open_page: OpenPage, run: Run) -> None:
+    """What of an address cannot be read is taken out of it; a poll leaves the header's buttons as they are."""
+    page = open_page(f"runs/{run.pk}/?smooth=-1&x=zzz&from=9&to=3&table=kl")
+    expect(page.locator("#chart-status")).to_contain_text("1,200 steps")
+    assert page.url.endswith(f"/runs/{run.pk}/?table=kl")
+    page.locator("[data-chart=signal]").scroll_into_view_if_needed()
+    expect(page.locator("[data-chart=signal] .ytick text", has_text="100%")).to_be_visible()
+    opacity = """() => {
+        document.getElementById("live-header").classList.add("htmx-request");
+        return getComputedStyle(document.querySelector("#live-header form button")).opacity;
+    }"""
+    assert page.evaluate(opacity) == "1"
+
+
 def test_a_point_and_a_row_lead_to_the_groups_of_their_step(open_page: OpenPage, run: Run) -> None:
     """By the mouse, and by the keyboard through the table."""
     page = open_page(f"runs/{run.pk}/?from=1&to=100")

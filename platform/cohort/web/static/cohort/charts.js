@@ -9,6 +9,7 @@
   const { nothing, append, axisOf, fill } = window.CohortSeries;
   const { read, write, flip, ALL } = window.CohortView;
   const view = read();
+  write(view); // without what could not be read
   const header = () => document.getElementById("live-header")?.dataset ?? {};
   const status = document.getElementById("chart-status");
   let charts = [], whole = nothing(), part = null; // part: of the range that is zoomed into, where the whole is not exact

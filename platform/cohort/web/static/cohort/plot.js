@@ -116,7 +116,7 @@ window.CohortPlot = (() => {
     if (tiny) y.exponentformat = "power"; // not 300n
     const seams = seamsOf(data, view), few = view.axis.name === "step" && data.step.at(-1) - data.step[0] < 6;
     return {
-      margin: { l: tiny || view.log ? 74 : 52, r: 8, t: 6, b: 36 }, showlegend: false, hovermode: "x",
+      margin: { l: tiny || view.log ? 74 : 52, r: 8, t: 10, b: 36 }, showlegend: false, hovermode: "x",
       uirevision: JSON.stringify([view.axis.name, view.range]),
       datarevision: data.step.length, // the arrays grow in place, which plotly does not see by itself
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
