@@ -1,16 +1,20 @@
 """The list of runs: what a row shows, pages, filters, polling."""
 
 import re
+from datetime import UTC, datetime
 from html import unescape
 
 import pytest
+from django.db.models import Value
+from django.db.models.functions import Concat
 from django.test import Client
 
 from cohort.accounts.models import Project
+from cohort.catalog.models import BaseModel, PromptDataset, Verifier
 from cohort.runs.marks import run_archive
 from cohort.runs.models import Run, RunValue
 from cohort.runs.run_values import config_values_store, evaluation_values_store
-from tests.factories.runs import Maker, add_evaluation, add_steps, put_in
+from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_steps, put_in
 from tests.tables import cases
 from tests.web.control import poll_of
 from tests.web.pages import html
@@ -55,6 +59,64 @@ def test_a_row_shows_state_progress_reward_and_scores(viewer: Client, maker: Mak
         assert part in full
     assert empty.count(">–<") == 2, "dashes, not zeros"
     assert "0.00" not in empty
+
+
+def test_a_column_shows_a_field_of_any_kind(viewer: Client, maker: Maker) -> None:
+    """Of a run with a value for each, and of one that reported nothing and was in no sweep."""
+    run = maker.run(
+        "full", algorithm={"kl": {"coef": 1e-6}}, eval={"holdout": 4, "before": False}, optim={"steps": 1000}
+    )
+    attempt = maker.attempt(run)
+    add_steps(attempt, [{"reward": 0.5, "completions/mean_length": 1234.5}])
+    add_evaluation(attempt, "before", [1, 0, 0], suite="heldout")
+    evaluation_values_store(run_id=run.pk)
+    moment = datetime(2026, 11, 3, 14, 5, tzinfo=UTC)
+    Run.objects.filter(pk=run.pk).update(tags=["a", "b"], note="seen", started_at=moment)
+    maker.run("empty")
+    shown = {  # column: what the full run shows, and the other; a dash where there is nothing
+        "beta": ("1e\u22126", "0"),
+        "eval.before": ("no", "yes"),
+        "reward.components.1.kind": ("exact", "exact"),
+        "variant": ("group/group_std/0", "group/group_std/0"),
+        "completions/mean_length": ("1,234", "–"),
+        "eval.heldout.before": ("33.3 %", "–"),
+        "eval.heldout.after": ("–", "–"),
+        "started": ("2026-11-03 14:05", "–"),
+        "archived": ("–", "–"),
+        "tag": ("a b", "–"),
+        "note": ("seen", "–"),
+        "steps": ("1,000", "100"),
+        "ended": ("–", "–"),
+        "dataset": ("additions", "additions"),
+        "verifier": ("r1 + exact", "r1 + exact"),
+        "sweep": ("–", "–"),
+    }
+    page = rows_of(html(viewer.get(LIST, {"columns": list(shown)})))
+    rows = re.findall(r"<tr.*?</tr>", page[page.index("<tbody>") : page.index("</tbody>")], re.DOTALL)
+    cells = [
+        [words(cell) for cell in re.findall(r"<td class=[^>]*data-label[^>]*>.*?</td>", row, re.DOTALL)] for row in rows
+    ]
+    empty, full = (dict(zip(shown, texts, strict=True)) for texts in cells)
+    assert {name: (full[name], empty[name]) for name in shown} == shown
+
+
+def test_what_people_models_and_trainers_wrote_is_escaped(viewer: Client, maker: Maker) -> None:
+    """Rows are put together without a template."""
+    metric = 'x"><b hx-get=1>'
+    run = maker.run(state="training")
+    attempt = maker.attempt(run)
+    add_evaluation(attempt, "after", [1, 0], suite=HOSTILE)
+    evaluation_values_store(run_id=run.pk)
+    Run.objects.filter(pk=run.pk).update(name=HOSTILE, note=HOSTILE, tags=[], latest_metrics={metric: 1.0})
+    BaseModel.objects.update(name=HOSTILE)
+    PromptDataset.objects.update(name=Concat("id", Value(HOSTILE)))
+    Verifier.objects.update(name=HOSTILE)
+    columns = ["state", "scores", "model", "note", "verifier", "dataset", metric]
+    rows = rows_of(viewer.get(LIST, {"columns": columns}).content.decode())
+    assert rows.count(HOSTILE_SHOWN) == 8, "name, its box, the note folded and as a column, four cells"
+    assert "<script" not in rows
+    assert "<b " not in rows
+    assert 'data-label="x&quot;&gt;&lt;b hx-get=1&gt;"' in rows
 
 
 def test_pages_are_newest_first_whole_and_lead_back(viewer: Client, maker: Maker) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Count, F, FilteredRelation, FloatField, Q, QuerySet, TextField, Value, Window
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Coalesce
 
 from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset
@@ -147,8 +147,11 @@ def _number(
         )
         return runs, Q(pk__in=values.values("run"))
     runs = runs.alias(**{alias: number_of(field)})
-    there = Q((f"{alias}__isnull", False))
-    return runs, there if compared is None else there & Q((f"{alias}__{compared[0]}", compared[1]))
+    if compared is None:
+        return runs, Q((f"{alias}__isnull", False))
+    lookup, number = compared
+    # False, not unknown, where there is no number; `__isnull` next to it would read each run's metrics twice.
+    return runs, Q(Coalesce(FloatField().get_lookup(lookup)(F(alias), number), Value(False)))
 
 
 def number_of(field: Field) -> Any:
