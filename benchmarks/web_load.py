@@ -24,7 +24,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ import psutil  # noqa: E402
 import runs_list  # noqa: E402
 from cohort_web import CohortWeb, free_port, signed_in, stock_maker  # noqa: E402
 from embedded import database  # noqa: E402
-from mlflow_search import searched  # noqa: E402
+from mlflow_search import mlflow_search  # noqa: E402
 from mlflow_server import PEERS  # noqa: E402
 
 PEOPLE = 20
@@ -109,8 +109,8 @@ def one_part(chosen: argparse.Namespace) -> int:
                 return live_page.follow(web, rounds=chosen.rounds)
             case "first-charts":
                 return live_page.first_charts(web, rounds=chosen.rounds)
-        many = {"count": chosen.runs, "rounds": chosen.rounds}
-        return runs_list.main(web, **many, peer=searched(folder, postgres, **many) if chosen.mlflow else {})
+        with mlflow_search(folder, postgres, count=chosen.runs) if chosen.mlflow else nullcontext() as peer:
+            return runs_list.main(web, count=chosen.runs, rounds=chosen.rounds, peer=peer)
 
 
 def prepare(web: CohortWeb, *, history: int, groups: int) -> tuple["Worker", dict[str, Any]]:

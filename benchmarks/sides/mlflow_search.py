@@ -7,6 +7,9 @@ Its parameters are texts, which it compares by = alone, so a search that asks Co
 import http.client
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -60,8 +63,31 @@ _TAGS = """
 """
 
 
-def searched(folder: Any, postgres: Postgres, *, count: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each answer but the first three, by the name of the search."""
+class MlflowSearch:
+    """A server with so many runs, and a kept connection to it."""
+
+    def __init__(self, server: MlflowServer) -> None:
+        self._link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+
+    def seconds(self, name: str) -> float | None:
+        """Of one answer to the search with this name; None where MLflow has no such search."""
+        if name not in SEARCHES:
+            return None
+        body = json.dumps({"experiment_ids": ["0"], "max_results": 50, **SEARCHES[name]})
+        began = time.perf_counter()
+        self._link.request("POST", "/api/2.0/mlflow/runs/search", body, {"Content-Type": "application/json"})
+        answer = self._link.getresponse()
+        content = answer.read()
+        took = time.perf_counter() - began
+        runs = json.loads(content).get("runs", [])
+        if answer.status != 200 or not runs:
+            raise RuntimeError(f"MLflow answered {answer.status} with {len(runs)} runs to {body}")
+        return took
+
+
+@contextmanager
+def mlflow_search(folder: Path, postgres: Postgres, *, count: int) -> Iterator[MlflowSearch]:
+    """With `count` runs."""
     with psycopg.connect(postgres.url, autocommit=True) as link:
         link.execute("CREATE DATABASE mlflow")
     server = MlflowServer(folder / "mlflow", database_url(postgres), free_port())
@@ -74,23 +100,6 @@ def searched(folder: Any, postgres: Postgres, *, count: int, rounds: int) -> dic
             link.execute(_METRICS, (count, SERIES))
             link.execute(_TAGS, (count,))
             link.execute("VACUUM (ANALYZE)")
-        return {name: _timed(server.port, search, rounds) for name, search in SEARCHES.items()}
+        yield MlflowSearch(server)
     finally:
         server.stop()
-
-
-def _timed(port: int, search: dict[str, Any], rounds: int) -> list[float]:
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    body = json.dumps({"experiment_ids": ["0"], "max_results": 50, **search})
-    took = []
-    for number in range(rounds + 3):
-        began = time.perf_counter()
-        link.request("POST", "/api/2.0/mlflow/runs/search", body, {"Content-Type": "application/json"})
-        answer = link.getresponse()
-        runs = json.loads(answer.read()).get("runs", [])
-        if answer.status != 200 or not runs:
-            raise RuntimeError(f"MLflow answered {answer.status} with {len(runs)} runs to {body}")
-        if number >= 3:
-            took.append(time.perf_counter() - began)
-    link.close()
-    return took

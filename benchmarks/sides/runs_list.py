@@ -2,19 +2,22 @@
 many queries it asks. `web_load.py --part list` calls it.
 
 The runs are copies of one that the launch service made, with other settings, the newest values of 40 metrics, 24 stored
-steps and two evaluations each. One client with a kept connection asks for each page in turn.
+steps and two evaluations each. One client with a kept connection asks for each page; in turn with it as a poll of
+that page which finds nothing new, for which the rows are searched and read and no HTML is made ("rows alone"), and for
+MLflow's answer to the same search.
 """
 
 import http.client
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlencode
 
 from cohort_web import CohortWeb, signed_in, stock_maker
+from mlflow_search import MlflowSearch
 
 SERIES, STEPS = 40, 24
 P95_MS, QUERIES, LEAST_RATIO = 100, 15, 10
@@ -68,24 +71,34 @@ _SCORES = """
 """
 
 
-def main(web: CohortWeb, *, count: int, rounds: int, peer: Mapping[str, Sequence[float]]) -> int:
-    """`peer`: seconds of MLflow's answers to the same searches, where it was measured."""
+def main(web: CohortWeb, *, count: int, rounds: int, peer: MlflowSearch | None) -> int:
+    """`peer`: an MLflow server with as many runs, which is asked in turn with each page."""
     cookie, client = prepare(web, count)
     web.start()
+    link = http.client.HTTPConnection("127.0.0.1", web.port, timeout=120)
     head = f"{'of ' + format(count, ',') + ' runs':22} {'queries':>8} {'median, ms':>11} {'p95, ms':>8} {'KB':>6}"
-    print(head + (f" {'MLflow, median':>15} {'ratio':>6}" if peer else ""))
+    print(f"{head} {'rows alone':>11}" + (f" {'MLflow, median':>15} {'ratio':>6} {'of rows':>8}" if peer else ""))
     slowest, most, ratios = ("", 0.0), ("", 0), []
     for name, query in PAGES.items():
         address = f"/p/ours/runs/?{urlencode(query or {'q': ''})}"
-        queries = _queries(client, address)
-        took, size = _timed(web.port, address, cookie, rounds)
-        p95 = 1000 * statistics.quantiles(took, n=20)[-1]
-        line = f"{name:22} {queries:8} {1000 * statistics.median(took):11.1f} {p95:8.1f} {size / 1000:6.0f}"
-        if name in peer:
-            ratios.append(statistics.median(peer[name]) / statistics.median(took))
-            line += f" {1000 * statistics.median(peer[name]):15.1f} {ratios[-1]:6.1f}"
-        print(line)
+        queries, unchanged = _queries(client, address), f"{address}&v={_version(query)}"
+        whole, read, other = [], [], []
+        for number in range(rounds + 3):  # the first three of each fill caches
+            seconds, size = _get(link, address, cookie, 200)
+            alone, _ = _get(link, unchanged, cookie, 204)
+            peer_took = peer.seconds(name) if peer else None
+            if number >= 3:
+                whole.append(1000 * seconds)
+                read.append(1000 * alone)
+                other += [] if peer_took is None else [1000 * peer_took]
+        page, rows, p95 = statistics.median(whole), statistics.median(read), statistics.quantiles(whole, n=20)[-1]
+        line = f"{name:22} {queries:8} {page:11.1f} {p95:8.1f} {size / 1000:6.0f} {rows:11.1f}"
+        if other:
+            ratios.append(statistics.median(other) / page)
+            line += f" {statistics.median(other):15.1f} {ratios[-1]:6.1f} {statistics.median(other) / rows:8.1f}"
+        print(line, flush=True)
         slowest, most = max(slowest, (name, p95), key=_second), max(most, (name, queries), key=_second)
+    link.close()
     for name, value, limit in (("list_p95_ms", slowest[1], P95_MS), ("list_queries", most[1], QUERIES + 1)):
         print(f"RESULT {name} {value:.1f} {limit} {'ok' if value < limit else 'miss'}")
     if ratios:
@@ -146,20 +159,25 @@ def _queries(client: Any, address: str) -> int:
     return len(captured)
 
 
-def _timed(port: int, address: str, cookie: str, rounds: int) -> tuple[list[float], int]:
-    """(seconds of each request but the first three, bytes of the page)."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    took, size = [], 0
-    for number in range(rounds + 3):
-        began = time.perf_counter()
-        link.request("GET", address, headers={"Cookie": f"sessionid={cookie}"})
-        answer = link.getresponse()
-        size = len(answer.read())
-        if answer.status != 200:
-            raise RuntimeError(f"{address} was answered with {answer.status}")
-        if number >= 3:
-            took.append(time.perf_counter() - began)
-    link.close()
+def _version(query: dict[str, str]) -> str:
+    """Of the page; who asks for a page of this version has its rows searched and read, and gets none."""
+    from django.http import QueryDict
+
+    from cohort.accounts.models import Project
+    from cohort.web.runs.list_rows import RunPage
+
+    return RunPage(Project.objects.get(slug="ours"), QueryDict(urlencode(query))).version
+
+
+def _get(link: http.client.HTTPConnection, address: str, cookie: str, status: int) -> tuple[float, int]:
+    """(seconds until all of the answer was there, its bytes)."""
+    began = time.perf_counter()
+    link.request("GET", address, headers={"Cookie": f"sessionid={cookie}"})
+    answer = link.getresponse()
+    size = len(answer.read())
+    took = time.perf_counter() - began
+    if answer.status != status:
+        raise RuntimeError(f"{address} was answered with {answer.status}")
     return took, size
 
 
