@@ -76,7 +76,7 @@ class ProjectFrame:
     def _counts(self) -> dict[str, int]:
         """Of live runs by state, of open alerts and of nodes, in one query."""
         assert self.project is not None, "only what is a project's is counted"
-        named = {"project": self.project.pk, "live": list(LIVE), "silent": SILENT_AFTER}
+        named: dict[str, Any] = {"project": self.project.pk, "live": list(LIVE), "silent": SILENT_AFTER}
         with connection.cursor() as cursor:
             cursor.execute(_COUNTS, named)
             return dict(cursor.fetchall())

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import Count, F, FilteredRelation, FloatField, Q, QuerySet, TextField, Value, Window
+from django.db.models import BooleanField, Count, F, FilteredRelation, FloatField, Q, QuerySet, TextField, Value, Window
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
@@ -151,7 +151,7 @@ def _number(
         return runs, Q((f"{alias}__isnull", False))
     lookup, number = compared
     # False, not unknown, where there is no number; `__isnull` next to it would read each run's metrics twice.
-    return runs, Q(Coalesce(FloatField().get_lookup(lookup)(F(alias), number), Value(False)))
+    return runs, Q(Coalesce(Q((f"{alias}__{lookup}", number)), Value(False), output_field=BooleanField()))
 
 
 def number_of(field: Field) -> Any:

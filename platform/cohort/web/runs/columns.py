@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from django.db.models import F
@@ -42,7 +41,10 @@ class Column:
             case "metric":
                 return KeyTransform(field.key, "latest_metrics")
             case _:
-                return reduce(lambda value, piece: KeyTransform(piece, value), field.key.split("."), F("config"))
+                value: Any = F("config")
+                for piece in field.key.split("."):
+                    value = KeyTransform(piece, value)
+                return value
 
 
 def _usual() -> dict[str, Column]:
