@@ -11,6 +11,8 @@ from django.test import Client
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, PromptDataset, Verifier
+from cohort.catalog.run_inputs import ChosenSuite
+from cohort.catalog.suites import starters_add
 from cohort.runs.marks import run_archive
 from cohort.runs.models import Run, RunValue
 from cohort.runs.run_values import config_values_store, evaluation_values_store
@@ -225,6 +227,19 @@ def test_settings_that_differ_are_offered_as_columns(viewer: Client, maker: Make
     assert "G" in offered
     assert "beta" not in offered, "it is the same in both"
     assert whole.count('data-label="seed"') == 2
+
+
+def test_a_suite_of_one_run_is_offered_by_its_scores_alone(viewer: Client, maker: Maker) -> None:
+    """Not by each setting of its place in the list of suites."""
+    version = starters_add(project=maker.project, actor=maker.actor, names=["format"]).added[0]
+    run = maker.launched("measured", ChosenSuite(version), eval={"holdout": 4})
+    maker.run("other")
+    add_evaluation(maker.attempt(run), "after", [1, 0], suite="format")
+    evaluation_values_store(run_id=run.pk)
+    page = html(viewer.get(f"{LIST}?choose=columns"))
+    offered = re.findall(r'name="columns" value="([^"]+)"', page)
+    assert [name for name in offered if "suites" in name] == []
+    assert "eval.format" in offered
 
 
 def test_only_a_list_with_live_runs_polls(viewer: Client, maker: Maker) -> None:

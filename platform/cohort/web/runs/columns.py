@@ -144,6 +144,10 @@ def setting_text(value: Any) -> str:
 # ---------------------------------------------------------------------- what is offered
 
 
+_OF_SUITES = "eval.suites."
+"""Begins the settings of chosen suites, which are known by their place in a list: their scores are offered instead."""
+
+
 @dataclass(frozen=True)
 class Offer:
     title: str
@@ -154,7 +158,7 @@ def offers(runs: Sequence[Run], scores: Iterable[str], chosen: Sequence[str]) ->
     """Columns to choose from: the usual ones, settings that differ between the runs shown, scores, metrics. What was
     chosen is among them."""
     by_path = {field.key: name for name, field in short_names().items() if field.source == "value"}
-    settings = [by_path.get(path, path) for path in differing(runs)]
+    settings = [by_path.get(path, path) for path in differing(runs) if not path.startswith(_OF_SUITES)]
     metrics = sorted({name for run in runs for name in run.latest_metrics} - {"reward"})
     groups = [
         Offer("Usual", list(USUAL)),
