@@ -97,8 +97,8 @@ class RewardConfig(Part):
     components: Annotated[tuple[RewardComponent, ...], Field(min_length=1)]
     """The weighted sum that scores a completion."""
     on_error: ErrorPolicy = "mask"
-    """A sample whose reward raised: mask leaves it out of the group, zero pays 0, fail ends the run. An error that is
-    not the sample's own (sandbox, judge's server, budget) is never paid 0: with zero it is masked."""
+    """A sample whose reward raised: mask leaves it out of the group, zero scores 0, fail ends the run. An error that is
+    not the sample's own (sandbox, judge's server, budget) is never scored 0: with zero it is masked."""
     limits: RewardLimits = RewardLimits()
     """How long scoring may take, and what is tried again."""
     success: str | None = Field(default=None, title="Component that means right")

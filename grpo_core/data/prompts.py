@@ -104,7 +104,7 @@ class PromptEncoder:
         if opened := _OPENED.search(self.config.template):
             notes.append(
                 f"data.template ends with {opened[1]}, so no completion contains it and a reward that looks for it "
-                f"never pays; take it out of the template and begin the answer with it: data.prefill: {opened[1]}"
+                f"scores 0; take it out of the template and begin the answer with it: data.prefill: {opened[1]}"
             )
         if self.chat is None:
             return notes

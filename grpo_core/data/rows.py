@@ -51,7 +51,7 @@ class Row:
         texts = [self.line.checked_text(text, name, numbers=True) for text in given]
         if not texts or not all(text.strip() for text in texts):
             self.line.fail(
-                f"{name!r} is empty, and an empty reference would pay an empty answer; give it, or read "
+                f"{name!r} is empty, and an empty reference would reward an empty answer; give it, or read "
                 "the file as prompt_only where no reward compares with it"
             )
         return tuple(dict.fromkeys(texts))

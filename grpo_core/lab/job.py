@@ -63,7 +63,7 @@ class TryOptions(Part):
     texts: Annotated[tuple[GivenText, ...], Field(max_length=MAX_TEXTS)] = ()
     rows: Annotated[int, Field(ge=0, le=MAX_ROWS)] = 0
     """Score the first so many problems of the dataset with the row's own `completion` or `solution`, or, where it has
-    neither, with its reference answer in the form that the reward pays most."""
+    neither, with its reference answer in the form that the reward scores highest."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -105,7 +105,7 @@ class SampleOptions(PromptConfig):
 
 
 class ProbeOptions(Part):
-    """Probes the reward: does it pay right answers in other forms, and wrong ones?"""
+    """Probes the reward: does it reward right answers in other forms, and wrong ones?"""
 
     problems: Annotated[int, Field(ge=1, le=MAX_PROBLEMS)] = 20
     """Problems that answers are made for."""

@@ -251,7 +251,7 @@ def answered(
     problems: Sequence[Problem], *, runner: Runner, check: Check = lambda: None
 ) -> tuple[list[ScoreRequest], list[str], str | None]:
     """One answer for each problem, in order: its own worked completion, or its reference answer in the form that the
-    reward pays most. Where each is from, and that form in words; None where every row has its own answer."""
+    reward scores highest. Where each is from, and that form in words; None where every row has its own answer."""
     questions = read_questions(runner.rubric, problems)
     bare = [question for question in questions if _own(question.problem) is None]
     tried = bare[:TRIED]

@@ -1,4 +1,4 @@
-"""Monitors that count: completions that were not scored, were cut off or gave no answer, and groups without a signal.
+"""Monitors that count: completions that were not scored, were truncated or gave no answer, and groups without a signal.
 Of the last ten steps while training, and at the end of the whole run."""
 
 from grpo_core.config.run import RunConfig
@@ -42,7 +42,7 @@ def says_cut_off(e: Evidence) -> str:
     if e.share("truncated", "samples") <= MAX_TRUNCATED:
         return ""
     limit = e.config.sampling.max_completion_tokens
-    return f"{e.part('truncated', 'samples')} completions were cut off at {limit} tokens."
+    return f"{e.part('truncated', 'samples')} completions were truncated at {limit} tokens."
 
 
 def says_end_never_sampled(e: Evidence) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, variance
 
 MAX_TRUNCATED = 0.2
-"""Share of completions that may be cut off."""
+"""Share of completions that may be truncated."""
 MAX_RHO = 0.3
 """Rank correlation of reward and length, either way."""
 MIN_ENTROPY_LEFT = 0.2

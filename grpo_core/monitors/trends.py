@@ -234,7 +234,7 @@ def says_length_drift(e: Evidence) -> str:
 
 
 def says_length_bias(e: Evidence) -> str:
-    """A correlation alone is no fault: wrong completions may be cut off, or ramble. It is one once lengths follow."""
+    """A correlation alone is no fault: wrong completions may be truncated, or ramble. It is one once lengths follow."""
     values, lengths = series(e.history.window, "rewards/length_correlation"), _gain_of(e.history, _LENGTH)
     if lengths is None or not values or abs(fmean(values)) <= MAX_RHO:
         return ""

@@ -120,7 +120,7 @@ value: what it gave is no finite number. sample: the problem lacks what it needs
 score. refused: a judge declined to judge. budget: a judge's budget is spent. infra: sandbox, worker or judge's server
 failed, which is not the sample's doing."""
 INFRASTRUCTURE_ERRORS: frozenset[ErrorClass] = frozenset({"budget", "infra"})
-"""Errors for which a sample is never paid 0."""
+"""Errors for which a sample is never scored 0."""
 
 
 class ComponentScore(Body):

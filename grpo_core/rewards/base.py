@@ -126,7 +126,7 @@ class Kind:
     name: str
     params: type[Params]
     summary: str
-    """What it pays for, in one line, for forms and lists."""
+    """What it rewards, in one line, for forms and lists."""
     mode: ExecutionMode = "inline"
     module: str = ""
     """Has `score(sample, params)` where mode is inline or subprocess, else `open_scorer(params, context)`. Empty: that

@@ -55,7 +55,7 @@ class Migration(migrations.Migration):
             name='Card',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'The project itself')], max_length=10)),
+                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'Internal')], max_length=10)),
                 ('issue', models.PositiveIntegerField(default=1)),
                 ('artifact', models.CharField(max_length=200)),
                 ('sha256', models.CharField(max_length=64)),
@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
                 ('field', models.CharField(max_length=80)),
                 ('value', models.JSONField(null=True)),
                 ('text', models.TextField(blank=True)),
-                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'The project itself')], max_length=10)),
+                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'Internal')], max_length=10)),
                 ('reason', models.TextField(blank=True)),
                 ('at', models.DateTimeField(auto_now_add=True)),
                 ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),

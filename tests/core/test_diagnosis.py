@@ -65,10 +65,10 @@ def test_all_cut_off_and_no_end_token(homes, tmp_path, capsys):
     words = train(homes, out, sampling={**SIZES, "max_completion_tokens": 2}, seed=3)
     first = [cause for step, cause in begun(out) if step == 1]
     assert first == ["cut_off", "end_never_sampled", "all_wrong"]
-    assert texts(out)["cut_off"] == "16 of 16 completions were cut off at 2 tokens."
+    assert texts(out)["cut_off"] == "16 of 16 completions were truncated at 2 tokens."
     printed = capsys.readouterr().out
-    assert "step 1: 16 of 16 completions were cut off at 2 tokens. Raise sampling.max_completion_tokens" in printed
-    assert "32 of 32 completions were cut off at 2 tokens." in words
+    assert "step 1: 16 of 16 completions were truncated at 2 tokens. Raise sampling.max_completion_tokens" in printed
+    assert "32 of 32 completions were truncated at 2 tokens." in words
     assert "An end token (<|end|>) was never sampled in 32 completions." in words
 
 

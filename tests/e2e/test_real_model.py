@@ -154,6 +154,6 @@ def train(alice: Person) -> None:
     page.locator("#card-link").wait_for(timeout=30 * MINUTES)
     page.locator(".title .badge", has_text="Succeeded").wait_for()
     diagnosis = page.locator("#diagnosis")
-    expect(diagnosis).to_contain_text(re.compile(rf"[34] of 4 completions were cut off at {LIMIT} tokens\."))
+    expect(diagnosis).to_contain_text(re.compile(rf"[34] of 4 completions were truncated at {LIMIT} tokens\."))
     expect(diagnosis).to_contain_text("Raise sampling.max_completion_tokens")
     picture(page, "real-run")

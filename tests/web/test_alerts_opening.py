@@ -167,7 +167,7 @@ def test_a_run_that_fails_opens_one_and_a_retry_closes_it(maker: Maker, gpu1: No
     run_retry(run=waited_for_its_record(run), actor=alice)
     assert alerts_check() == 0
     alert.refresh_from_db()
-    assert (alert.state, alert.closed_why, alert.closed_by) == ("closed", "it was queued again", None)
+    assert (alert.state, alert.closed_why, alert.closed_by) == ("closed", "it was requeued", None)
     finish(claim(gpu1), "failed", "config", "still not valid")
     assert alerts_check() == 1, "another end"
 

@@ -16,7 +16,7 @@ from tests.factories.runs import HOSTILE, Maker, add_evaluation, add_group, add_
 from tests.web.pages import html
 from tests.web.run_page import page_of, words
 
-CUT = "16 of 16 completions were cut off at 8 tokens."
+CUT = "16 of 16 completions were truncated at 8 tokens."
 
 
 def begun(run: Run, step: int, cause: str, text: str) -> None:

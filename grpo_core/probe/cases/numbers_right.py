@@ -1,4 +1,4 @@
-"""Right answers to a problem with a number, written in other ways: what a verifier should pay and may refuse."""
+"""Right answers to a problem with a number, written in other ways: what a verifier should reward and may refuse."""
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction

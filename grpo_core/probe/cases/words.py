@@ -62,7 +62,7 @@ WORDS = (
     _right("expression_brackets", r"\left( \right) around it", _around(r"\left(@\right)"), "expression"),
     _right("expression_display", "dollar signs twice", _around("$$@$$"), "expression"),
     _wrong("expression_plus_one", "one added", _around("@ + 1"), "expression"),
-    _wrong("expression_negated", "the other sign", _around("-(@)"), "expression"),
+    _wrong("expression_negated", "sign flipped", _around("-(@)"), "expression"),
     _wrong("expression_doubled", "doubled", _around(r"2 \cdot (@)"), "expression"),
     _wrong("expression_squared", "squared", _around("(@)^2"), "expression"),
 )

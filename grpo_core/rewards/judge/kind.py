@@ -1,7 +1,7 @@
 """judge: a language model behind an OpenAI-compatible address grades the completion.
 
 Its reply is data: a completion may talk a judge into anything, so probe the reward before a run. An error of its
-server is never paid 0. The key is read from the worker's environment and sent to the judge's host alone.
+server is never scored 0. The key is read from the worker's environment and sent to the judge's host alone.
 """
 
 import hashlib

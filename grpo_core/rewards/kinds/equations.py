@@ -1,7 +1,7 @@
-"""equations: every equation that a completion writes out is a step, paid when it is true.
+"""equations: every equation that a completion writes out is a step, rewarded when it is true.
 
-Pays for steps that can be checked by arithmetic, whatever the task. What cannot be read for certain (variables,
-brackets, powers, percent signs, a unit between two numbers) is no step: it neither pays nor costs. Reads text that a
+Rewards steps that can be checked by arithmetic, whatever the task. What cannot be read for certain (variables,
+brackets, powers, percent signs, a unit between two numbers) is no step: it neither rewards nor costs. Reads text that a
 model wrote: one pass over it, exact fractions of bounded length, nothing is evaluated as code.
 """
 

@@ -30,7 +30,7 @@ class FormatParams(Params):
     fence: bool = True
     """Take JSON in a code fence, too; off asks for the bare value."""
     seconds: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Longest time for one pattern; beyond it the completion is paid 0."""
+    """Longest time for one pattern; beyond it the completion is scored 0."""
 
 
 def prepare() -> None:

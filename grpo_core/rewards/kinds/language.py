@@ -41,7 +41,7 @@ class LanguageParams(Params):
     least_letters: Annotated[int, Field(ge=1, le=10_000)] = 20
     """With fewer letters than this no language is detected, and the value is 0."""
     passes_from: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """The value from which a completion counts as passed; it is paid its share all the same."""
+    """The value from which a completion counts as passed; its value is its share in any case."""
 
 
 class TextProfile(NamedTuple):

@@ -1,4 +1,4 @@
-"""length: pays for a length within bounds, or by the cosine of it, apart for right and wrong answers.
+"""length: rewards a length within bounds, or by the cosine of it, apart for right and wrong answers.
 
 Source of the cosine: Demystifying Long Chain-of-Thought Reasoning, arXiv 2502.03373, "cosine reward". Counting takes
 one pass over the text; another rule decides whether the answer is right.

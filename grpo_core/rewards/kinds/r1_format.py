@@ -1,6 +1,6 @@
 """r1_format: the completion is `<think>…</think><answer>…</answer>` and nothing else (DeepSeek-R1, 2025, section 2.2).
 
-Pays for the form only, whatever is inside: the kind tags with its default sequence.
+Rewards the form only, whatever is inside: the kind tags with its default sequence.
 """
 
 from typing import Literal

@@ -25,7 +25,7 @@ class RegexParams(Params):
     extract: Extract = "whole"
     """The part that is looked at: whole for the completion itself, or answer_tag, hashes, boxed, last_number."""
     absent: bool = False
-    """Pay when the pattern is not found: for words that must not be said."""
+    """Reward when the pattern is not found: for words that must not be said."""
     ignore_case: bool = False
     """Capital and small letters are equal."""
     multiline: bool = False
@@ -33,7 +33,7 @@ class RegexParams(Params):
     dot_all: bool = False
     """`.` stands for a newline, too."""
     seconds: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Longest time for one text; beyond it the completion is paid 0, as one that does not match."""
+    """Longest time for one text; beyond it the completion is scored 0, as one that does not match."""
 
 
 def faults(params: RegexParams) -> list[tuple[str, str]]:

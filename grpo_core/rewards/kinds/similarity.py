@@ -50,9 +50,9 @@ class SimilarityParams(Params):
     ignore_case: bool = True
     """Capital and small letters are equal; measures by words take them as equal in any case."""
     least: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """A closeness below this is paid 0."""
+    """A closeness below this is scored 0."""
     passes_from: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """The closeness from which an answer counts as passed; it is paid its closeness all the same."""
+    """The closeness from which an answer counts as passed; its value is its closeness in any case."""
 
 
 def score(sample: ScoreRequest, params: SimilarityParams) -> ComponentScore:

@@ -1,6 +1,6 @@
 """tags: the completion is a sequence of tagged blocks, such as `<think>…</think><answer>…</answer>`, in any number.
 
-Pays for the form only, whatever is inside. Tags that the sequence does not name are text. One pass over the text
+Rewards the form only, whatever is inside. Tags that the sequence does not name are text. One pass over the text
 and one over its blocks for each entry of the sequence.
 """
 

@@ -28,7 +28,7 @@ class GymParams(Params):
     """Where the answer is: answer_tag `<answer>…</answer>`, hashes `#### …`, boxed `\\boxed{…}`, last_number, or
     whole for the completion itself."""
     full_marks_only: bool = False
-    """Pay 1 for a right answer and else 0. Many tasks pay part of it, some 0.01 to 0.05 for any answer at all."""
+    """Score 1 for a right answer and else 0. Many tasks give part of it, some 0.01 to 0.05 for any answer at all."""
     memory_mb: Annotated[int, Field(ge=256, le=16384)] = 2048
     """Most memory of a process that scores, in MiB."""
     call_seconds: Positive | None = None

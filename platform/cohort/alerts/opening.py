@@ -86,7 +86,7 @@ def events_take() -> tuple[int, int] | None:
 def _take(event: RunEvent) -> int:
     match event.kind, event.data:
         case "state", {"to": RunState.QUEUED}:
-            _over(event.run, "it was queued again", condition__in=(Condition.ENDED, Condition.UNSEALED))
+            _over(event.run, "it was requeued", condition__in=(Condition.ENDED, Condition.UNSEALED))
             return 0
         case "sealed", _:
             _over(event.run, "its record was sealed", condition=Condition.UNSEALED)

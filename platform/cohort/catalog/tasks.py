@@ -25,7 +25,7 @@ MOST = 20_000
 REWARD = "reasoning-gym"
 SPEC: dict[str, Any] = {"components": [{"name": "task", "kind": "reasoning_gym", "params": {"full_marks_only": True}}]}
 """One reward for every task: each problem names the task whose scorer it needs. Only full marks are paid: some tasks
-pay a near answer, as chain_sum does a sum with a digit too many, and a policy would learn that."""
+reward a near answer, as chain_sum does a sum with a digit too many, and a policy would learn that."""
 
 
 def dataset_from_task(*, project: Project, actor: User | None, task: str, size: int, seed: int) -> PromptDataset:

@@ -9,11 +9,11 @@ from cohort.catalog.models import EvalSuiteVersion, PromptDataset
 from cohort.runs.models import Run
 
 METHODS = {
-    "exact": "word for word",
-    "ngram13": "by 13 words in a row",
-    "ngram8": "by 70 % of their 8-word sequences",
-    "minhash": "nearly the same",
-    "options": "by their options",
+    "exact": "exact",
+    "ngram13": "13-gram",
+    "ngram8": "8-gram ≥ 70 %",
+    "minhash": "near-duplicate (MinHash)",
+    "options": "options",
 }
 """What a method of the report found, as pages call it."""
 

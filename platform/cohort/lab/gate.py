@@ -1,4 +1,4 @@
-"""Blocked runs: a run whose reward is known to pay wrong answers, or was never probed, is launched only with a reason,
+"""Blocked runs: a run whose reward is known to reward wrong answers, or was never probed, is launched only with a reason,
 which is stored.
 
 Reads what the newest probe of a reward's version found, and stores at each launch what was known then. It starts
@@ -88,7 +88,7 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
         if known.state == "unprobed":
-            why = "blocked: the reward was never probed. Probe it, or say why it is launched all the same."
+            why = "blocked: the reward was never probed. Probe it, or give a reason to launch with an override."
         else:
             why = f"blocked: the verifier scores {named(known.titles, 3)} as correct. Mend it, or say why it is used."
         raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))

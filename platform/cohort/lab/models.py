@@ -245,7 +245,7 @@ class LaunchProbe(models.Model):
     """The probe's verdict, or unprobed."""
     pays_wrong = models.JSONField(default=list)
     overridden = models.BooleanField(default=False)
-    """The run was blocked, and the person launched it all the same."""
+    """The run was blocked, and the person launched it with an override."""
     reason = models.TextField(blank=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)

@@ -192,7 +192,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
 
     - when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just
       that (`cohort.contamination.selectors.token`);
-    - when the reward is known to pay wrong answers or was never probed (`cohort.lab.gate`), or nobody has checked the
+    - when the reward is known to reward wrong answers or was never probed (`cohort.lab.gate`), or nobody has checked the
       prompts (`cohort.lab.prompts`), and `probe_override` gives no reason to launch all the same;
     - when the prompts do not fit, no node has the sandbox that its reward needs or the packages that its engine needs,
       or too many runs wait already.

@@ -15,7 +15,7 @@ class Audience(models.TextChoices):
     PUBLIC = "public", "Public"
     DOWNSTREAM = "downstream", "Downstream users of the model"
     AUTHORITY = "authority", "Authorities"
-    INTERNAL = "internal", "The project itself"
+    INTERNAL = "internal", "Internal"
 
 
 class Record(models.Model):

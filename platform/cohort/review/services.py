@@ -99,7 +99,7 @@ def answer_judge(*, answer: ChatAnswer, actor: User, verdict: str, note: str = "
 
 
 # Reviewers' judgements of a run's samples next to the verifier's: how often it rewarded what is wrong, and how
-# often it did not pay for what is right.
+# often it did not reward what is right.
 
 
 def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:

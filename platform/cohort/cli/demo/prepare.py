@@ -149,7 +149,7 @@ def probe(up: Up, project: Project, user: User, task: DemoTask) -> VerifierProbe
     known = VerifierProbe.objects.filter(version=version, dataset=train).first()
     if known is not None:
         return known
-    say("probing the reward: which wrong answers does it pay?")
+    say("probing the reward: which wrong answers does it score as correct?")
     job = job_request(project=project, actor=user, kind="probe", version=version, dataset=train)
     _wait(up, job, "probe of the reward")
     return VerifierProbe.objects.get(job=job)

@@ -158,7 +158,7 @@ def _decontamination(facts: Facts) -> Answer:
         return answer
     known = ", ".join(f"{pair['with']}: {of(pair['touched'], pair['items'])}" for pair in touched)
     read = "who ticked that this was seen" if seen["acknowledged"] else "without saying that this was seen"
-    note = f"Known before the run began ({known}); launched all the same by {seen['by']}, {read}."
+    note = f"Known before the run began ({known}); launched with an override by {seen['by']}, {read}."
     value = answer.value if isinstance(answer.value, dict) else {}
     at_launch = {**seen, "at": seen["at"].isoformat()}
     if answer.missing:

@@ -88,7 +88,7 @@ def _launched(launch: LaunchProbe | None) -> str:
             return f"Not probed, launched with override by {launch.by.username}: {launch.reason}"
         return "It was not probed before the launch."
     if launch.overridden:
-        return f"The run was blocked by it; {launch.by.username} launched it all the same: {launch.reason}"
+        return f"The run was blocked by it; {launch.by.username} launched it with an override: {launch.reason}"
     return "It was probed before the launch."
 
 

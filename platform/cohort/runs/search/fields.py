@@ -59,7 +59,7 @@ def short_names() -> dict[str, Field]:
             "state",
             "state",
             "state",
-            "draft, queued, training, succeeded, failed …; live, stalled, again (queued again)",
+            "draft, queued, training, succeeded, failed …; live, stalled, again (requeued)",
         ),
         _column("tag", "tag", "tags", "a tag that the run has"),
         _column("person", "text", "created_by__username", "who made the run"),

@@ -82,7 +82,7 @@ def mode_text(kind: str) -> str:
 _ROW_NUMBER = re.compile(r"[0-9]{1,6}")
 _ON_ERROR = [
     ("mask", "mask: leave the sample out of its group"),
-    ("zero", "zero: pay 0"),
+    ("zero", "zero: score 0"),
     ("fail", "fail: end the run"),
 ]
 LIMITS = ("deadline_seconds", "retries", "workers")

@@ -240,8 +240,8 @@ _MISMATCH = (
         "mean per token", "lowest to highest",
     ),
     Chart(
-        "corrected", "Cut off or left out", "share",
-        lines_of({"sampling/truncated_share": "tokens cut off", "sampling/dropped_share": "completions left out"}),
+        "corrected", "Ratios truncated, completions masked", "share",
+        lines_of({"sampling/truncated_share": "tokens truncated", "sampling/dropped_share": "completions masked"}),
     ),
     Chart("staleness", "Staleness", "updates", lines_of({"sampling/staleness": "updates"}), "mean"),
     Chart("probe", "Weights in vLLM", "nats", lines_of({"vllm/probe_difference": "difference"}), "of a probe"),
