@@ -248,6 +248,8 @@ def test_what_is_not_here_comes_from_its_node_before_anything_starts_from_it(
     assert here(node) == []
     page = html(operator.post(address(checkpoint), {"name": "soon"}, follow=True))
     assert "gpu-1 sends its files" in page
+    waits = f'hx-get="{address(checkpoint)}" hx-trigger="every 2s"'
+    assert waits in html(operator.get(address(checkpoint)))
     model = BaseModel.objects.get(name="soon")
     (wanted,) = here(node)
     assert (wanted["id"], wanted["run_id"], wanted["path"]) == (checkpoint.pk, parent.pk, "checkpoints/step-000004")
@@ -275,6 +277,7 @@ def test_what_is_not_here_comes_from_its_node_before_anything_starts_from_it(
         assert fresh(checkpoint).stored_at is None
         assert sent(node, checkpoint, content).json() == {"received": len(content), "done": True}
     assert (fresh(checkpoint).stored_at is not None, fresh(checkpoint).requested_at) == (True, None)
+    assert waits not in html(operator.get(address(checkpoint)))
     assert here(node) == []
     assert refused(sent(node, checkpoint, WEIGHTS)) == (404, "unknown_file"), "nothing is requested any more"
     doctor_request(base_model=fresh(model), actor=maker.actor)
