@@ -107,6 +107,28 @@ def test_the_address_is_what_is_drawn_and_a_stack_reaches_100_percent(open_page:
     assert page.evaluate(opacity) == "1"
 
 
+def test_axes_hold_the_numbers_after_each_change_of_the_view(open_page: OpenPage, run: Run) -> None:
+    """The same number of steps is drawn along another axis."""
+    page = open_page(f"runs/{run.pk}/")
+    page.wait_for_function(DRAWN)
+    axes = """() => {
+        const { data, layout: { xaxis, yaxis } } = document.querySelector("[data-chart=reward] .plot");
+        const around = ({ range: [low, high] }, column) => {
+            const drawn = data.flatMap((trace) => [...trace[column]]).filter((value) => value !== null);
+            const inside = (value) => value >= low - 1e-9 && value <= high + 1e-9;
+            return drawn.every(inside) && high - low < 1.5 * (Math.max(...drawn) - Math.min(...drawn));
+        };
+        return [around(xaxis, "x"), around(yaxis, "y"), xaxis.title.text];
+    }"""
+    titles = []
+    for name in ("tokens", "time", "samples", "step"):
+        page.locator("[name=x]").select_option(name)
+        held_x, held_y, title = page.evaluate(axes)
+        assert (held_x, held_y) == (True, True), name
+        titles.append(title)
+    assert len(set(titles)) == 4
+
+
 def test_a_point_and_a_row_lead_to_the_groups_of_their_step(open_page: OpenPage, run: Run) -> None:
     """By the mouse, and by the keyboard through the table."""
     page = open_page(f"runs/{run.pk}/?from=1&to=100")

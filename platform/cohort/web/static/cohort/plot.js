@@ -101,6 +101,7 @@ window.CohortPlot = (() => {
     const after = data.step.findIndex((step) => step > seam.step);
     return { ...seam, x: view.xs[after] ?? null };
   }).filter(({ x }) => x !== null);
+  let drawings = 0;
   const layout = (chart, data, view) => {
     const muted = css("--muted");
     const axis = { color: muted, gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, tickfont: { size: 11 }, automargin: false };
@@ -118,7 +119,7 @@ window.CohortPlot = (() => {
     return {
       margin: { l: tiny || view.log ? 74 : 52, r: 8, t: 10, b: 36 }, showlegend: false, hovermode: "x",
       uirevision: JSON.stringify([view.axis.name, view.range]),
-      datarevision: data.step.length, // the arrays grow in place, which plotly does not see by itself
+      datarevision: ++drawings, // or plotly keeps what it computed of other values, and draws them along wrong axes
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: muted }, hoverlabel: label(),
