@@ -301,7 +301,7 @@ def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:
     if config is None:
         return _page(request, form, status=422)
     if launch:
-        form.general = obstacles(form, plan)
+        form.general = obstacles(form, config, plan)
     elif plan is not None:
         form.general = ["A draft is of one run: take the sweep's lines out, or launch it."]
     if form.general:

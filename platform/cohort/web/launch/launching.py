@@ -4,21 +4,22 @@ from cohort.accounts.models import User
 from cohort.contamination.selectors import token
 from cohort.lab.gate import FIELD
 from cohort.launch.creation import run_create, run_launch
+from cohort.launch.references import unreadable_references
 from cohort.launch.sweeps import sweep_launch
 from cohort.runs.models import Run, Sweep
-from cohort.web.launch.outlook import overlaps_of, unreadable_references
+from cohort.web.launch.outlook import overlaps_of
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.sweep import SweepPlan
 from grpo_core.config.run import RunConfig
 
 
-def obstacles(form: RunForm, plan: SweepPlan | None) -> list[str]:
+def obstacles(form: RunForm, config: RunConfig, plan: SweepPlan | None) -> list[str]:
     """Why a launch is refused although every setting is valid; of the first kind that there is."""
     if plan is not None and not plan.ready:
         return ["The sweep is not valid: see its runs at the side."]
     if (expected := token(overlaps_of(form))) and form.texts["overlap_seen"] != expected:
         return ["Items of the evaluation are in the training data. Tick that you have seen it to launch."]
-    return list(unreadable_references(form))
+    return list(unreadable_references(config, form.dataset, form.eval_dataset))
 
 
 def launched(form: RunForm, config: RunConfig, plan: SweepPlan | None, *, actor: User) -> Run | Sweep:

@@ -5,22 +5,19 @@ Estimates come from runs that happened; without one there is none.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import median
 from typing import Any
 
-from django.core.cache import cache
 from django.db.models import Exists, OuterRef
 
 from cohort.base.formatting import percent
-from cohort.catalog.models import PromptDataset
-from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.models import DataOverlap
 from cohort.contamination.selectors import of_choice, token
 from cohort.evaluations.forecast import ForecastShown, forecast_of
 from cohort.lab.estimates import digest_of
 from cohort.lab.gate import MIN_REASON_CHARS
 from cohort.lab.prompts import PromptCheck, distinct_prompts, prompt_checks
+from cohort.launch.references import unreadable_references
 from cohort.nodes.engines import WORDS, gpus_needed, packages_needed
 from cohort.nodes.services import SILENT_AFTER
 from cohort.runs.models import EvalResult, Run
@@ -33,13 +30,9 @@ from cohort.web.launch.schema import lookup
 from cohort.web.launch.sweep import SweepPlan, sweep_plan
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.errors import DataError
 from grpo_core.records.estimate import SECONDS
-from grpo_core.rewards import Rubric
 
 PAST_RUNS = 8
-REFERENCES = 1000
-"""Problems of a dataset whose references the form looks at."""
 _SIZE = ("optim.steps", "sampling.prompts_per_step", "sampling.group_size")
 
 
@@ -124,43 +117,12 @@ def overlaps_of(form: RunForm) -> tuple[DataOverlap, ...]:
     return tuple(of_choice(form.dataset, form.eval_dataset, [suite.version for suite in form.suites]))
 
 
-def unreadable_references(form: RunForm) -> tuple[str, ...]:
-    """Why the run would not start: references of its problems that its reward cannot read, with row and reason. Of a
-    form that is valid. Looks at the first `REFERENCES` problems of a dataset, and only with rewards that are rules in
-    time linear in the text; the trainer looks at all, whatever the reward."""
-    if form.config is None or form.config.data.unreadable == "drop":
-        return ()
-    config = form.config
-    files = (
-        (form.dataset, config.reward, config.data.limit),
-        (form.eval_dataset, config.heldout_reward, config.eval.limit),
-    )
-    faults = [
-        _reference_fault(rubric, dataset, min(limit or REFERENCES, REFERENCES))
-        for dataset, reward, limit in files
-        if dataset is not None and (rubric := Rubric(reward)).rules_alone
-    ]
-    return tuple(fault for fault in faults if fault)
-
-
-def _reference_fault(rubric: Rubric, dataset: PromptDataset, limit: int) -> str:
-    """Kept for a while, because the form checks itself at every change."""
-
-    def fault() -> str:
-        try:
-            rubric.check_problems(list(islice(dataset_problems(dataset), limit)))
-        except DataError as error:
-            return f"{dataset.name}: {error}"
-        return ""
-
-    try:
-        return str(cache.get_or_set(f"references/{dataset.pk}/{limit}/{rubric.digest}", fault))
-    except FileNotFoundError:  # not kept: it may be there again
-        return f"{dataset.name}: its file is gone from the artifacts; upload it again"
-
-
 def _references(form: RunForm) -> tuple[Check, ...]:
-    return tuple(Check(False, True, fault) for fault in unreadable_references(form))
+    """Of a form that is valid."""
+    if form.config is None:
+        return ()
+    faults = unreadable_references(form.config, form.dataset, form.eval_dataset)
+    return tuple(Check(False, True, fault) for fault in faults)
 
 
 def _forecast(form: RunForm) -> ForecastShown | None:
