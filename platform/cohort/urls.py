@@ -10,7 +10,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from cohort.web import readiness
-from cohort.web.accounts import people
+from cohort.web.accounts import api_tokens, people
 from cohort.web.accounts import views as accounts
 from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
@@ -243,6 +243,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout/", LogoutView.as_view(http_method_names=["post", "options"]), name="logout"),
     path("password/", accounts.PasswordChange.as_view(), name="password_change"),
     path("password/end-other-sessions/", accounts.other_sessions_end, name="other_sessions_end"),
+    path("tokens/", api_tokens.token_list, name="api_token_list"),
+    path("tokens/<int:token_id>/revoke/", api_tokens.token_revoke, name="api_token_revoke"),
     path("people/", include(_people)),
     path("invitations/<int:invitation_id>/", accounts.invitation_answer, name="invitation_answer"),
     path("projects/", accounts.project_list, name="project_list"),

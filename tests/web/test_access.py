@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from pytest_django import DjangoDbBlocker
 
+from cohort.accounts.api_tokens import api_token_create
 from cohort.accounts.invitations import invitation_make
 from cohort.accounts.models import Membership, User
 from cohort.alerts.models import Alert, AlertDelivery
@@ -131,6 +132,7 @@ class World:
             "chart_id": chart_create(project=ours, actor=admin, title="mine", metrics=["reward"]).pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
+            "token_id": api_token_create(user=admin, name="ci", scope="launch")[0].pk,
             "chat_id": self.chat.pk,
             "answer_id": ChatAnswer.objects.get(message__conversation=self.chat).pk,
             "number": 1,

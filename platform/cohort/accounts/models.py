@@ -118,3 +118,38 @@ class SignInCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.failures:.1f} failures, delayed until {self.delayed_until:%H:%M:%S}"
+
+
+class ApiScope(models.TextChoices):
+    """Listed by what they may, the least first."""
+
+    READ = "read", "Read"
+    LAUNCH = "launch", "Launch"
+
+
+class ApiToken(models.Model):
+    """What a script sends in place of its person's password (`api_tokens`). Its secret is stored nowhere."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    key_id = models.CharField(max_length=12, unique=True)
+    """The token's public part, which lists and the audit log show."""
+    digest = models.CharField(max_length=64)
+    """Keyed hash of the whole token."""
+    scope = models.CharField(max_length=10, choices=ApiScope.choices, default=ApiScope.READ)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True)
+    """To the minute."""
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def prefix(self) -> str:
+        """What the token begins with."""
+        return f"cohort_pat_{self.key_id}"

@@ -10,8 +10,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
 
-from cohort.accounts.models import Membership, Project, Role, User
+from cohort.accounts.models import ApiToken, Membership, Project, Role, User
 from cohort.audit import services as audit
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def manages_server(user: User) -> bool:
 
 @transaction.atomic
 def user_disable(*, user: User, actor: User | None) -> None:
-    """Refuse the person's sign-ins from now on, and end their sessions.
+    """Refuse the person's sign-ins from now on, end their sessions and revoke their API tokens.
 
     Raises ValidationError for the last person who manages the server, for oneself, and without the right to.
     """
@@ -51,6 +52,7 @@ def user_disable(*, user: User, actor: User | None) -> None:
         user.is_active = False
         user.session_generation += 1  # sessions of before do not come back with the account
         user.save(update_fields=["is_active", "session_generation"])
+        ApiToken.objects.filter(user=user, revoked_at=None).update(revoked_at=Now())  # nor do tokens
         _logged(user, actor, "user_disabled", before={"active": True}, after={"active": False})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from cohort.accounts import invitations, people
+from cohort.accounts import api_tokens, invitations, people
 from cohort.accounts import services as accounts
 from cohort.accounts.models import Membership, Role, User
 from cohort.audit.models import AuditEntry
@@ -46,6 +46,7 @@ ELSEWHERE = {
 }
 VARIES = re.compile(
     r'\b[0-9a-f]{64}\b|(?<="subject": "run:)\d+|(?<=model:)\d+|(?<=dataset:)\d+|(?<=verifier:)\d+'
+    r'|(?<=cohort_pat_)[0-9a-f]{12}|(?<="expires": ")[^"]+'
     r'|(?<="checkpoint": )\d+|(?<=inputs/checkpoint-)\d+|(?<=sent its last heartbeat ).+?(?= ago)'
 )
 
@@ -92,6 +93,9 @@ def people_and_catalog(did: Story, maker: Maker, bob: User, tiny: str) -> None:
     did(accounts.password_hand_out, user=bob)
     did(accounts.password_change, user=maker.actor, password="another battery")
     did(accounts.staff_make, user=bob)
+    token, _ = did(api_tokens.api_token_create, user=maker.actor, name="ci", scope="launch")
+    for _ in range(2):
+        did(api_tokens.api_token_revoke, token=token, actor=maker.actor)
     did(accounts.project_create, slug="second", name="Second", owner=maker.actor)
     did(accounts.membership_set, **by, user=bob, role=Role.ADMIN)
     did(accounts.membership_set, **by, user=bob, role=Role.ADMIN)
@@ -196,8 +200,18 @@ def test_no_secret_is_in_the_log(bob: User) -> None:
     accounts.password_change(user=bob, password="a third battery")
     made, token = nodes.node_create(name="gpu-9")
     other = nodes.node_rotate(node=made, actor=None)
+    _, api_token = api_tokens.api_token_create(user=bob, name="ci", scope="read")
     log = b"".join(bytes(body) for body in AuditEntry.objects.values_list("body", flat=True))
-    for secret in (password, handed, "a third battery", token, other, nodes.token_digest(token), bob.password):
+    for secret in (
+        password,
+        handed,
+        "a third battery",
+        token,
+        other,
+        api_token[-64:],
+        nodes.token_digest(token),
+        bob.password,
+    ):
         assert secret.encode() not in log
 
 
