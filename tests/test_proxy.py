@@ -142,6 +142,9 @@ def test_workers_calls_and_pages_go_to_their_own_servers(proxy: Proxy) -> None:
     proxy.call("POST", "/api/worker/v1/node", b"{}")
     assert proxy.workers.arrived[-1][1] == "/api/worker/v1/node"
     assert not [path for _, path, _, _ in proxy.pages.arrived if path.startswith("/api/worker/")]
+    proxy.call("POST", "/api/v1/projects/ours/runs", b"{}")
+    assert proxy.pages.arrived[-1][1] == "/api/v1/projects/ours/runs"
+    assert proxy.plain(8081, "/api/v1/projects/ours/runs", "proxy").status == 404
     assert proxy.plain(8081, "/api/worker/v1/pulse", "proxy").status == 200
     assert proxy.workers.arrived[-1][1] == "/api/worker/v1/pulse"
     assert proxy.plain(8081, "/login/", "proxy").status == 404

@@ -2,8 +2,8 @@
 
 Everything of a project lies below p/<slug>/, so that an address shows whose it is and `access.project_for`
 can decide. Only sign-in, the health check, static files, the check of a card, the audit log's signed heads,
-records' public pages (by tokens that cannot be guessed) and the worker API (which has its own) are open to people who
-are not signed in; tests/web/test_access.py walks this list.
+records' public pages (by tokens that cannot be guessed), the worker API and the public API (which have their own) are
+open to people who are not signed in; tests/web/test_access.py walks this list.
 """
 
 from django.contrib.auth.views import LogoutView
@@ -256,7 +256,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("c/<str:token>/", public_views.public_card_page, name="public_card"),
     path("c/<str:token>/card.zip", public_views.public_card_download, name="public_card_download"),
     path("api/worker/v1/", include("cohort.worker_api.urls")),
+    path("api/v1/", include("cohort.api.urls")),
     path("healthz", accounts.healthz, name="healthz"),
     path("readyz", readiness.readyz, name="readyz"),
 ]
+handler404 = readiness.not_found
 handler500 = readiness.server_error

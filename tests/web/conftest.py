@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from cohort.accounts.api_tokens import api_token_create
 from cohort.accounts.models import Project, User
 from cohort.accounts.services import user_create
 from cohort.base.database_roles import WEB
@@ -22,6 +23,7 @@ from tests.factories import sealed_run
 from tests.factories.runs import UNPROBED, Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
 from tests.web import control
+from tests.web.api_calls import ApiCaller, ApiCallerFor
 from tests.web.worker_calls import Caller
 
 __all__ = ["PASSWORD", "PROBLEMS", "R1_EXACT", "write_safetensors"]
@@ -195,3 +197,33 @@ def node(db: None) -> Caller:
 def committed(django_capture_on_commit_callbacks: Any) -> Callable[[], Any]:
     """A block after which everything is done that waited for the commit."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
+
+
+@pytest.fixture
+def caller_for() -> ApiCallerFor:
+    """Scripts of this person, with a token that can launch."""
+
+    def make(user: User, scope: str = "launch", name: str = "ci") -> ApiCaller:
+        return ApiCaller(api_token_create(user=user, name=name, scope=scope)[1], Browser())
+
+    return make
+
+
+@pytest.fixture
+def caller(caller_for: ApiCallerFor, oscar: User, maker: Maker) -> ApiCaller:
+    """A script of the operator's."""
+    return caller_for(oscar)
+
+
+@pytest.fixture
+def run_body(maker: Maker) -> dict[str, Any]:
+    """The least that launches a run."""
+    return {
+        "name": "adder",
+        "base_model": "tiny",
+        "dataset": "additions",
+        "verifier": "r1 + exact@1",
+        "settings": {"eval": {"holdout": 4}},
+        "probe_override": UNPROBED,
+        "launch": True,
+    }

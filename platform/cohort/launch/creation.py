@@ -23,7 +23,7 @@ from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.protocol.queues import LABEL, LABEL_RULE
 from grpo_core.rewards import Rubric
 
-_CHOSEN = {
+CHOSEN = {
     "name": "the run's name",
     "model.path": "the base model",
     "model.revision": "the base model",
@@ -61,7 +61,7 @@ def run_config(
     """
     refused = [
         FieldProblem(path, f"is decided by {what} that was chosen; leave it out of the settings")
-        for path, what in _CHOSEN.items()
+        for path, what in CHOSEN.items()
         if _holds(settings, path)
     ]
     if refused:
@@ -109,13 +109,15 @@ def run_create(
     cloned_from: Run | None = None,
     form_token: str = "",
     sweep: Sweep | None = None,
+    api_call: Mapping[str, Any] | None = None,
 ) -> Run:
     """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
 
     `settings` is as `run_config` takes it, or the config that it made of these very rows, which is not checked again;
     `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with;
-    `sweep` the one that it is of; `form_token` of the form that was sent. The run that the same form has made already
-    is returned as it is: a second click, or a request that was sent again, makes no other.
+    `sweep` the one that it is of; `api_call` what the history of the run says of the API call that made it;
+    `form_token` of the form that was sent. The run that the same form has made already is returned as it is: a second
+    click, or a request that was sent again, makes no other.
     """
     rows = {
         "base_model": base_model.project_id,
@@ -181,13 +183,21 @@ def run_create(
     config_values_store(run_id=run.pk)
     RunSuite.objects.bulk_create(RunSuite(run=run, version=suite.version) for suite in suites)
     data = {"config_digest": run.config_digest} | ({"cloned_from": cloned_from.pk} if cloned_from else {})
+    data |= api_call or {}
     run_event(run=run, actor=f"user:{actor.username}", kind="created", message="Run created", data=data)
     run_logged(run=run, actor=f"user:{actor.username}", kind="run_created", after={"name": run.name}, data=data)
     return run
 
 
 @transaction.atomic
-def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override: str = "") -> None:
+def run_submit(
+    *,
+    run: Run,
+    actor: User,
+    overlap_seen: str = "",
+    probe_override: str = "",
+    api_call: Mapping[str, Any] | None = None,
+) -> None:
     """Put a draft into the queue and notify the workers on commit. Raises IllegalTransition, and ConfigError
 
     - when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just
@@ -198,7 +208,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
       or too many runs wait already.
 
     The margins that its evaluations will be judged by, and what was known of its reward, are in the audit log from then
-    on.
+    on, with `api_call` where one launched it.
     """
     if run_lock(run=run).state != RunState.DRAFT:  # another state may become queued too, but not by being submitted
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
@@ -212,6 +222,7 @@ def run_submit(*, run: Run, actor: User, overlap_seen: str = "", probe_override:
     run_move(run=run, to=RunState.QUEUED, actor=actor_name)
     known = gate.figures(gate.gate(run.verifier_version, run.dataset))
     data = {"config_digest": run.config_digest, "margins": margins(run.config), "reward_probe": known}
+    data |= api_call or {}
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
     overlaps.record_launch_overlaps(run=run, actor=actor, seen=overlap_seen)
     gate.record_launch_probe(run=run, actor=actor, override=probe_override)

@@ -14,6 +14,8 @@ from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES
 
 WORKERS: Final = "/api/worker/"
 """Addresses of the worker API begin so."""
+API: Final = "/api/v1/"
+"""Addresses of the public API begin so."""
 FORM_BYTES = 1024 * 1024
 """Every address without a limit below; the largest form is a run's config."""
 MAX_CARD_BYTES = 64 * 1024 * 1024

@@ -24,8 +24,9 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from cohort.accounts.models import Membership, Project, Role, User, reaches
 from cohort.accounts.people import manages_server
+from cohort.api.problems import Problem
 from cohort.runs.models import Run
-from cohort.server.limits import WORKERS, body_limit
+from cohort.server.limits import API, WORKERS, body_limit
 from cohort.worker_api.records import refusal
 
 STOP_POLLING = 286
@@ -76,8 +77,11 @@ class NotStored:
 
 
 def _refusal(request: HttpRequest, status: int, title: str, text: str) -> HttpResponse:
+    code = {411: "length_required", 413: "too_large"}[status]
     if request.path_info.startswith(WORKERS):
-        return refusal(status, {411: "length_required", 413: "too_large"}[status], text)
+        return refusal(status, code, text)
+    if request.path_info.startswith(API):
+        return Problem(status, code, text).response
     return HttpResponse(render_to_string("413.html", {"title": title, "text": text}), status=status)
 
 

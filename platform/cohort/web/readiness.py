@@ -16,13 +16,14 @@ from django.views.decorators.http import require_safe
 from kombu.exceptions import ConnectionError as BrokerConnectionError
 from kombu.exceptions import KombuError
 
+from cohort.api.problems import Problem
 from cohort.background.outages import AWAY, RECONCILER
 from cohort.base import artifacts
 from cohort.base.celery_app import app
 from cohort.base.schema_version import OtherSchema, connect, require_schema
 from cohort.base.scratch import scratch_folder
 from cohort.runs.models import ServiceBeat
-from cohort.server.limits import WORKERS
+from cohort.server.limits import API, WORKERS
 from cohort.worker_api.records import no_room, refusal
 from grpo_core.errors import DiskFullError
 
@@ -43,10 +44,20 @@ def disk_short() -> bool:
     return bool(cache.get_or_set("disk_short", artifacts.is_short, _SECONDS))
 
 
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler of addresses that there are not."""
+    if request.path_info.startswith(API):
+        return Problem(404, "not_found", f"The API has no address {request.path_info[:200]!a}.").response
+    return defaults.page_not_found(request, exception)
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     """Django's handler of whatever an address raises: 507 in words where a disk is full, else 500."""
     error = sys.exc_info()[1]
     full = no_room(error) if error is not None else None
+    if request.path_info.startswith(API):
+        fault = (500, "internal_error", "The server failed at this call; its log says why.")
+        return Problem(*(fault if full is None else (507, full.code, full.message))).response
     if full is None:
         return defaults.server_error(request)
     if request.path_info.startswith(WORKERS):

@@ -115,7 +115,8 @@ class Run(models.Model):
     cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
     sweep = models.ForeignKey("runs.Sweep", on_delete=models.SET_NULL, null=True, related_name="runs")
     form_token = models.CharField(max_length=16, blank=True, default="")
-    """Of the run form that made it: the same form sent twice makes one run. Empty: it was made without one."""
+    """Of the run form that made it, or made of the API call's Idempotency-Key: sent twice it makes one run. Empty: it
+    was made without one."""
 
     tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     """Short words of people, in the order of the alphabet."""
