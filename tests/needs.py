@@ -86,6 +86,7 @@ _KNOWN = {
     "node": _program("node", "nodejs", title="Node.js 20 or newer"),
     "nginx": _program("nginx", "nginx"),
     "make": _program("make", "make"),
+    "curl": _program("curl", "curl"),
     "cc": _program("cc", "gcc", title="a C compiler"),
     "c++": _program("g++", "g++", title="a C++ compiler"),
     "gsm8k": (GSM8K.is_file, "GSM8K's train.jsonl under gsm8k/ in the folder that COHORT_TEST_DATA names"),

@@ -1,7 +1,10 @@
 """The run form in a real browser: what was typed is there after a reload, Back and in another window; copies stay on
 the page; a press is answered at once and makes one run."""
 
+import json
+import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +14,8 @@ from pytest_django.live_server_helper import LiveServer
 from cohort.runs.models import LaunchDraft, Run
 from grpo_core.config.run import RunConfig
 from tests.browser import picture
-from tests.factories.runs import Maker
+from tests.factories.runs import UNPROBED, Maker
+from tests.needs import needs
 from tests.processes import wait_for
 from tests.web.windows import GIVEN_UP, serious_faults, windows
 
@@ -76,6 +80,61 @@ def test_copies_stay_on_the_page(open_page: OpenPage) -> None:
     expect(page.locator("#copied-text pre")).to_contain_text("group_size: 8")
     picture(page, "launch-copied", whole=False)
     assert page.get_by_label("Group size G").input_value() == "8"
+
+
+def test_the_copied_api_call_launches_the_form_s_run(open_page: OpenPage, live_server: LiveServer) -> None:
+    """Run as it is, with a token made on the page that the copy names; twice, which makes one run."""
+    needs("curl")
+    page = open_page("runs/new/?preset=dapo")
+    page.get_by_label("Group size G").fill("4")
+    page.locator("[name=probe_override]").fill(UNPROBED)
+    page.locator("[data-copy-as='API call']").click()
+    expect(page.locator("#copied")).to_contain_text("Copied as API call")
+    script = page.evaluate("navigator.clipboard.readText()")
+    picture(page, "launch-copied-api", whole=False)
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url(re.compile(r"/runs/\d+/$"))
+
+    tokens = re.search(rf"{re.escape(live_server.url)}/\S*", script)
+    assert tokens is not None
+    page.goto(tokens[0])
+    assert serious_faults(page, "the list of tokens") == []
+    page.emulate_media(color_scheme="light")
+    page.get_by_label("Name").fill("from the terminal")
+    page.get_by_label("Scope").select_option("launch")
+    picture(page, "tokens-none")
+    page.get_by_role("button", name="Make token").click()
+    expect(page.locator("#token")).to_contain_text("cohort_pat_")
+    assert serious_faults(page, "a new token") == []
+    page.emulate_media(color_scheme="light")
+    picture(page, "token-made")
+    token = page.locator("#token").inner_text()
+    page.get_by_role("button", name="Copy").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == token
+
+    shell = {"PATH": os.environ["PATH"], "COHORT_API_TOKEN": token, "LC_ALL": "C"}
+    calls = [subprocess.run(["sh"], input=script.encode(), env=shell, capture_output=True) for _ in range(2)]
+    assert [(done.returncode, done.stderr) for done in calls] == [(0, b"")] * 2
+    assert calls[0].stdout == calls[1].stdout
+    of_form, by_call = Run.objects.order_by("pk")
+    assert json.loads(calls[0].stdout)["id"] == by_call.pk
+    assert by_call.config_digest == of_form.config_digest
+    assert (by_call.state, by_call.created_by, by_call.preset) == ("queued", of_form.created_by, "dapo")
+    assert by_call.parsed_config.sampling.group_size == 4
+
+    page.goto(tokens[0])
+    assert serious_faults(page, "tokens") == []
+    page.emulate_media(color_scheme="light")
+    picture(page, "tokens")
+    page.get_by_role("link", name="Revoke").click()
+    assert serious_faults(page, "the question before revoking") == []
+    page.emulate_media(color_scheme="light")
+    picture(page, "token-revoke")
+    page.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_text("is revoked")).to_be_visible()
+    refused = subprocess.run(["sh"], input=script.encode(), env=shell, capture_output=True)
+    assert (refused.returncode, json.loads(refused.stdout)["code"]) == (22, "bad_token")
 
 
 def test_a_press_is_answered_and_a_second_one_does_nothing(open_page: OpenPage) -> None:

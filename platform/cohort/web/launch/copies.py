@@ -1,22 +1,34 @@
-"""The form's config as text to take along: YAML, and the commands that train it without the platform."""
+"""The form's config as text to take along: YAML, the commands that train it without the platform, and the API call that
+launches its run. Of a sweep, each is of the form's own values, without the sweep's lines.
+"""
 
+import json
 import re
+import secrets
 import shlex
 from typing import Any
 
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 
+from cohort.launch.requests import request_from
 from cohort.web.access import file_response
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import CHOICES, fields
 from grpo_core.config.run import RunConfig
 
-COPIES = ("yaml", "command")
+COPIES = ("yaml", "command", "api")
 
 
-def copied(form: RunForm, config: RunConfig, what: str, *, as_json: bool) -> HttpResponse:
+def copied(request: HttpRequest, form: RunForm, config: RunConfig, what: str, *, as_json: bool) -> HttpResponse:
     """One of `COPIES`: as JSON for the page's own script, else as a file."""
-    text = config.to_yaml() if what == "yaml" else as_command(form, config)
+    match what:
+        case "yaml":
+            text = config.to_yaml()
+        case "command":
+            text = as_command(form, config)
+        case _:
+            text = as_api_call(form, config, server=request.build_absolute_uri("/").rstrip("/"))
     if as_json:
         return JsonResponse({"text": text})
     ending, kind = ("yaml", "application/yaml") if what == "yaml" else ("sh", "text/x-shellscript")
@@ -48,6 +60,35 @@ def as_command(form: RunForm, config: RunConfig) -> str:
         config.to_yaml().rstrip("\n"),
         "END_OF_CONFIG",
         f"grpo train config.yaml --out {shlex.quote(f'runs/{_stem(config)}')}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_api_call(form: RunForm, config: RunConfig, *, server: str) -> str:
+    """A script that launches the form's run with curl. `server`: the platform's address, without a slash at the end."""
+    rows, placing = form.rows, form.placing
+    request = request_from(
+        config,
+        **rows,
+        priority=placing["priority"],
+        node_label=placing["node_label"],
+        cloned_from=placing["cloned_from"].pk if placing["cloned_from"] else None,
+        probe_override=form.texts["probe_override"].strip(),
+        overlap_seen=form.texts["overlap_seen"],
+        launch=True,
+    )
+    runs = f"{server}{reverse('api:run_create', args=[form.project.slug])}"
+    lines = [
+        f"# Launches this run. Make a token with the scope launch at {server}{reverse('api_token_list')}",
+        "# and export it as COHORT_API_TOKEN.",
+        "# Sent twice with the same Idempotency-Key it makes one run; take another key for another run.",
+        f"curl --fail-with-body --silent --show-error {shlex.quote(runs)} \\",
+        '  --header "Authorization: Bearer $COHORT_API_TOKEN" \\',
+        "  --header 'Content-Type: application/json' \\",
+        f"  --header 'Idempotency-Key: {secrets.token_hex(16)}' \\",
+        "  --data-binary @- <<'END_OF_REQUEST'",
+        json.dumps(request.model_dump(), indent=2),  # in ASCII: pasted into any terminal it stays what it is
+        "END_OF_REQUEST",
     ]
     return "\n".join(lines) + "\n"
 

@@ -159,7 +159,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             return _page(request, RunForm.posted(project, request.POST))
         case "task":
             return _task(request, form)
-        case "yaml" | "command":
+        case "yaml" | "command" | "api":
             return _copy(request, form, action)
         case "draft" | "launch":
             return _make(request, form, launch=action == "launch")
@@ -342,7 +342,7 @@ def _copy(request: HttpRequest, form: RunForm, what: str) -> HttpResponse:
     config, as_json = form.check(), request.headers.get("Accept") == "application/json"
     if config is None:
         return refused(form) if as_json else _page(request, form, status=422, checked=True)
-    return copied(form, config, what, as_json=as_json)
+    return copied(request, form, config, what, as_json=as_json)
 
 
 def _page(
