@@ -211,8 +211,8 @@ def test_list_page_and_record_say_who_judged(maker: Maker, oscar: User, viewer: 
     )
     for tab in ("", "evaluations/"):
         assert f"judged by {judge} , not by the training reward" in words(page_of(viewer, made, tab)), tab
-    attempt = maker.attempt(made)
-    add_evaluation(attempt, "before", [1, 0, 0, 0], suite="heldout")
+    tried = maker.attempt(made)
+    add_evaluation(tried, "before", [1, 0, 0, 0], suite="heldout")
     evaluation_values_store(run_id=made.pk)
     assert "25.0 % → – by strict judge v1" in words(html(viewer.get("/p/ours/runs/")))
     protocol = behaviour(collect(made, state="failed")).protocol

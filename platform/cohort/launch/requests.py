@@ -22,7 +22,7 @@ from cohort.catalog.run_inputs import OWN, ChosenSuite
 from cohort.contamination import selectors as overlaps
 from cohort.lab.gate import launch_of
 from cohort.launch.creation import CHOSEN, run_config, run_create, run_submit
-from cohort.launch.obstacles import launch_obstacles
+from cohort.launch.references import unreadable_references
 from cohort.runs.models import Priority, Run, RunState
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
@@ -84,7 +84,7 @@ class RunRequest(Schema):
     priority: PriorityName = "normal"
     node_label: str = Field("", description="Only a node with this label takes the run. Empty: any.")
     cloned_from: int | None = Field(None, description="Id of the run of the project whose settings it began with.")
-    probe_override: str = Field("", description="Why it is launched although its reward is blocked or was not probed.")
+    probe_override: str = Field("", description="Why it is launched although its reward or its prompts block it.")
     overlap_seen: str = Field(
         "", description="Confirms that evaluation items in the training data were seen, as the refusal states it."
     )
@@ -170,9 +170,9 @@ def _checked(project: Project, request: RunRequest) -> tuple[dict[str, Any], Run
     except ConfigError as error:
         raise _of_request(error, request.settings) from None
     if request.launch:
-        obstacles = launch_obstacles(project, config, rows["dataset"], rows["eval_dataset"])
-        if obstacles:
-            raise LaunchRefused.listing("the run would not start", [FieldProblem("", text) for text in obstacles])
+        faults = unreadable_references(config, rows["dataset"], rows["eval_dataset"])
+        if faults:
+            raise LaunchRefused.listing("the run would not start", [FieldProblem("", text) for text in faults])
     return rows, config
 
 
