@@ -1,5 +1,6 @@
 """`cohort demo` from start to end, twice in one home, with a base model that was hardly taught, to be quick."""
 
+import json
 import os
 import pty
 import re
@@ -105,12 +106,22 @@ def demo_on_a_terminal(home: Path) -> str:
 
 
 def test_a_run_that_fails_ends_the_demo_with_its_reason(demo_home: Path) -> None:
-    (demo_home / "models" / "demo-adder" / "tokenizer.json").unlink()
+    config = demo_home / "models" / "demo-adder" / "config.json"
+    settings = json.loads(config.read_text())
+    config.write_text(json.dumps(settings | {"hidden_size": settings["hidden_size"] * 2}))
     done = demo(demo_home, "--steps", "2")
     assert done.returncode == 1
     assert "the run is failed:" in done.stderr
-    assert "tokenizer" in done.stderr
     assert "Traceback" not in done.stderr.split("\n  | ")[0]
+
+
+def test_prompts_that_cannot_be_made_end_the_demo_before_its_run(demo_home: Path) -> None:
+    (demo_home / "models" / "demo-adder" / "tokenizer.json").unlink()
+    done = demo(demo_home, "--steps", "2")
+    assert done.returncode == 1
+    assert "The check of the prompts did not end well" in done.stderr
+    assert "tokenizer" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_an_estimate_is_measured_shown_and_compared_with_its_run(cohort_home: Pa
         page.locator("#estimate").get_by_text("Peak memory").wait_for(timeout=5 * MINUTES)
         page.locator("#check-prompts").click()
         page.locator("#prompts-gate").wait_for(state="detached", timeout=5 * MINUTES)
-        page.get_by_text(re.compile(r"^done:\s+every prompt fits")).wait_for()
+        page.get_by_text(re.compile(r"done:\s+every prompt fits")).wait_for()
         page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
         page.get_by_role("button", name="Launch").click()
         page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))

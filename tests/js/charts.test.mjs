@@ -75,6 +75,7 @@ test("asks for all at first, and for what is new when the run has moved", async 
     "",
   ]);
   await settled();
+  const { datarevision } = drawn.reward.layout;
   header.step = "2";
   document.fire("cohort:live");
   await settled();
@@ -85,7 +86,7 @@ test("asks for all at first, and for what is new when the run has moved", async 
   assert.equal(asked[1], "/series.json?after=2&epoch=");
   assert.deepEqual(plain(drawn.reward.data[0].x), [1, 2, 3]);
   assert.deepEqual(plain(drawn.kl.data[0].y), [1, 2, null], "absent is not 0");
-  assert.equal(drawn.reward.layout.datarevision, 3, "plotly does not see arrays that grow in place");
+  assert.notEqual(drawn.reward.layout.datarevision, datarevision, "plotly does not see arrays that grow in place");
   assert.equal(asked[2], "/p/ours/runs/1/", "no panel draws the entropy yet");
   assert.equal(asked.length, 3);
 });

@@ -53,8 +53,10 @@ def failed(attempt: Attempt) -> Run:
 
 
 def kinds(run: Run) -> list[tuple[str, str, str]]:
-    """What people did: (kind, actor, message)."""
-    events = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(kind__in=["created", "state"])
+    """What people did since its launch: (kind, actor, message)."""
+    events = RunEvent.objects.filter(run=run, actor__startswith="user:").exclude(
+        kind__in=["created", "state", "prompts_unchecked"]
+    )
     return list(events.values_list("kind", "actor", "message"))
 
 

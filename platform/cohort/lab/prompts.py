@@ -8,6 +8,7 @@ knows is launched only with a reason, as one whose reward was never probed (`coh
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import rfc8785
 from django.db.models import Q
@@ -29,7 +30,7 @@ _OF_EVALUATION = {"path", "hub", "format", "columns", "holdout", "limit", "rewar
 def prompts_digest(config: RunConfig) -> str:
     """Of what decides a run's prompts and what they must fit: model, problems, suites and limits. Where the held-out
     problems are drawn from the training file and checked in another way than those, the seed is of it too."""
-    made_of = {
+    made_of: dict[str, Any] = {
         "model": config.model.model_dump(mode="json", include=_OF_MODEL),
         "data": config.data.model_dump(mode="json"),
         "reward": config.reward.model_dump(mode="json"),
