@@ -127,6 +127,11 @@ def test_axes_hold_the_numbers_after_each_change_of_the_view(open_page: OpenPage
         assert (held_x, held_y) == (True, True), name
         titles.append(title)
     assert len(set(titles)) == 4
+    page.get_by_label("log axes").check()
+    ticks = page.locator("[data-chart=reward] .ytick text").all_text_contents()
+    assert 2 <= len(ticks) <= 8
+    assert all(float(tick) > 0 for tick in ticks), "each as a number, not as the digit of a power of ten"
+    assert len({float(tick) for tick in ticks}) == len(ticks)
 
 
 def test_a_point_and_a_row_lead_to_the_groups_of_their_step(open_page: OpenPage, run: Run) -> None:

@@ -101,13 +101,17 @@ window.CohortPlot = (() => {
     const after = data.step.findIndex((step) => step > seam.step);
     return { ...seam, x: view.xs[after] ?? null };
   }).filter(({ x }) => x !== null);
+  const decades = (chart, data) => {
+    const above = chart.lines.flatMap((line) => values(line, data)).filter((value) => value > 0);
+    return above.length ? Math.log10(Math.max(...above) / Math.min(...above)) : 0;
+  };
   let drawings = 0;
   const layout = (chart, data, view) => {
     const muted = css("--muted");
     const axis = { color: muted, gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, tickfont: { size: 11 }, automargin: false };
     const title = (text) => ({ text, font: { size: 11, color: muted }, standoff: 4 });
     const y = {};
-    if (view.log) Object.assign(y, { type: "log", exponentformat: "power" });
+    if (view.log) Object.assign(y, { type: "log", tickformat: ".3~g", ...(decades(chart, data) < 2 ? { dtick: "D2" } : {}) });
     else if (chart.kind === "stack" && chart.ceiling === 1) Object.assign(y, { range: [0, 1.001], dtick: 0.25, tickformat: ".0%" });
     else {
       if (chart.floor !== null) y.rangemode = "tozero";
