@@ -2,7 +2,7 @@
 to a verified card, a reward that the lab's probe blocks, the audit log, a stop and a start again.
 
 COHORT_TEST_SCREENSHOTS names a folder to keep pictures of the pages in. docs/images came so, with
-COHORT_TEST_STEPS=80 COHORT_TEST_COLD_STEPS=150 COHORT_TEST_HELDOUT=512.
+COHORT_TEST_STEPS=120 COHORT_TEST_COLD_STEPS=120 COHORT_TEST_HELDOUT=512.
 """
 
 import json
@@ -167,6 +167,7 @@ def train(alice: Person) -> None:
     page.locator("#f-sampling-group-size").fill("8")
     page.locator("#f-optim-steps").fill(str(STEPS))
     page.get_by_text("every setting is valid").wait_for()
+    page.get_by_text(f"{HELDOUT} problems, before and after").wait_for()  # of the form as it is now
     picture(page, "launch", whole=False)
     page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
     # The page takes the message away as soon as the run moves on, which may be before anybody looks.
