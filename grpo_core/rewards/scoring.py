@@ -40,7 +40,7 @@ def _best(kind: Kind, params: Params, sample: ScoreRequest) -> ComponentScore:
 
 
 def at_fault(kind: ErrorClass, what: str, *, seconds: float = 0.0) -> ComponentScore:
-    """The score 0 of a completion that made its scoring end without a result. It is no error: to hang must not be rewarded
+    """The score 0 of a completion that made its scoring end without a result. It is no error: to hang must not score
     better than to be wrong. The class is kept, to be counted."""
     return ComponentScore(value=0.0, passed=False, detail=f"scored 0: {what}", error_class=kind, seconds=seconds)
 

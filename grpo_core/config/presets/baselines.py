@@ -54,7 +54,7 @@ BASELINE_FAMILY = (
                 "aggregation": "sequence_sum",
             },
         },
-        notes="Groups of equal rewards teach here too: what is rewarded is learned, what is not rewarded is left alone.",
+        notes="Groups of equal rewards teach here too: what is rewarded is learned, what is not is left alone.",
     ),
     _paper(
         name="reinforce_pp",

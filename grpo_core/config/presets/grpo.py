@@ -86,10 +86,10 @@ GRPO_FAMILY = (
             "optim": {"lr": 1e-6, "warmup_steps": 20, "schedule": "constant", "weight_decay": 0.1},
         },
         notes=(
-            "The paper rewards with +1 or −1. Its table also has overlong filtering (overlong.mask_truncated), which the code "
-            "that its authors published leaves off; that at most 10 batches are drawn for a step, the weight decay and "
-            "the bound of 10 on the ratio (dual clip) are from that code. The paper's condition for dynamic sampling "
-            "counts right answers, which is signal_gate: success."
+            "The paper's rewards are +1 and −1. Its table also has overlong filtering (overlong.mask_truncated), "
+            "which the code that its authors published leaves off; that at most 10 batches are drawn for a step, the "
+            "weight decay and the bound of 10 on the ratio (dual clip) are from that code. The paper's condition for "
+            "dynamic sampling counts right answers, which is signal_gate: success."
         ),
     ),
     _paper(

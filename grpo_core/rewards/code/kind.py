@@ -1,7 +1,8 @@
 """code: the program in a completion passes its problem's tests, in the sandbox only.
 
-Rewards by what the program does, never by how its process ends. A failure of the sandbox is an error of class infra, never
-0; tests that cannot be run are the problem's fault, class sample. docs/rewards/code.md has the four forms of tests.
+Rewards by what the program does, never by how its process ends. A failure of the sandbox is an error of class infra,
+never 0; tests that cannot be run are the problem's fault, class sample.
+docs/rewards/code.md has the four forms of tests.
 """
 
 import threading

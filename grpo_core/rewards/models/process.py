@@ -2,7 +2,8 @@
 
 The text is split into steps at a separator; a marker is put after each, and the model's number at the marker is the
 step's. As TRL's PRMTrainer trains them: the tokens of the prompt, then of each step those of its text and the marker's.
-With algorithm.supervision: process each step is rewarded where it ends. Runs in the trainer's process, next to the policy.
+With algorithm.supervision: process each step is rewarded where it ends. Runs in the trainer's process, next
+to the policy.
 """
 
 import math
@@ -31,7 +32,8 @@ class ProcessParams(ModelParams):
     transform: Transform = "softmax"
     """softmax: the label's share among all labels. sigmoid: into 0 to 1. none: the number as the model gives it."""
     aggregate: Literal["mean", "min", "product", "last"] = "min"
-    """What the value of the whole completion is, of its steps' numbers. Process supervision rewards the steps, not it."""
+    """What the value of the whole completion is, of its steps' numbers. Process supervision takes those of the
+    steps."""
     pass_at: float = 0.5
     """Value from which on a completion counts as right."""
 

@@ -1,5 +1,5 @@
-"""Blocked runs: a run whose reward is known to reward wrong answers, or was never probed, is launched only with a reason,
-which is stored.
+"""Blocked runs: a run whose reward is known to reward wrong answers, or was never probed, is launched only with a
+reason, which is stored.
 
 Reads what the newest probe of a reward's version found, and stores at each launch what was known then. It starts
 no probe and judges nothing itself: the verdict is the probe's.

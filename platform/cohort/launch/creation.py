@@ -202,8 +202,8 @@ def run_submit(
 
     - when evaluation items are in the training data and `overlap_seen` does not confirm that a person has seen just
       that (`cohort.contamination.selectors.token`);
-    - when the reward is known to reward wrong answers or was never probed (`cohort.lab.gate`), or nobody has checked the
-      prompts (`cohort.lab.prompts`), and `probe_override` gives no reason to launch all the same;
+    - when the reward is known to reward wrong answers or was never probed (`cohort.lab.gate`), or nobody has checked
+      the prompts (`cohort.lab.prompts`), and `probe_override` gives no reason for an override;
     - when the prompts do not fit, no node has the sandbox that its reward needs or the packages that its engine needs,
       or too many runs wait already.
 
