@@ -128,6 +128,7 @@ def test_axes_hold_the_numbers_after_each_change_of_the_view(open_page: OpenPage
         titles.append(title)
     assert len(set(titles)) == 4
     page.get_by_label("log axes").check()
+    expect(page.locator("#chart-status")).to_contain_text("leave out values of 0 and below")
     ticks = page.locator("[data-chart=reward] .ytick text").all_text_contents()
     assert 2 <= len(ticks) <= 8
     assert all(float(tick) > 0 for tick in ticks), "each as a number, not as the digit of a power of ten"

@@ -211,7 +211,8 @@
     const range = ranged() ? `Steps ${count(view.from ?? 1)} to ${count(Math.max(view.to ?? last, view.from ?? 1))}` : `${count(step.at(-1) ?? 0)} steps`;
     const drawn = width > 1 ? `the last of each ${count(width)}, shaded from their lowest to their highest. Drag across a chart for exact steps` : "each drawn";
     const smooth = view.smooth ? ` Lines are smoothed (${view.smooth}) over the points drawn, the raw ones faint; stacks and evaluations are not.` : "";
-    status.textContent = `${range}: ${drawn}.${smooth}`;
+    const log = charts.some(isLog) ? " Logarithmic axes leave out values of 0 and below." : "";
+    status.textContent = `${range}: ${drawn}.${smooth}${log}`;
     bar.hidden = false;
   };
   const changed = (some) => {

@@ -102,7 +102,8 @@ window.CohortPlot = (() => {
     return { ...seam, x: view.xs[after] ?? null };
   }).filter(({ x }) => x !== null);
   const decades = (chart, data) => {
-    const above = chart.lines.flatMap((line) => values(line, data)).filter((value) => value > 0);
+    const drawn = chart.lines.flatMap((line) => [values(line, data), ...(band(line, data, chart) ?? [])].flat());
+    const above = drawn.filter((value) => value > 0);
     return above.length ? Math.log10(Math.max(...above) / Math.min(...above)) : 0;
   };
   let drawings = 0;
@@ -111,7 +112,10 @@ window.CohortPlot = (() => {
     const axis = { color: muted, gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, tickfont: { size: 11 }, automargin: false };
     const title = (text) => ({ text, font: { size: 11, color: muted }, standoff: 4 });
     const y = {};
-    if (view.log) Object.assign(y, { type: "log", tickformat: ".3~g", ...(decades(chart, data) < 2 ? { dtick: "D2" } : {}) });
+    if (view.log) {
+      const spanned = decades(chart, data); // at 1, 2 and 5 where Plotly would mark too many or too few
+      Object.assign(y, { type: "log", tickformat: ".3~g", ...(spanned > 0.7 && spanned < 2 ? { dtick: "D2" } : {}) });
+    }
     else if (chart.kind === "stack" && chart.ceiling === 1) Object.assign(y, { range: [0, 1.001], dtick: 0.25, tickformat: ".0%" });
     else {
       if (chart.floor !== null) y.rangemode = "tozero";
