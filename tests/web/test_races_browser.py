@@ -73,6 +73,26 @@ def test_a_preset_on_its_way_is_not_overtaken_and_takes_no_text(open_page: OpenP
     expect(name).to_have_value("mine")
 
 
+def test_a_component_of_another_kind_on_its_way_takes_no_text(open_page: OpenPage) -> None:
+    """Its fields come with the answer: what was typed before that would be gone with the old ones."""
+    page = open_page("rewards/new/")
+    held: list[Route] = []
+    page.route("**/rewards/component/", lambda route: held.append(route))
+    page.locator("#id_component-0-name").fill("before")
+    page.locator("#id_component-0-kind").focus()
+    with page.expect_request("**/rewards/component/"):
+        page.locator("#id_component-0-kind").select_option("regex")
+    name = page.locator("#id_component-0-name")
+    expect(name).to_be_disabled()
+    expect(page.locator("#id_component-0-kind")).to_be_focused()
+    held[0].continue_()
+    pattern = page.locator("#id_component-0-p_pattern")
+    pattern.fill("7$")
+    name.fill("seven")
+    expect(name).to_have_value("seven")
+    expect(pattern).to_have_value("7$")
+
+
 def test_a_check_that_waits_for_another_does_not_take_the_measurements_place(open_page: OpenPage) -> None:
     """The click gives up the check under way; the one that waited behind it would be answered before the click."""
     page = open_page("runs/new/")
