@@ -102,7 +102,7 @@ class World:
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
         self.chat = talked(admin, "2 + 3 =", {"model": "5"}, base_model=self.base_model)
         rule = rule_create(project=ours, actor=admin, name="mine", condition="ended")
-        channel = webhook(ours, admin, "http://127.0.0.1:9/hook")
+        channel = webhook(ours, admin, "https://example.org/hook")
         self.hostile = self._hostile(maker)
         self.estimate = LabJob.objects.create(
             project=ours, kind="estimate", spec=R1_EXACT, state="waiting", created_by=admin

@@ -204,7 +204,8 @@ def test_a_private_address_is_not_called_without_leave(
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     with Server(lambda _: OK) as server:
         port = server.address.rpartition(":")[2]
-        channel = webhook(live.project, manager, f"http://{host}:{port}/v1")
+        channel = webhook(live.project, manager, f"http://{host}:{port}/v1", private=True)
+        AlertChannel.objects.update(private=False)
         delivery = sends(live)
         assert channel_deliver(channel.pk) == 0
         assert server.seen == []
@@ -216,7 +217,7 @@ def test_a_private_address_is_not_called_without_leave(
 
 def test_only_who_manages_the_server_allows_private_addresses(ours: Project, manager: User, charlie: User) -> None:
     theirs = Project.objects.get(slug="theirs")
-    given = {"name": "hook", "kind": "webhook", "address": "http://10.0.0.7/hook"}
+    given = {"name": "hook", "kind": "webhook", "address": "http://hooks.lan/hook"}
     with pytest.raises(ValidationError) as refused:
         channel_create(project=theirs, actor=charlie, private=True, **given)
     assert list(refused.value.message_dict) == ["private"]
@@ -226,9 +227,9 @@ def test_only_who_manages_the_server_allows_private_addresses(ours: Project, man
     assert logged("alert_channel_changed")[-1]["after"]["private"] is True
     channel_change(channel=channel, actor=charlie, address=channel.address, **(allowed | {"name": "renamed"}))
     with pytest.raises(ValidationError):
-        channel_change(channel=channel, actor=charlie, address="http://10.0.0.8/other", **allowed)
+        channel_change(channel=channel, actor=charlie, address="http://others.lan/other", **allowed)
     channel.refresh_from_db()
-    assert (channel.name, channel.address, channel.private) == ("renamed", "http://10.0.0.7/hook", True)
+    assert (channel.name, channel.address, channel.private) == ("renamed", "http://hooks.lan/hook", True)
 
 
 def test_an_alert_is_sent_at_once_and_its_message_again_when_it_was_lost(

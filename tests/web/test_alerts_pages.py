@@ -250,6 +250,39 @@ def test_a_rule_s_form_says_what_is_wrong_and_keeps_what_was_typed(
 # ---------------------------------------------------------------------- channels
 
 
+@pytest.mark.parametrize(
+    ("kind", "address", "word"),
+    [
+        ("webhook", "http://127.0.0.1/hook", "of this machine"),
+        ("webhook", "http://[::1]:8000/", "of this machine"),
+        ("webhook", "http://2130706433/", "of this machine"),
+        ("webhook", "http://a.localhost/", "of this machine"),
+        ("webhook", "http://169.254.169.254/latest", "metadata"),
+        ("webhook", "ftp://example.org/hook", "no web address"),
+        ("webhook", "https://me:secret@example.org/", "user name or a password"),
+        ("webhook", "https://example.org/" + "x" * 5000, "at most 500 characters"),
+        ("webhook", "", "required"),
+        ("email", "nobody", "no e-mail address"),
+    ],
+)
+def test_an_address_that_cannot_be_is_an_error_of_its_field(admin: Client, kind: str, address: str, word: str) -> None:
+    sent = {"name": "hook", "kind": kind, "address": address, "enabled": "on"}
+    answer = admin.post(f"{CHANNELS}new/", sent)
+    assert answer.status_code == 422
+    page = html(answer)
+    fault = page.partition('id="id_address_error"')[2].partition("</div>")[0]
+    assert word in fault
+    assert not address or f'value="{address}"' in page, "what was typed stays"
+    assert not AlertChannel.objects.exists()
+
+
+def test_an_e_mail_channel_says_that_no_relay_is_set_up(admin: Client, settings: Any) -> None:
+    sent = {"name": "team", "kind": "email", "address": "team@example.org", "enabled": "on"}
+    assert "E-mail is not set up on this server" in html(admin.post(f"{CHANNELS}new/", sent, follow=True))
+    settings.EMAIL_HOST = "relay.example.org"
+    assert "not set up" not in html(admin.post(f"{CHANNELS}new/", sent | {"name": "other"}, follow=True))
+
+
 def test_an_admin_adds_a_webhook_and_its_secret_is_shown_once(admin: Client, viewer: Client) -> None:
     sent = {"name": "hook", "kind": "webhook", "address": "https://example.org/t0ken", "enabled": "on"}
     answer = admin.post(f"{CHANNELS}new/", sent)
@@ -285,9 +318,11 @@ def test_a_channel_is_changed_and_removed(admin: Client, ours: Project, alice: U
 
 def test_who_does_not_manage_the_server_sets_no_private_address(stranger: Client) -> None:
     """An admin of another project; the box is there, and is theirs not to tick."""
-    sent = {"name": "hook", "kind": "webhook", "address": "http://10.0.0.7/", "private": "on"}
+    sent = {"name": "hook", "kind": "webhook", "address": "http://hooks.lan/", "private": "on"}
     assert stranger.post("/p/theirs/alerts/channels/new/", sent).status_code == 201
     assert AlertChannel.objects.get().private is False
+    answer = stranger.post("/p/theirs/alerts/channels/new/", sent | {"name": "b", "address": "http://10.0.0.7/"})
+    assert (answer.status_code, "This address is private" in html(answer)) == (422, True)
     page = html(stranger.get("/p/theirs/alerts/channels/new/"))
     box = page[page.index('name="private"') :]
     assert "disabled" in box[: box.index(">")]

@@ -1,6 +1,7 @@
 """A project's channels: where its alerts are sent, with the secrets of webhooks and what may be reached."""
 
 import secrets
+import socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from cohort.accounts.quotas import lock_project
 from cohort.alerts.models import AlertChannel, AlertDelivery, ChannelKind
 from cohort.audit import services as audit
 from cohort.base.storable import storable
+from grpo_core.runtime.http import non_public
 
 MOST_CHANNELS = 20
 """Of a project."""
@@ -129,6 +131,11 @@ def _checked(
     is_email = channel.kind == ChannelKind.EMAIL
     if why := _email_fault(address) if is_email else _url_fault(address):
         faults["address"] = why
+    elif not is_email and not private and (kind := _private_kind(address)):
+        faults["address"] = (
+            f"This address is {kind}, and the channel may not reach such. Give one on the public internet, or have who "
+            "manages the server allow it."
+        )
     if private and is_email:
         faults["private"] = "E-mail goes through the server's mail relay, wherever the receiver is. Leave it off."
     elif not faults and private and (not channel.private or address != channel.address) and not manages_server(actor):
@@ -155,6 +162,18 @@ def _url_fault(address: str) -> str:
     if parts.username is not None or parts.password is not None:
         return "The address holds a user name or a password, which pages would show. Leave them out: calls are signed."
     return ""
+
+
+def _private_kind(address: str) -> str:
+    """Which kind of private address a webhook's is, where it is written as a number; empty for a public one, and for
+    a name, which is looked up at each call."""
+    host = urlsplit(address).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return non_public("127.0.0.1") or ""
+    try:
+        return non_public(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host))) or ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _email_fault(address: str) -> str:

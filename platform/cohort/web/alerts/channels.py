@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -62,6 +63,8 @@ def channel_new(request: HttpRequest, slug: str) -> HttpResponse:
             return render(request, "alerts/secret.html", {"channel": channel, "made": True}, status=201)
         if channel is not None:
             messages.success(request, f"The channel {channel.name} is added. Give it to a rule, and send a test.")
+            if not settings.EMAIL_HOST:
+                messages.warning(request, f"Nothing is sent by it yet. {delivery.NO_EMAIL}")
             return redirect("alert_channel_list", slug)
     return render(request, "alerts/channel_form.html", {"form": form, "channel": None}, status=form.status)
 
