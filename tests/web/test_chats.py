@@ -12,7 +12,7 @@ from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
 from cohort.base.artifacts import read_chunks
 from cohort.catalog.models import BaseModel, VerifierVersion
-from cohort.catalog.services import base_model_register
+from cohort.catalog.services import base_model_archive, base_model_register
 from cohort.lab import chat, turns
 from cohort.lab.models import ChatAnswer, ChatMessage, Conversation, JobState, LabJob
 from cohort.lab.services import job_cancel
@@ -331,3 +331,21 @@ def test_texts_are_deleted_for_a_reason(admin: Client, alice: User, conversation
     message = chat.message_send(conversation=conversation, actor=alice, text="Next")
     assert turns.history(message, "model") == [], "what was deleted is given to no model"
     assert admin.get(delete).status_code == 404
+
+
+def test_a_model_that_is_not_to_be_had_is_said_in_words_and_the_message_stays(
+    operator: Client, conversation: Conversation, reference: BaseModel, oscar: User
+) -> None:
+    """In the chat, where its field is not; and at the field of a new chat."""
+    LabJob.objects.update(state=JobState.DONE)
+    ChatMessage.objects.all().delete()
+    base_model_archive(model=reference, actor=oscar, archived=True)
+    answer = operator.post(
+        f"{CHAT}{conversation.pk}/", {"text": "and then?", "sides": ["model", "reference"], **SETTINGS}
+    )
+    page = html(answer)
+    assert (answer.status_code, "and then?</textarea>" in page) == (422, True)
+    assert ("reference is archived." in page, "reference: reference" in page) == (True, False)
+    sent = {"base_model": conversation.base_model_id, "reference": reference.pk, "system": "", "text": "hello"}
+    fresh = operator.post(CHAT, sent | SETTINGS)
+    assert (fresh.status_code, "hello</textarea>" in html(fresh)) == (422, True)

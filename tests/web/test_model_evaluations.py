@@ -86,6 +86,12 @@ def test_the_form_requests_what_the_worker_is_given(
     assert "Evaluation of a base model" in waiting
 
 
+def test_nothing_chosen_is_said_also_where_the_project_has_no_suite(operator: Client, base_model: BaseModel) -> None:
+    sent = {"samples": "1", "temperature": "0", "seed": "1", "max_completion_tokens": "16"}
+    answer = operator.post(f"/p/ours/models/{base_model.pk}/evaluate/", sent)
+    assert (answer.status_code, "choose a suite, or a dataset" in html(answer)) == (422, True)
+
+
 def test_faults_name_fields_and_nothing_is_requested(
     operator: Client,
     alice: User,

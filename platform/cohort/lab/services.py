@@ -293,9 +293,11 @@ def job_create(
         {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact} for path, row in inputs.items()
     ]
     conversation: Conversation | None = columns.get("conversation")
-    models: list[BaseModel | None] = [columns.get("base_model"), conversation.reference if conversation else None]
-    for model in filter(None, models):
-        require_usable(model)
+    models = {"base_model": columns.get("base_model"), "reference": conversation.reference if conversation else None}
+    for field, model in models.items():
+        if model is None:
+            continue
+        require_usable(model, field=field)
         files += [
             {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}
             for path, file in model_inputs(model).items()

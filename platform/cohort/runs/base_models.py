@@ -77,16 +77,16 @@ def _rank(run: Run) -> int:
     return int(run.config["model"]["lora"]["rank"])
 
 
-def require_usable(model: BaseModel) -> None:
-    """Raises ConfigError for a model that is archived, or whose checkpoint has not arrived yet."""
-    if model.archived_at is not None:
-        problem = FieldProblem("base_model", f"{model.name} is archived. {OFFER_AGAIN}, or choose another")
-        raise ConfigError(str(problem), (problem,))
+def require_usable(model: BaseModel, *, field: str = "base_model") -> None:
+    """Raises ConfigError at `field` for a model that is archived, or whose checkpoint has not arrived yet."""
     checkpoint = model.checkpoint
-    if checkpoint is None or checkpoint.stored_at is not None:
+    if model.archived_at is not None:
+        why = f"{model.name} is archived. {OFFER_AGAIN}, or choose another"
+    elif checkpoint is not None and checkpoint.stored_at is None:
+        why = f"{model.name} is not on the platform yet: {_arrival(checkpoint)}"
+    else:
         return
-    problem = FieldProblem("base_model", f"{model.name} is not on the platform yet: {_arrival(checkpoint)}")
-    raise ConfigError(str(problem), (problem,))
+    raise ConfigError(why, (FieldProblem(field, why),))
 
 
 def _arrival(checkpoint: Checkpoint) -> str:

@@ -18,6 +18,8 @@ from grpo_core.lab.job import ChatOptions, EvaluateOptions, TurnSettings
 _OPTIONS = ("samples", "temperature", "max_completion_tokens", "limit", "seed")
 _PROMPT = ("template", "chat", "system", "prefill", "stop")
 SETTINGS = tuple(TurnSettings.model_fields)
+_MODELS = {"base_model", "reference"}
+"""Chosen before, where a form has no field for them."""
 
 
 class ConfigForm(ServiceForm):
@@ -25,6 +27,9 @@ class ConfigForm(ServiceForm):
 
     def take_config(self, error: ConfigError) -> None:
         for problem in error.problems:
+            if problem.path in _MODELS - self.fields.keys():
+                self.add_error(None, problem.message)
+                continue
             self.add_problem(problem, problem.path.removeprefix("options.").split("."))
         if not error.problems:
             self.add_error(None, str(error))
