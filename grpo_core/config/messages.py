@@ -48,7 +48,8 @@ def field_problems(error: ValidationError, *, model: type[BaseModel], prefix: st
                 message = "must not be empty"
             case _:
                 words = _WORDS.get(code.partition("_")[0]) or _WORDS.get(code)
-                if any(isinstance(value, str) for value in context.values()):  # such as a limit that is a date
+                takes_value = "{" in (words or "").replace("{{", "")
+                if takes_value and any(isinstance(value, str) for value in context.values()):  # a limit that is a date
                     words = None
                 message = f"{words.format(**context) if words else fault['msg']}; given {_shown(given)}"
         problems.append(FieldProblem(path, message, code))
@@ -65,6 +66,9 @@ _WORDS = {
     "finite": "must be a finite number",
     "bool": "must be yes or no",
     "string_type": "must be text",
+    "string_unicode": "must be text; a part of it is no character",
+    "model": "must be fields with values",
+    "invalid_key": "must have a name that is text",
     "dict": "must be names with values, such as {{ignore_case: true}}",
     "string_too_long": "must have at most {max_length:,} characters",
 }

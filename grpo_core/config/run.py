@@ -300,7 +300,8 @@ class RunConfig(Part):
         """Fill `data` in from its preset, if it names one, and check all of it; raise ConfigError listing every fault
         with its dotted path and the allowed values."""
         if not isinstance(data, dict):
-            raise ConfigError(f"{source}: a config is a mapping of fields, not {type(data).__name__}")
+            content = "a list" if isinstance(data, list) else "empty" if data is None else "a single value"
+            raise ConfigError(f"{source}: a config names fields with their values; this is {content}")
         if isinstance(preset := data.get("preset"), str):
             data = presets.apply(preset, data, cls.default_at)
         return validated(cls, data, f"{source} is not a valid run config")

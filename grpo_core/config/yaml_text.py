@@ -14,6 +14,9 @@ def parse_yaml(text: str) -> Any:
     """The plain data of YAML or JSON. Raises yaml.YAMLError."""
     try:
         return yaml.load(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        code = ord(error.character) if isinstance(error.character, str) else error.character
+        raise yaml.YAMLError(f"the character U+{code:04X} at position {error.position} cannot be in it") from None
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
     except (ValueError, OverflowError) as error:  # such as the date 2026-13-45
@@ -30,6 +33,10 @@ def dump_yaml(data: Any) -> str:
 class _Loader(yaml.SafeLoader):
     """Safe YAML that also reads `3e-4` as a number, and refuses a key given twice and aliases, whose few lines can
     expand to gigabytes."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self.name = "the text"  # in messages
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -51,9 +58,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        too_long = yaml.constructor.ConstructorError(None, None, "this whole number is too long", node.start_mark)
+        if len(node.value) > 2 * _LARGEST_BITS:
+            raise too_long
         value = int(super().construct_yaml_int(node))
         if value.bit_length() > _LARGEST_BITS:
-            raise yaml.constructor.ConstructorError(None, None, "this whole number is too long", node.start_mark)
+            raise too_long
         return value
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:

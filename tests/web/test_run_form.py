@@ -394,3 +394,15 @@ def test_a_hidden_setting_is_kept_and_its_fault_shown(operator: Client, maker: M
     faulty = checked(maker, chosen | {"algorithm.sapo.tau_positive": "-1"})
     assert states(faulty, "algorithm.sapo.tau_positive") == ["unused"]
     assert set(faulty.problems) == {"algorithm.sapo.tau_positive"}
+
+
+@pytest.mark.parametrize("field", ["sampling.stop", "data.chat_template_kwargs"])
+@pytest.mark.parametrize("text", ["[a", "a: 1: 2", "\x00", "&a [*a]", "!!python/name:os.system"])
+@pytest.mark.parametrize("action", ["check", "launch", "draft"])
+def test_what_is_no_yaml_is_an_error_of_its_field(
+    operator: Client, chosen: dict[str, str], field: str, text: str, action: str
+) -> None:
+    page = html(operator.post(NEW, chosen | {field: text, "action": action}))
+    said = page.partition(f'id="said-f-{field.replace(".", "-").replace("_", "-")}"')[2].partition('class="help"')[0]
+    assert "is not YAML" in said
+    assert not Run.objects.exists()

@@ -84,6 +84,24 @@ def test_a_faulty_combination_is_named_and_nothing_is_launched(operator: Client,
     assert not Sweep.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        ("1,,x", "write a field, a colon and its values"),
+        ("lr: 1,,x", "a value is missing"),
+        ("lr: " + ", ".join(f"{number}e-6" for number in range(1, 10_001)), "10,000 runs"),
+        ("lr: 1e-5, abc", "1 of its runs is not valid"),
+    ],
+)
+def test_a_fault_is_beneath_the_lines_which_stay(
+    operator: Client, chosen: dict[str, str], lines: str, word: str
+) -> None:
+    answer = operator.post(NEW, chosen | {"sweep": lines, "action": "launch"})
+    page = html(answer)
+    assert (answer.status_code, f"{lines}</textarea>" in page) == (422, True)
+    assert word in page.partition('id="said-f-sweep"')[2].partition('class="help"')[0]
+
+
 def test_a_sweep_is_launched_whole_with_low_priority_and_once(
     operator: Client, chosen: dict[str, str], oscar: User, maker: Maker
 ) -> None:

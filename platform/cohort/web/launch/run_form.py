@@ -21,7 +21,16 @@ from cohort.runs.models import Priority, Run
 from cohort.runs.schedule import NodeCapacity, node_capacities
 from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.launch import suites
-from cohort.web.launch.schema import CHOICES, FROM_VARIANT, SUBJECTS, fields, input_of, settings_of, texts_of
+from cohort.web.launch.schema import (
+    CHOICES,
+    FROM_VARIANT,
+    SUBJECTS,
+    fields,
+    input_of,
+    settings_of,
+    texts_of,
+    unreadable,
+)
 from cohort.web.launch.variants import ALL, DEFAULT, USUAL
 from grpo_core.config.presets import PRESETS, unknown_preset
 from grpo_core.config.run import RunConfig
@@ -281,6 +290,7 @@ class RunForm:
         if label and not LABEL.fullmatch(label):
             self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
         self.problems |= {name: [message] for name, message in suites.twice(self.suites)}
+        self.problems |= {path: [why] for path, why in unreadable(self.texts).items()}
         config = None
         try:
             config = self._config()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import yaml
+
 from cohort.web.fields import FieldSpec, leaves
 from cohort.web.launch.variants import DEFAULT
 from grpo_core.config.presets import Preset
@@ -206,11 +208,24 @@ def texts_of(config: Mapping[str, Any]) -> dict[str, str]:
     return {**texts, "variant": "/".join(variant)}
 
 
-def settings_of(texts: dict[str, str]) -> dict[str, Any]:
-    """The nested settings in the inputs' texts. Fields with no text given are left at their default."""
-    settings: dict[str, Any] = {}
+def unreadable(texts: Mapping[str, str]) -> dict[str, str]:
+    """By path, why a text that is to be YAML is none."""
+    faults = {}
     for path, spec in fields().items():
-        if path in texts:
+        try:
+            spec.from_text(texts.get(path, "") if spec.kind == "yaml" else "")
+        except yaml.YAMLError as error:
+            faults[path] = f"{spec.label} is not YAML: {' '.join(str(error).split())}"
+    return faults
+
+
+def settings_of(texts: dict[str, str]) -> dict[str, Any]:
+    """The nested settings in the inputs' texts. Fields with no text given, and those that are `unreadable`, are left at
+    their default."""
+    settings: dict[str, Any] = {}
+    left_out = unreadable(texts)
+    for path, spec in fields().items():
+        if path in texts and path not in left_out:
             put(settings, path, spec.from_text(texts[path]))
     if variant := texts.get("variant"):
         for path, part in zip(FROM_VARIANT, variant.split("/"), strict=False):

@@ -24,6 +24,7 @@ from cohort.web.launch.schema import (
     group_of,
     lookup,
     preset_source,
+    unreadable,
 )
 from cohort.web.launch.variants import ALL, DEFAULT, offered
 from grpo_core.config.presets import FAMILIES, PRESETS, Preset
@@ -298,7 +299,7 @@ def _options(form: RunForm, spec: FieldSpec) -> Options:
 
 
 def _other(spec: FieldSpec, text: str, preset_text: str) -> bool:
-    return bool(spec.from_text(text) != spec.from_text(preset_text))
+    return spec.path in unreadable({spec.path: text}) or bool(spec.from_text(text) != spec.from_text(preset_text))
 
 
 def _written(kind: str, text: str) -> str:
