@@ -41,8 +41,8 @@ _WATCH_CHARTS = """
             const { top, bottom, height } = panel.getBoundingClientRect();
             return height > 0 && top < innerHeight && bottom > 0;
         });
-        const done = ({ data }) => data?.length > 0;
-        const drawn = panels.length > 0 && panels.every((panel) => done(panel.querySelector(".plot")));
+        const done = (panel) => panel.querySelector(".plot")?.data?.length > 0; // none while the page still comes
+        const drawn = panels.length > 0 && panels.every(done);
         if (drawn) requestAnimationFrame(() => (window.drawn = [performance.now(), panels.length]));
         else requestAnimationFrame(look);
     };

@@ -17,8 +17,8 @@ from typing import Any
 
 import aiohttp
 
-FAST, SLOWEST = 2.0, 8.0
-"""Seconds between polls, as in run.js: after a change, and at most, while nothing changes."""
+WAIT = 2.0
+"""Seconds between polls of a run that a worker has, as in run.js."""
 _VERSION = re.compile(r"v=([^\"&]*)\"")
 
 
@@ -35,7 +35,7 @@ async def main(url: str, viewers: int, seconds: float, ramp: float, given: dict[
 
 async def _watch(url: str, given: dict[str, Any], cookie: str, delay: float, end: float, seen: dict[str, Any]) -> None:
     await asyncio.sleep(delay)
-    version, last, epoch, wait = given["version"], 0, "", FAST
+    version, last, epoch = given["version"], 0, ""
     link = aiohttp.TCPConnector(limit=1)
     headers = {"Cookie": f"sessionid={cookie}", "HX-Request": "true"}
     async with aiohttp.ClientSession(connector=link, headers=headers) as session:
@@ -43,7 +43,6 @@ async def _watch(url: str, given: dict[str, Any], cookie: str, delay: float, end
             address = f"{url}{given['paths']['live']}?tab=overview&v={version}"
             status, text = await _get(session, address, "live", seen)
             if status == 200:
-                wait = FAST
                 if (newer := _VERSION.search(text)) is not None:
                     version = newer[1]
                 query = f"?after={last}&epoch={epoch}"
@@ -51,9 +50,7 @@ async def _watch(url: str, given: dict[str, Any], cookie: str, delay: float, end
                 if status == 200:
                     answer = json.loads(text)
                     last, epoch = answer["last"] or last, answer["epoch"]
-            elif status == 204:
-                wait = min(wait * 1.4, SLOWEST)
-            await asyncio.sleep(wait)
+            await asyncio.sleep(WAIT)
 
 
 async def _get(session: aiohttp.ClientSession, url: str, kind: str, seen: dict[str, Any]) -> tuple[int, str]:

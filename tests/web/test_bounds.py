@@ -263,7 +263,9 @@ def live(maker: Maker) -> Run:
 
 def test_a_poll_takes_few_queries(viewer: Client, live: Run) -> None:
     """Session, person, then: the run with the person's role and its attempt; or what else is named."""
-    address = poll_of(page_of(viewer, live))
+    page = page_of(viewer, live)
+    assert 'data-slowest="2000"' in page, "polls stay this near to each other, so that a step is seen within 3 s"
+    address = poll_of(page)
     assert queries(lambda: viewer.get(address)) == 4
     epoch = {"after": "2", "epoch": ""}
     assert viewer.get(f"/p/ours/runs/{live.pk}/series.json", epoch).status_code == 204
