@@ -148,7 +148,7 @@ def see_tokens(alice: Person) -> None:
 def train(alice: Person) -> None:
     page = alice.page
     page.get_by_text("every setting is valid").wait_for()
-    page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
+    page.get_by_label("Reason for the override").fill("The reward is of this test alone.")
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
     page.locator("#card-link").wait_for(timeout=30 * MINUTES)

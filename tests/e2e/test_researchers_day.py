@@ -215,7 +215,7 @@ def form(alice: Person, name: str, *, steps: int, reward: str = "right sum") -> 
 
 
 def launch(page: Any) -> None:
-    page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
+    page.get_by_label("Reason for the override").fill("The reward is of this test alone.")
     page.get_by_role("button", name="Launch").click()
 
 

@@ -107,7 +107,7 @@ def test_an_estimate_is_measured_shown_and_compared_with_its_run(cohort_home: Pa
         page.locator("#check-prompts").click()
         page.locator("#prompts-gate").wait_for(state="detached", timeout=5 * MINUTES)
         page.get_by_text(re.compile(r"done:\s+every prompt fits")).wait_for()
-        page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
+        page.get_by_label("Reason for the override").fill("The reward is of this test alone.")
         page.get_by_role("button", name="Launch").click()
         page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
         page.locator("#card-link").wait_for(timeout=10 * MINUTES)
@@ -169,7 +169,7 @@ def train(alice: Person) -> None:
     page.get_by_text("every setting is valid").wait_for()
     page.get_by_text(f"{HELDOUT} problems, before and after").wait_for()  # of the form as it is now
     picture(page, "launch", whole=False)
-    page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
+    page.get_by_label("Reason for the override").fill("The reward is of this test alone.")
     # The page takes the message away as soon as the run moves on, which may be before anybody looks.
     launched = re.compile(r"/p/lab/runs/\d+/$")
     with page.expect_response(lambda answer: launched.search(answer.url) is not None) as answered:
@@ -288,7 +288,7 @@ def blocked_reward(alice: Person) -> None:
     page.locator("#override-said .error-text").wait_for()
 
     # Launched for a reason, which the record shows.
-    page.get_by_label("Reason to launch all the same").fill(REASON)
+    page.get_by_label("Reason for the override").fill(REASON)
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))
     assert REASON in page.locator("#reward-at-launch").inner_text()

@@ -58,7 +58,7 @@ def test_from_sign_in_over_launch_and_group_to_the_card(open_page: OpenPage) -> 
     page.get_by_label("Group size G").fill("4")
     page.get_by_label("Steps", exact=True).fill("3")
     expect(page.locator("#outlook dd").nth(1)).to_have_text("384")  # by 32 prompts
-    page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
+    page.get_by_label("Reason for the override").fill("The reward is of this test alone.")
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/runs/\d+/$"))
     expect(page.locator("#live-top")).to_contain_text("Place 1 in the queue")

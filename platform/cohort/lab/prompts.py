@@ -95,12 +95,8 @@ def record_launch_prompts(*, run: Run, actor: User, override: str) -> None:
         return
     reason = storable(override.strip())
     if len(reason) < MIN_REASON_CHARS:
-        why = (
-            "blocked: nobody has checked whether the prompts fit the model. Have a worker check them, or say why it is "
-        )
-        raise ConfigError(
-            "the prompts of the run were never checked", (FieldProblem(FIELD, f"{why}launched all the same."),)
-        )
+        why = "blocked: nobody has checked whether the prompts fit the model. Let a worker do it, or give a reason."
+        raise ConfigError("the prompts of the run were never checked", (FieldProblem(FIELD, why),))
     if len(reason) > MAX_REASON_CHARS:
         long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
         raise ConfigError(long, (FieldProblem(FIELD, long),))

@@ -50,7 +50,7 @@ def test_a_launch_with_overlap_needs_a_tick(open_page: Callable[..., Page], make
     page.locator("[name^='suite.'][type=checkbox]").first.check(force=True)
     tick, launch = page.locator("#overlap-seen"), page.get_by_role("button", name="Launch", exact=True)
     expect(tick).to_be_visible()
-    page.get_by_label("Reason to launch all the same").fill("The reward is of this test alone.")
+    page.get_by_label("Reason for the override").fill("The reward is of this test alone.")
     launch.click()
     expect(page.get_by_text("Tick that you have seen it to launch.")).to_be_visible()
     assert faults + serious_faults(page, "form") == []
