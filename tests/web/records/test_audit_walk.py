@@ -108,7 +108,9 @@ def people_and_catalog(did: Story, maker: Maker, bob: User, tiny: str) -> None:
     for change in (people.user_disable, people.user_disable, people.user_enable, people.sessions_end):
         did(change, user=zoe, actor=maker.actor)
     did(accounts.membership_remove, project=ours, actor=None, user=bob)
-    did(catalog.base_model_register, **by, name="again", path=tiny)
+    model = did(catalog.base_model_register, **by, name="again", path=tiny)
+    for archived in (True, True, False):
+        did(catalog.base_model_archive, model=model, actor=maker.actor, archived=archived)
     did(catalog.dataset_create, **by, name="d", format="plain", chunks=[PROBLEMS])
     did(catalog.verifier_version_create, **by, name="v", spec=R1_EXACT)
     did(catalog.verifier_version_create, **by, name="r1 + exact", spec=R1_EXACT)
