@@ -188,6 +188,9 @@ def test_an_own_chart_is_on_the_project_s_other_runs(open_page: OpenPage, run: R
     expect(chart.get_by_role("button", name="entropy", exact=True)).to_have_attribute("aria-pressed", "false")
     chart.locator("summary").click()
     chart.get_by_role("link", name="edit").click()
+    with page.expect_response("**/live/**"):  # the run moves while its form is open
+        add_steps(other.attempts.get(), [{"reward": 0.5}], first=31)
+    page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Remove it").click()
     expect(page.locator(".messages")).to_contain_text("removed")
     expect(page.locator("[data-group=own]")).to_have_count(0)

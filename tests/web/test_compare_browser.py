@@ -114,6 +114,7 @@ def test_runs_are_compared(browser: Browser, transactional_db: None, maker: Make
         expect(page.locator("#opened h2")).to_have_text("held-0")
         page.keyboard.press("j")
         expect(page.locator("#opened")).to_contain_text("2 of")
+        page.wait_for_load_state()  # the script that reads keys is run after the page is parsed
         page.keyboard.press("k")
         expect(page.locator("#opened")).to_contain_text("1 of")
         picture(page, "compare-answers")

@@ -209,6 +209,7 @@ def test_small_numbers_fit_their_tiles_and_axes(open_page: OpenPage, maker: Make
     expect(tiles.first).to_contain_text("+0.00781")
     wider = "all => all.filter(tile => tile.scrollWidth > tile.clientWidth).map(tile => tile.innerText)"
     assert tiles.evaluate_all(wider) == []
+    chart.scroll_into_view_if_needed()  # a chart is drawn once it is in sight
     ticks = chart.locator(".ytick text")
     expect(ticks.last).to_have_text(re.compile(r"10\W*−6"))
     title = chart.locator(".ytitle").bounding_box()

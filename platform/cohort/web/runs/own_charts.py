@@ -79,5 +79,5 @@ def _form(request: HttpRequest, run: Run, chart: ProjectChart | None) -> HttpRes
         if form.is_valid():
             messages.success(request, f"The chart {form.cleaned_data['title']} is on every run’s page that reports it.")
             return redirect(f"{reverse('run_detail', args=[run.project.slug, run.pk])}#chart-group-own")
-    context = Header(run).context("overview", form=form, chart=chart, offered=offered)
+    context = Header(run).context("", form=form, chart=chart, offered=offered)
     return render(request, "runs/chart_form.html", context, status=form.status)

@@ -107,13 +107,13 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Header, and on the overview its numbers too. 204 while nothing changed since `v`; 286 once nothing more comes."""
+    """Header, and the live parts of the open tab. 204 while nothing changed since `v`; 286 once nothing more comes."""
     run, role = polled_run_for(request, slug, run_id)
     polled = Header(run, polled=True)
     if polled.polls and request.GET.get("v") == polled.version:
         return HttpResponse(status=204)
     tab, drawn = request.GET.get("tab", ""), request.GET.get("evals", "")
-    tab = tab if tab in TABS else "overview"
+    tab = tab if tab in TABS else ""  # a page of no tab, such as a form, has the header alone
     part = {name: request.GET[name] for name in ("page", "checkpoints", "all") if name in request.GET}
 
     def context() -> dict[str, Any]:
