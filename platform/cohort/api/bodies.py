@@ -2,9 +2,7 @@
 JSON could read in two ways, is refused.
 """
 
-import json
 from collections.abc import Iterable
-from math import isfinite
 from typing import Any, TypeVar
 
 from django.http import HttpRequest
@@ -12,6 +10,7 @@ from pydantic import BaseModel
 
 from cohort.api.problems import Problem
 from grpo_core.config.messages import validated
+from grpo_core.data.lines import parse_json
 from grpo_core.errors import ConfigError
 from grpo_core.text import UNSTORABLE
 
@@ -35,12 +34,10 @@ def strict_json(body: bytes) -> Any:
     """Raises Problem 400: for anything but one JSON value in UTF-8, for a name given twice in an object, for NaN,
     Infinity and numbers beyond a double, for nesting beyond MAX_DEPTH, for NUL and halves of surrogate pairs."""
     try:
-        content = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant, parse_float=_float
-        )
+        content = parse_json(body.decode("utf-8"))
     except RecursionError:
         raise _deep() from None
-    except ValueError as error:  # also of the hooks, of UTF-8, and of a whole number with thousands of digits
+    except ValueError as error:  # also of UTF-8, and of a whole number with thousands of digits
         raise Problem(400, "unreadable_body", f"The body cannot be read: {error}.") from None
     level: list[Any] = [content]
     for _ in range(MAX_DEPTH + 1):
@@ -63,22 +60,3 @@ def _inner(value: Any) -> Iterable[Any]:
 
 def _texts(value: Any) -> Iterable[str]:
     return (value,) if isinstance(value, str) else value if isinstance(value, dict) else ()
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in content:
-            raise ValueError(f"the name {name[:60]!a} is given twice")
-        content[name] = value
-    return content
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _float(text: str) -> float:
-    if not isfinite(number := float(text)):
-        raise ValueError(f"{text[:60]} is beyond the numbers that are taken")
-    return number
