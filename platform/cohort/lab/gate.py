@@ -78,13 +78,23 @@ def titles_of(probe: VerifierProbe, names: tuple[str, ...]) -> list[str]:
     return [by_name.get(name, name) for name in names]
 
 
+def override_reason(text: str) -> str:
+    """Why a blocked run is launched, as it is stored. Raises ConfigError at `probe_override` for one that is too long;
+    one below `MIN_REASON_CHARS` is for the caller to refuse, where it needs one."""
+    reason = storable(text.strip())
+    if len(reason) > MAX_REASON_CHARS:
+        long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
+        raise ConfigError(long, (FieldProblem(FIELD, long),))
+    return reason
+
+
 def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
     """Store what is known of the run's reward, in the transaction of its launch.
 
     Raises ConfigError at `probe_override` when the run is blocked and `override` is no reason.
     """
     known = gate(run.verifier_version, run.dataset)
-    reason = storable(override.strip())
+    reason = override_reason(override)
     if known.held and len(reason) < MIN_REASON_CHARS:
         short = f" {len(reason)} of the {MIN_REASON_CHARS} characters that a reason needs are there." if reason else ""
         if known.state == "unprobed":
@@ -92,9 +102,6 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
         else:
             why = f"blocked: the verifier scores {named(known.titles, 3)} as correct. Mend it, or say why it is used."
         raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))
-    if len(reason) > MAX_REASON_CHARS:
-        long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
-        raise ConfigError(long, (FieldProblem(FIELD, long),))
     launch = LaunchProbe.objects.create(
         run=run,
         probe=known.probe,

@@ -15,8 +15,7 @@ from django.db.models import Q
 
 from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
-from cohort.base.storable import storable
-from cohort.lab.gate import FIELD, MAX_REASON_CHARS, MIN_REASON_CHARS
+from cohort.lab.gate import FIELD, MIN_REASON_CHARS, override_reason
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
 from cohort.runs.models import Run
 from cohort.runs.transitions import run_event, run_logged
@@ -93,13 +92,10 @@ def record_launch_prompts(*, run: Run, actor: User, override: str) -> None:
         raise ConfigError("\n".join(known.refused), tuple(FieldProblem("", why) for why in known.refused))
     if known.state == "checked":
         return
-    reason = storable(override.strip())
+    reason = override_reason(override)
     if len(reason) < MIN_REASON_CHARS:
         why = "blocked: nobody has checked whether the prompts fit the model. Let a worker do it, or give a reason."
         raise ConfigError("the prompts of the run were never checked", (FieldProblem(FIELD, why),))
-    if len(reason) > MAX_REASON_CHARS:
-        long = f"the reason has {len(reason):,} characters; {MAX_REASON_CHARS:,} at most are taken. Shorten it"
-        raise ConfigError(long, (FieldProblem(FIELD, long),))
     person, data = audit.who(actor), {"config_digest": run.config_digest}
     message = f"Launched although its prompts were not checked: {reason}"
     run_event(run=run, actor=person, kind="prompts_unchecked", message=message)
