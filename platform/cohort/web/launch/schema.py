@@ -173,6 +173,11 @@ def fields() -> dict[str, FieldSpec]:
 
 
 @cache
+def _yaml_fields() -> tuple[FieldSpec, ...]:
+    return tuple(spec for spec in fields().values() if spec.kind == "yaml")
+
+
+@cache
 def group_of(path: str) -> str | None:
     """Id of the Advanced group that holds the field, the one with the longest prefix of its path; None for a field of
     the first screen."""
@@ -211,11 +216,11 @@ def texts_of(config: Mapping[str, Any]) -> dict[str, str]:
 def unreadable(texts: Mapping[str, str]) -> dict[str, str]:
     """By path, why a text that is to be YAML is none."""
     faults = {}
-    for path, spec in fields().items():
+    for spec in _yaml_fields():
         try:
-            spec.from_text(texts.get(path, "") if spec.kind == "yaml" else "")
+            spec.from_text(texts.get(spec.path, ""))
         except yaml.YAMLError as error:
-            faults[path] = f"{spec.label} is not YAML: {' '.join(str(error).split())}"
+            faults[spec.path] = f"{spec.label} is not YAML: {' '.join(str(error).split())}"
     return faults
 
 
