@@ -8,33 +8,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.evaluations.across_runs import items_across, results_across, suite_across
-from cohort.review.across_runs import problems_across
+from cohort.evaluations.across_runs import results_across, suite_across
 from cohort.runs.models import Attempt, EvalResult, Run
 from cohort.web.compare.chosen import COLOURS, DASHES, MOST_RUNS, styles_of
 from cohort.web.compare.curves import curves, last_rewards
 from cohort.web.compare.settings_table import settings_table
 from tests.factories.runs import HOSTILE, Maker, add_evaluation, add_group, add_steps, gone_on
+from tests.web.compare_page import PAGE, address, evaluated, trained
 from tests.web.pages import html
 from tests.web.run_page import queries, words
-
-PAGE = "/p/ours/runs/compare/"
-
-
-def address(*runs: Run, part: str = "", **more: str) -> str:
-    pairs = [*(f"run={run.pk}" for run in runs), *(f"{name}={value}" for name, value in more.items())]
-    return f"{PAGE}{part}?{'&'.join(pairs)}"
-
-
-def trained(maker: Maker, name: str, rewards: list[float], **settings: Any) -> Run:
-    run = maker.run(name, state="training", **settings)
-    add_steps(
-        maker.attempt(run), [{"reward": reward, "num_tokens": 100.0 * step} for step, reward in enumerate(rewards, 1)]
-    )
-    return run
-
 
 # ---------------------------------------------------------------- the choice
 
@@ -194,14 +177,6 @@ def test_the_last_reward_is_the_mean_of_ten_steps(maker: Maker) -> None:
 # ---------------------------------------------------------------- evaluations
 
 
-def evaluated(maker: Maker, name: str, after: list[float], **settings: Any) -> Run:
-    run = maker.run(name, state="succeeded", **settings)
-    attempt = maker.attempt(run, state="finished")
-    add_evaluation(attempt, "before", [0.0] * len(after), suite="heldout")
-    add_evaluation(attempt, "after", after, suite="heldout")
-    return run
-
-
 def test_runs_are_paired_with_the_baseline_on_the_same_items(viewer: Client, maker: Maker) -> None:
     """Baseline right on items 0–4 of 10, the other on 1–8: only there 5, 6, 7, 8 … of 10: 4 fixed, 1 broken.
 
@@ -266,65 +241,6 @@ def test_other_items_and_a_missing_evaluation_are_named(maker: Maker) -> None:
     runs = [base, other, none]
     across = suite_across(runs, base, "heldout", results_across(runs)["heldout"])
     assert [row.reason for row in across.rows] == ["", "not the same items", "not evaluated after training"]
-
-
-# ---------------------------------------------------------------- answers
-
-
-def test_items_are_listed_by_disagreement_and_opened_side_by_side(viewer: Client, maker: Maker) -> None:
-    base, other = evaluated(maker, "base", [1, 0, 1]), evaluated(maker, "other", [1, 1, 0])
-    rows = items_across([base, other], results_across([base, other])["heldout"])
-    assert [(row.problem_id, row.values) for row in rows] == [
-        ("held-1", (0, 1)),
-        ("held-2", (1, 0)),
-        ("held-0", (1, 1)),
-    ]
-    page = html(viewer.get(address(base, other, part="answers/", suite="heldout")))
-    assert "what is 1 + 1?" in page
-    assert page.count("after 1 &lt;answer&gt;") == 2, "each run's completion"
-    assert "1 of 2" in words(page)
-    lost = words(html(viewer.get(address(base, other, part="answers/", suite="heldout", show="lost"))))
-    assert "held-2" in lost
-    assert "held-1" not in lost
-    chosen = html(viewer.get(address(base, other, part="answers/", suite="heldout", show="all", item="held-0")))
-    assert "what is 0 + 1?" in chosen
-    assert "item=held-2" in chosen, "the one before it"
-
-
-def test_training_problems_are_those_with_one_id_and_one_prompt(viewer: Client, maker: Maker) -> None:
-    first, second = trained(maker, "a", [0.5]), trained(maker, "b", [0.5])
-    for run, rewards in ((first, [1.0, 0.0]), (second, [1.0, 1.0])):
-        attempt = run.attempts.get()
-        add_group(attempt, rewards, index=0, completion=f"<answer>{run.name}</answer>")
-        add_group(attempt, rewards, index=1, prompt=f"only of {run.name}")
-    (problem,) = problems_across([first, second])
-    assert (problem.problem_id, problem.values, problem.spread) == ("p0", (0.5, 1.0), 0.5)
-    page = html(viewer.get(address(first, second, part="answers/")))
-    assert page.count("&lt;answer&gt;a&lt;/answer&gt;") == 2
-    assert page.count("&lt;answer&gt;b&lt;/answer&gt;") == 2
-    assert 'aria-label="1 of 2 right"' in page
-
-
-def test_texts_of_a_sensitive_suite_are_for_reviewers(
-    viewer: Client, reviewer: Client, maker: Maker, alice: User
-) -> None:
-    from cohort.catalog.run_inputs import ChosenSuite
-    from tests.factories.suites import CHOICES, HARMFUL, add_suite
-
-    version = add_suite(maker.project, alice, "locks", spec=HARMFUL, content=CHOICES)
-    runs = []
-    for name, scores in (("a", [1, 0]), ("b", [0, 0])):
-        run = maker.launched(name, ChosenSuite(version), eval={"holdout": 4})
-        attempt = maker.attempt(run)
-        add_evaluation(attempt, "after", scores, suite="locks")
-        runs.append(run)
-    where = address(*runs, part="answers/", suite="locks")
-    hidden = html(viewer.get(f"{where}&texts=1"))
-    assert "what is 0 + 1?" not in hidden
-    assert "held-0" in hidden
-    assert "for reviewers and above" in hidden
-    assert "what is 0 + 1?" not in html(reviewer.get(where)), "not before they ask"
-    assert "what is 0 + 1?" in html(reviewer.get(f"{where}&texts=1"))
 
 
 # ---------------------------------------------------------------- the table
