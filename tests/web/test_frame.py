@@ -4,6 +4,7 @@ numbers, times, states and hostile text are shown, every expected value written 
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from csp.middleware import CSPMiddleware
@@ -14,10 +15,16 @@ from django.test import Client
 from django.utils import timezone
 
 from cohort.accounts.models import Project, User
+from cohort.alerts.models import Alert
+from cohort.alerts.selectors import alerts_of
 from cohort.base import paths
+from cohort.nodes.models import Node
+from cohort.nodes.services import SILENT_AFTER, nodes_here
 from cohort.runs.models import AttemptState, RunState
+from cohort.web.context import ProjectFrame
 from cohort.web.runs.page import PLOTLY_MAP_STYLE, charts_csp
 from cohort.web.templatetags import cohort as show
+from tests.factories.runs import Maker
 from tests.tables import cases
 from tests.web.pages import compact, html
 from tests.web.run_page import freeze
@@ -147,6 +154,22 @@ def test_counts_are_polled_as_a_partial(ours: Project, viewer: Client) -> None:
     page = viewer.get("/p/ours/counts/").content.decode()
     assert "<html" not in page
     assert 'id="count-nodes" hx-swap-oob="true">0<' in page
+
+
+def test_the_sidebar_counts_what_the_desk_and_the_schedule_do(maker: Maker) -> None:
+    """It words the conditions once more, in SQL."""
+    now, run = timezone.now(), maker.run("adder", state="training")
+    alert = {"project": run.project, "run": run, "condition": "search", "opened_at": now, "title": "low", "text": "t"}
+    ends: list[dict[str, Any]] = [{}, {}, {"acknowledged_at": now}, {"closed_at": now, "acknowledged_at": now}]
+    Alert.objects.bulk_create(Alert(**alert, **end, cause=f"cause {index}") for index, end in enumerate(ends))
+    seen: list[dict[str, Any]] = [
+        *({"last_seen_at": now}, {"last_seen_at": now}, {"last_seen_at": now}),
+        *({}, {"last_seen_at": now - SILENT_AFTER}, {"last_seen_at": now, "revoked_at": now}),
+    ]
+    Node.objects.bulk_create(Node(name=f"n{index}", token_digest=str(index), **row) for index, row in enumerate(seen))
+    frame = ProjectFrame(run.project, "viewer")
+    assert frame.open_alerts == alerts_of(run.project).count() == 2
+    assert frame.nodes == nodes_here().count() == 3
 
 
 @pytest.mark.parametrize(("name", "value", "shown"), cases("pages/filters", "filter", "value", "shown"))
