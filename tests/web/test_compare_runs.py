@@ -310,6 +310,9 @@ def test_settings_that_differ_are_above_the_curves_and_an_unknown_metric_is_name
     assert page.index('id="settings"') < page.index('id="curves"')
     assert "Held-out problems while training" in page
     assert "none of these runs has recorded: nope" in words(page)
+    cut = html(viewer.get(address(*runs, metric="a" * 78 + "\u202e" * 9)))
+    assert f'{"a" * 78}<span class="unseen"' in cut
+    assert r"\u202e</span>…</span>" in cut, "cut between characters, not within their markup"
 
 
 @pytest.mark.parametrize("value", ["%00", "9" * 30, "%ED%A0%80", "-1", "a%00b", "1e999"])
