@@ -90,6 +90,10 @@ class StepMetrics(Body):
     """Wall time by phase (docs/metrics.md), and `total`."""
 
 
+SampleFlag = Literal["no_reasoning", "format_only", "near_duplicate", "language_switch"]
+"""What a reviewer should look at, as grpo_core/rewards/flags.py defines it."""
+
+
 class Sample(Body):
     """One completion and all that decided about it."""
 
@@ -110,6 +114,10 @@ class Sample(Body):
     """Mean log-probability per token under the policy that sampled it."""
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     """Of its leaf in the step's commitments (grpo_core/records/commitments.py); null where a trainer made none."""
+    flags: tuple[SampleFlag, ...] = ()
+    clipped: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of its tokens whose ratio was clipped in the last pass over it; null where nothing can be clipped, and for
+    a sample that was not learned from."""
 
 
 ErrorClass = Literal[

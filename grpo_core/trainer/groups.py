@@ -137,9 +137,10 @@ def step_groups(
     *,
     step: int,
     masked: dict[int, str] | None = None,
+    clipped: dict[int, float] | None = None,
 ) -> StepGroups:
     """As `records_of` has them. What was sampled in a step is counted in it, whether it was trained on or not."""
-    trained = records_of(batch.kept, advantages, config, step=step, masked=masked)
+    trained = records_of(batch.kept, advantages, config, step=step, masked=masked, clipped=clipped)
     reasons = [reason for _, reason in batch.discarded]
     left_out = [group for group, _ in batch.discarded]
     discarded = records_of(left_out, None, config, step=step, first=len(trained), reasons=reasons)
@@ -160,9 +161,10 @@ def records_of(
     first: int = 0,
     reasons: Sequence[Discard] | None = None,
     masked: dict[int, str] | None = None,
+    clipped: dict[int, float] | None = None,
 ) -> list[Group]:
     """The groups as records, numbered from `first`. Without advantages (a discarded group, one left over) they are 0.
-    `masked`: rows that the update left out, by their index in the step."""
+    `masked`: rows that the update left out, by their index in the step; `clipped`: of each the share of its tokens."""
     if not batch:
         return []
     groups, row = [], 0
@@ -185,6 +187,7 @@ def records_of(
                         "advantage": 0.0 if advantages is None else float(advantages.advantages_PG[p, g]),
                         "mask_cause": cause,
                         "logprob_mean": sum(completion.logprobs) / len(completion.logprobs),
+                        "clipped": (clipped or {}).get(row),
                     }
                 )
             )

@@ -28,6 +28,8 @@ class Learned:
     metrics: dict[str, float]
     tokens: int
     """Of the completions that were learned from."""
+    clipped: dict[int, float] = field(default_factory=dict)
+    """As in training.base.UpdateResult."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def learn(
         metrics["kl_coef"] = coef
         if "kl_per_completion" in metrics:
             training.adapt_kl(metrics["kl_per_completion"], len(rows))
-    return Learned(advantages, result.masked, metrics, result.tokens)
+    return Learned(advantages, result.masked, metrics, result.tokens, result.clipped)
 
 
 def before_advantages(

@@ -15,6 +15,7 @@ from grpo_core.distributed.ranks import Ranks
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.commitments import commit
 from grpo_core.records.types import Commitments, Event, Group, Outcome, PhaseStarted, Record
+from grpo_core.rewards.flags import flagged
 from grpo_core.runtime.energy import Meter
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import Watchdog, at
@@ -108,7 +109,7 @@ def traces(
 
     Groups are numbered through: those trained on, those that dynamic sampling discarded, those left `over` for a later
     step. Those discarded are sampled apart, so that the same groups are kept whether any were discarded or not. Those
-    left over are kept, if at all, by the step that trains on them.
+    left over are kept, if at all, by the step that trains on them. What is kept carries its flags.
     """
     groups = [*trained, *discarded, *over]
     if not groups:
@@ -118,7 +119,7 @@ def traces(
     ends = len(trained), len(trained) + len(discarded)
     for part, stream in ((salted[: ends[0]], ()), (salted[ends[0] : ends[1]], (1,))):
         indices = kept_groups(len(part), config.traces.groups_per_step, config.seed, step, *stream)
-        kept += [part[index] for index in indices]
+        kept += [flagged(part[index], config.reward) for index in indices]
     return kept
 
 

@@ -320,7 +320,9 @@ class Trainer:
 
     def _record(self, step: int, batch: StepBatch, learned: Learned, seconds: dict[str, float]) -> float | None:
         """Write the step's metrics and kept groups, make them durable, show a line. Returns the mean reward."""
-        groups = step_groups(batch, learned.advantages, self.config, step=step, masked=learned.masked)
+        groups = step_groups(
+            batch, learned.advantages, self.config, step=step, masked=learned.masked, clipped=learned.clipped
+        )
         self._recorder.count_energy()
         metrics = count_step(self._counts, step, groups, batch, learned, self.config)
         trained = seconds["total"] - seconds.get("evaluate", 0.0)

@@ -44,6 +44,9 @@ class UpdateResult:
     """Of the completions that it learned from: those that were left out, or cannot change anything, are not in it."""
     masked: dict[int, str] = field(default_factory=dict)
     """Index of a row that the update left out, and why (a records.MaskCause)."""
+    clipped: dict[int, float] = field(default_factory=dict)
+    """Index of a row → share of its tokens that was clipped in the last pass over it; empty where the ratio cannot
+    leave 1."""
 
 
 # Which rows an update works on, where and in what portions. Depends on rows and config only, so every rank makes the

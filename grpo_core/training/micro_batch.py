@@ -97,6 +97,8 @@ class MetricSums:
             ("loss", "tokens", "rows", "kl", "clipped_low", "clipped_high", "entropy", "off_policy", "value_loss"), 0.0
         )
     )
+    clipped: dict[int, float] = field(default_factory=dict)
+    """Index of a row → share of its tokens that was clipped in the last pass over it."""
 
     def add(self, **values: float) -> None:
         for name, value in values.items():
@@ -194,6 +196,7 @@ class MicroBatch:
         self._reference = stored(measured.reference)
         self._entropy = stored(measured.entropy)
         self._found_N = torch.empty(int(lengths.sum()), device=device)
+        self._clipped_R = torch.zeros(len(self._indices), device=device)
 
     def __call__(self, terms: Terms, here: slice) -> Tensor:
         algorithm, metric_sums = self._config.algorithm, self._tally
@@ -229,6 +232,8 @@ class MicroBatch:
         metric_sums.add(
             clipped_low=float(surrogate.clipped_low_N.sum()), clipped_high=float(surrogate.clipped_high_N.sum())
         )
+        clipped_n = surrogate.clipped_low_N.float() + surrogate.clipped_high_N.float()
+        self._clipped_R.index_add_(0, self._rows_N[here], clipped_n)
         return loss
 
     def close(self) -> None:
@@ -240,6 +245,8 @@ class MicroBatch:
             self._measured.old.update({index: now[index] for index in unseen})
         self._mismatch.look(self._rows, self._indices, self._measured.old)
         self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._indices)))
+        counts = zip(self._indices, self._clipped_R.tolist(), self._sizes, strict=True)
+        self._tally.clipped.update({index: count / size for index, count, size in counts})
 
     def _correction(self, here: slice, old_n: Tensor) -> Tensor:
         """What each token's policy loss is multiplied by: as it was when the row was first seen."""

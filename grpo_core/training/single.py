@@ -225,13 +225,14 @@ class SingleTraining:
 
         several, stale = algorithm.updates_per_batch > 1, any(rows[index].stale for index in used) and not weighs
         tokens = sum(len(rows[index].completion) for index in active - dropped)
+        clips = loss.clips and tokens > 0 and (loss.ratio == "sampler" or several or stale)
         metrics = update_metrics(
             metric_sums,
             self._config,
             ranks,
             updates=len(norms),
             used_tokens=sum(len(rows[index].completion) for index in used if index not in dropped),
-            clips=loss.clips and tokens > 0 and (loss.ratio == "sampler" or several or stale),
+            clips=clips,
             kl=algorithm.kl.coef > 0 and algorithm.kl.place == "loss",
         )
         metrics |= {"grad_norm": sum(norms) / len(norms), "learning_rate": rate}
@@ -242,7 +243,9 @@ class SingleTraining:
             with self._trained.whole():
                 if self._reference.after_step(step):
                     metrics["reference_refreshed"] = 1.0
-        return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"))
+        shares = ranks.gather([*metric_sums.clipped.items()]) if clips else []
+        clipped = {index: share for theirs in shares for index, share in theirs}
+        return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"), clipped)
 
     def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
         """Let the adaptive controller change β by this step's divergence."""

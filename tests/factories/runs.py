@@ -2,7 +2,7 @@
 every number a page must show is known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -16,9 +16,11 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite
 from cohort.launch.creation import run_create, run_launch
 from cohort.nodes.models import Node
+from cohort.review.facets import Packer
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import ALLOWED
+from grpo_core.records import types as records
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07 <b hx-get='/'>x</b>"
 """What no page may run or hide: markup, a bidi override, a control character, an htmx attribute."""
@@ -146,24 +148,37 @@ def add_group(
     known = [reward for reward in rewards if reward is not None]
     row = {"step": 1, "prompt": "what is 49 + 78?", "answer": "127", "signal": "mixed", **fields}
     row |= {"reward_mean": sum(known) / len(known), "reward_std": 0.5} if known else {}
-    group = Group.objects.create(**_next(attempt), index=index, problem_id=f"p{index}", **row)
+    group = Group.objects.create(**_next(attempt), index=index, **{"problem_id": f"p{index}", **row})
     attempt.save()
-    Sample.objects.bulk_create(
-        Sample(
-            group=group,
-            index=number,
-            completion=completion,
-            tokens=52,
-            finish_reason="eos",
-            reward=reward,
-            components={"format": _score(1.0, ""), "answer": _score(reward, detail)},
-            advantage=advantages[number] if advantages else 0.0,
-            shaped_reward=shaped[number] if shaped else None,
-            mask_cause="reward_error" if reward is None else masked.get(number, ""),
-        )
+    made = (
+        {
+            "completion": completion,
+            "tokens": 52,
+            "finish_reason": "eos",
+            "reward": reward,
+            "components": {"format": _score(1.0, ""), "answer": _score(reward, detail)},
+            "advantage": advantages[number] if advantages else 0.0,
+            "shaped_reward": shaped[number] if shaped else None,
+            "mask_cause": "reward_error" if reward is None else masked.get(number),
+        }
         for number, reward in enumerate(rewards)
     )
+    add_samples(group, made)
     return group
+
+
+def add_samples(group: Group, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Samples as their records have them, with the columns by which they are searched."""
+    packer = Packer(group.run.parsed_config.reward)
+    samples = []
+    for index, row in enumerate(rows):
+        record = records.Sample.model_validate({"index": index, **row})
+        columns = record.model_dump(mode="json", exclude={"flags", "salt"})
+        columns |= {"mask_cause": record.mask_cause or "", "salt": record.salt or ""}
+        columns |= {"facets": packer.facets(record, group.discarded)}
+        columns |= {"component_values": packer.values(record.components)}
+        samples.append(Sample(group=group, run=group.run, attempt=group.attempt, step=group.step, **columns))
+    Sample.objects.bulk_create(samples)
 
 
 def _score(value: float | None, detail: str) -> dict[str, Any]:

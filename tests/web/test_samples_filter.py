@@ -1,14 +1,26 @@
 """The filter of a run's samples: what it reads, writes and says, and which samples it selects."""
 
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, get_args
+
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
 from django.http import QueryDict
 
 from cohort.accounts.models import User
-from cohort.review.filters import SampleFilter
+from cohort.review.facets import FLAGS, facet_counts
+from cohort.review.filters import READY, SampleFilter
+from cohort.review.models import Sample, Verdict
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
-from tests.factories.runs import Maker, add_group, gone_on
+from grpo_core.records.types import SampleFlag
+from tests.factories.runs import Maker, add_group, add_samples, gone_on
 
 
 @pytest.mark.parametrize(
@@ -51,53 +63,187 @@ def test_nonsense_is_refused_by_field(query: str, field: str, message: str | Non
         assert refused.value.message_dict[field] == [message]
 
 
-def test_every_field_selects_what_it_says(maker: Maker, rita: User, alice: User) -> None:
-    run: Run = maker.run(state="training")
-    attempt = maker.attempt(run)
-    first = add_group(attempt, [1.0, 0.0, None], advantages=[0.5, -1.5, 0.0], step=1)
-    second = add_group(attempt, [1.0, 1.0], advantages=[0.1, -0.1], step=2, masked={1: "importance"})
-    a, b, c, d, e = [*first.samples.order_by("index"), *second.samples.order_by("index")]
-    e.finish_reason, e.tokens = "length", 4
-    e.save()
-    sample_judge(sample=a, actor=rita, verdict="wrong")
-    sample_judge(sample=b, actor=rita, verdict="right")
-    sample_judge(sample=b, actor=alice, verdict="wrong")
-    sample_judge(sample=d, actor=rita, verdict="wrong")
-    sample_judge(sample=d, actor=rita, verdict="right")
-    expected = {
-        "": [a, b, c, d, e],
-        "reward_min=0.5": [a, d, e],
-        "component=answer&component_max=0": [b],
-        "advantage_min=0.5": [a, b],
-        "tokens_max=10": [e],
-        "finish=length": [e],
-        "error=yes": [c],
-        "error=timeout": [],
-        "masked=importance": [e],
-        "masked=reward_error": [c],
-        "step_min=2": [d, e],
-        "problem=p0&step_max=1": [a, b, c],
-        "judgement=right": [d],
-        "judgement=wrong": [a],
-        "judgement=unsure": [b],
-        "judgement=none": [c, e],
-        "judgement=disagree": [b],
-        "judgement=against": [a],
+@dataclass(frozen=True)
+class Row:
+    """A sample as it was made, for filters in plain Python."""
+
+    pk: int
+    step: int
+    problem: str
+    made: dict[str, Any]
+    verdicts: tuple[str, ...]
+    """The newest of each person."""
+
+    @property
+    def passed(self) -> bool | None:
+        return None if self.made["mask_cause"] else self.made["components"]["answer"]["passed"]
+
+    @property
+    def errors(self) -> list[str]:
+        return [score["error_class"] or "unknown" for score in self.made["components"].values() if score["error"]]
+
+    @property
+    def majority(self) -> str:
+        right, wrong = self.verdicts.count("right"), self.verdicts.count("wrong")
+        if not self.verdicts:
+            return "none"
+        return "unsure" if right == wrong else "right" if right > wrong else "wrong"
+
+    def value(self, name: str) -> float | None:
+        if name == "step":
+            return self.step
+        if name == "advantage":
+            return abs(self.made["advantage"])
+        made = self.made["components"]["format"] if name == "component" else self.made
+        number: float | None = made["value" if name == "component" else name]
+        return number
+
+
+DISCARDS = ("", "", "all_right", "unscored")
+
+
+def sample_of(chance: random.Random) -> dict[str, Any]:
+    failed = chance.random() < 0.2
+    passed = None if failed else chance.choice([True, False])
+    answer: dict[str, Any] = {"value": None if passed is None else float(passed), "passed": passed}
+    answer |= {
+        "error": "it broke" if failed else None,
+        "error_class": chance.choice([None, "timeout"]) if failed else None,
     }
-    for query, samples in expected.items():
-        looked_for = SampleFilter.parse(QueryDict(query))
-        assert {row.pk for row in looked_for.samples(run)} == {row.pk for row in samples}, query
-    orders = {
-        "": [b, a, d, e, c],
-        "sort=reward": [b, a, d, e, c],
-        "sort=-reward": [a, d, e, b, c],
-        "sort=tokens": [e, a, b, c, d],
-        "sort=-step": [d, e, a, b, c],
-        "component=answer&sort=-component": [a, d, e, b, c],
+    score = {"value": chance.choice([0.0, 0.25, 1.0]), "error": None, "error_class": None}
+    return {
+        "completion": "text",
+        "tokens": chance.randrange(5),
+        "finish_reason": chance.choice(["eos", "stop", "length"]),
+        "reward": None if failed else chance.choice([-1.0, 0.0, 0.5, 1.0]),
+        "components": {"format": score, "answer": answer},
+        "advantage": chance.choice([-1.5, -0.5, 0.0, 0.5, 2.0]),
+        "mask_cause": "reward_error" if failed else chance.choice([None, None, "truncated", "importance"]),
+        "clipped": chance.choice([None, 0.0, 0.3]),
+        "flags": [flag for flag in get_args(SampleFlag) if chance.random() < 0.3],
     }
-    for query, samples in orders.items():
-        ordered = SampleFilter.parse(QueryDict(query)).ordered(run)
-        assert [row.pk for row in ordered] == [row.pk for row in samples], query
+
+
+@pytest.fixture
+def rows(maker: Maker, alice: User, rita: User, oscar: User) -> tuple[Run, list[Row]]:
+    """120 samples of every kind in 30 groups, some of them superseded and left out here; a third judged."""
+    chance = random.Random(24)
+    run = maker.run(state="training")
+    first, second = maker.attempt(run, state="lost"), maker.attempt(run)
+    kept = []
+    for number in range(30):
+        attempt = first if number < 15 else second
+        step = number + 1 if number < 15 else number - 4
+        group = add_group(attempt, [], step=step, problem_id=f"p{number % 4}", discarded=chance.choice(DISCARDS))
+        made = [sample_of(chance) for _ in range(4)]
+        add_samples(group, made)
+        for sample, own in zip(group.samples.order_by("index"), made, strict=True):
+            verdicts = []
+            for person in (alice, rita, oscar):
+                if chance.random() < 0.2:
+                    verdicts.append(chance.choice(Verdict.values))
+                    for verdict in ("unsure", verdicts[-1]):
+                        sample_judge(sample=sample, actor=person, verdict=verdict)
+            if attempt == second or step <= 10:
+                kept.append(Row(sample.pk, step, group.problem_id, own, tuple(verdicts)))
+    gone_on(second, 10)
+    return run, kept
+
+
+def rising(least: float, name: str) -> Callable[[Row], bool]:
+    return lambda row: (value := row.value(name)) is not None and value >= least
+
+
+def flagged(flag: str) -> Callable[[Row], bool]:
+    return lambda row: flag in row.made["flags"]
+
+
+def judged(verdict: str) -> Callable[[Row], bool]:
+    return lambda row: row.majority == verdict
+
+
+FITS: dict[str, Callable[[Row], bool]] = {
+    "": lambda row: True,
+    "reward_min=0.5": rising(0.5, "reward"),
+    "reward_max=0": lambda row: row.made["reward"] is not None and row.made["reward"] <= 0,
+    "component=format&component_min=0.25": rising(0.25, "component"),
+    "component=missing&component_min=0": lambda row: False,
+    "component=missing": lambda row: True,
+    "advantage_min=1&advantage_max=1.75": lambda row: abs(row.made["advantage"]) == 1.5,
+    "tokens_min=2&tokens_max=3": lambda row: row.made["tokens"] in (2, 3),
+    "step_min=5&step_max=12": lambda row: 5 <= row.step <= 12,
+    "clipped_min=0.2": rising(0.2, "clipped"),
+    "finish=length": lambda row: row.made["finish_reason"] == "length",
+    "finish=eos": lambda row: row.made["finish_reason"] == "eos",
+    "verifier=right": lambda row: row.passed is True,
+    "verifier=wrong": lambda row: row.passed is False,
+    "error=yes": lambda row: bool(row.errors),
+    "error=timeout": lambda row: row.errors[:1] == ["timeout"],
+    "error=unknown": lambda row: row.errors[:1] == ["unknown"],
+    "masked=importance": lambda row: row.made["mask_cause"] == "importance",
+    "masked=reward_error": lambda row: row.made["mask_cause"] == "reward_error",
+    "problem=p1": lambda row: row.problem == "p1",
+    "judgement=disagree": lambda row: len(set(row.verdicts)) > 1,
+    "judgement=against": lambda row: (row.passed, row.majority) in ((True, "wrong"), (False, "right")),
+    "verifier=right&judgement=wrong&step_min=3": lambda row: (
+        row.passed is True and row.majority == "wrong" and row.step >= 3
+    ),
+    **{f"flag={flag}": flagged(flag) for flag in get_args(SampleFlag)},
+    **{f"judgement={verdict}": judged(verdict) for verdict in ("right", "wrong", "unsure", "none")},
+}
+
+
+def test_every_field_selects_what_plain_python_does(rows: tuple[Run, list[Row]]) -> None:
+    run, every = rows
+    for query, fits in FITS.items():
+        selected = SampleFilter.parse(QueryDict(query)).samples(run).values_list("pk", flat=True)
+        wanted = sorted(row.pk for row in every if fits(row))
+        assert sorted(selected) == wanted, query
+        assert wanted or "missing" in query, f"{query}: no row fits, so it shows nothing"
+
+
+@pytest.mark.parametrize("name", ["advantage", "reward", "component", "tokens", "step", "clipped"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_orders_put_what_has_no_value_last(rows: tuple[Run, list[Row]], name: str, sign: str) -> None:
+    run, every = rows
+    component = "component=format&" if name == "component" else ""
+    ordered = SampleFilter.parse(QueryDict(f"{component}sort={sign}{name}")).ordered(run)
+
+    def key(row: Row) -> tuple[float, int]:
+        value = row.value(name)
+        return (math.inf if value is None else -value if sign else value), row.pk
+
+    assert [row.pk for row in ordered] == [row.pk for row in sorted(every, key=key)]
+
+
+def test_facets_count_what_plain_python_counts(rows: tuple[Run, list[Row]]) -> None:
+    run, every = rows
+    counts = facet_counts(SampleFilter.parse(QueryDict("step_min=4")).samples(run))
+    fit = [row for row in every if row.step >= 4]
+    assert counts["finish"] == Counter(row.made["finish_reason"] for row in fit)
+    assert counts["masked"] == Counter(row.made["mask_cause"] or "" for row in fit)
+    assert counts["error"] == Counter((row.errors or [""])[0] for row in fit)
+    assert counts["verifier"] == Counter({True: "right", False: "wrong", None: ""}[row.passed] for row in fit)
+    for flag in get_args(SampleFlag):
+        assert counts[flag][flag] == sum(flag in row.made["flags"] for row in fit)
+
+
+def test_ready_filters_are_canonical() -> None:
+    for ready in READY:
+        assert SampleFilter.parse(QueryDict(ready.query)).query == ready.query, ready.name
+
+
+def test_a_migration_fills_the_columns_of_what_was_stored_before(rows: tuple[Run, list[Row]]) -> None:
+    """As ingest fills them, but for flags, which only a trainer can make."""
+    run, _ = rows
+    samples = Sample.objects.filter(run=run).order_by("pk")
+    flags = sum(facet.mask for facet in FLAGS.values())
+    columns = ("run", "attempt", "step", "facets", "component_values__0", "component_values__1")
+    before = [(*row[:3], row[3] & ~flags, *row[4:]) for row in samples.values_list(*columns)]
+    samples.update(step=0, facets=0, component_values=[])
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("migrations.review.0004_sample_columns").COLUMNS)
+    assert list(samples.values_list(*columns)) == before
 
 
 def test_superseded_samples_are_left_out(maker: Maker) -> None:

@@ -19,6 +19,7 @@ from cohort.ingest.commitments import require_committed
 from cohort.ingest.copy import BadRecord, Table
 from cohort.ingest.evaluations import require_evaluations
 from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, keep_good, resume_attempt, start_phase
+from cohort.review.facets import Packer, packer_of
 from cohort.review.models import Group, Sample, StepCommitments
 from cohort.runs.attempts import run_moves
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
@@ -36,8 +37,8 @@ _GROUPS = Table(
 )
 _SAMPLES = Table(
     Sample,
-    *("group", "index", "completion", "tokens", "finish_reason", "reward", "components", "shaped_reward", "advantage"),
-    *("mask_cause", "logprob_mean", "salt"),
+    *("group", "run", "attempt", "step", "index", "completion", "tokens", "finish_reason", "reward", "components"),
+    *("shaped_reward", "advantage", "mask_cause", "logprob_mean", "salt", "facets", "component_values", "clipped"),
 )
 _COMMITMENTS = Table(StepCommitments, "attempt", "run", "seq", "step", "count", "leaves")
 _ITEMS = Table(
@@ -62,6 +63,7 @@ _GROUP_IDS = """
     SELECT nextval(ids.name) FROM
         (SELECT pg_get_serial_sequence('review_group', 'id')::regclass AS name) AS ids, generate_series(1, %s)
 """
+_REWARD = "SELECT (config->'reward')::text FROM runs_run WHERE id = %s"
 _ADVANCE = """
     UPDATE runs_attempt SET acked_seq = %s, progress_at = statement_timestamp() WHERE id = %s
 """
@@ -225,8 +227,11 @@ def _store_groups(
 ) -> None:
     """Ids are allocated first, so that samples need no query for those of their groups."""
     ids = [row[0] for row in cursor.execute(_GROUP_IDS, (len(groups),), prepare=True)]
+    [(reward,)] = cursor.execute(_REWARD, (attempt.run_id,), prepare=True)
+    packer = packer_of(reward)
     made, samples = [], []
     for group_id, (seq, group) in zip(ids, groups, strict=True):
+        where = (attempt.run_id, attempt.attempt_id, group.step)
         problem = (group.step, group.index, group.problem_id, group.prompt, group.answer)
         rest = (group.reward_mean, group.reward_std, group.signal, group.discarded or "", group.sampled_at)
         row = (group_id, attempt.attempt_id, attempt.run_id, seq, *problem, *rest)
@@ -235,7 +240,7 @@ def _store_groups(
         indexes = set()
         for drawn in group.samples:
             indexes.add(drawn.index)
-            sample = _sample(group_id, drawn)
+            sample = _sample(packer, (group_id, *where), drawn, group)
             _SAMPLES.fit(seq, sample)
             samples.append(sample)
         if len(indexes) < len(group.samples):
@@ -283,11 +288,13 @@ def _store_checkpoints(
     _CHECKPOINTS.write(cursor, made)
 
 
-def _sample(group_id: int, sample: records.Sample) -> tuple[Any, ...]:
+def _sample(packer: Packer, where: tuple[int, ...], sample: records.Sample, group: records.Group) -> tuple[Any, ...]:
     components = _COMPONENTS.dump_json(sample.components).decode()
     written = (sample.completion, sample.tokens, sample.finish_reason, sample.reward, components, sample.shaped_reward)
     rest = (sample.advantage, sample.mask_cause or "", sample.logprob_mean, sample.salt or "")
-    return (group_id, sample.index, *written, *rest)
+    values = ",".join(["NULL" if value is None else repr(value) for value in packer.values(sample.components)])
+    searched = (packer.facets(sample, group.discarded or ""), f"{{{values}}}", sample.clipped)
+    return (*where, sample.index, *written, *rest, *searched)
 
 
 # ---------------------------------------------------------------------- a few in a run

@@ -8,25 +8,31 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, get_args
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
-from django.db.models import BooleanField, Count, Exists, F, FloatField, Func, OuterRef, Q, QuerySet, Value
-from django.db.models.fields.json import KT
-from django.db.models.functions import Abs, Cast, Coalesce
+from django.db.models import Count, Exists, F, FloatField, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Abs, Coalesce
 from django.http import QueryDict
 
 from cohort.base import formatting
 from cohort.base.storable import storable
-from cohort.review.models import Annotation, Group, Sample, Verdict
+from cohort.review.facets import ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
+from cohort.review.models import Annotation, Sample, Verdict
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows
-from grpo_core.records.types import ErrorClass, FinishReason, MaskCause
 
 _COMPONENT = re.compile(r"[a-z][a-z0-9_]{0,39}")
-FINISH = {"eos": "ended by itself", "stop": "ended at a stop text", "length": "truncated"}
-MASKED = {"reward_error": "no reward", "truncated": "truncated", "importance": "sampler and trainer disagree"}
+FINISH_WORDS = {"eos": "ended by itself", "stop": "ended at a stop text", "length": "truncated"}
+MASK_WORDS = {"reward_error": "no reward", "truncated": "truncated", "importance": "sampler and trainer disagree"}
+VERIFIER_WORDS = {"right": "right by the verifier", "wrong": "wrong by the verifier"}
+FLAG_WORDS = {
+    "no_reasoning": "rewarded without reasoning",
+    "format_only": "format only",
+    "near_duplicate": "near-duplicate",
+    "language_switch": "language switch",
+}
 JUDGEMENTS = {
     "right": "judged right",
     "wrong": "judged wrong",
@@ -35,9 +41,10 @@ JUDGEMENTS = {
     "disagree": "reviewers disagree",
     "against": "judged against the verifier",
 }
-SORTS = {"advantage": "|advantage|", "reward": "reward", "component": "component", "tokens": "tokens", "step": "step"}
-assert set(FINISH) == set(get_args(FinishReason))
-assert set(MASKED) == set(get_args(MaskCause))
+_RANGES = ("reward", "component", "advantage", "tokens", "step", "clipped")
+SORTS = {name: name for name in _RANGES} | {"advantage": "|advantage|", "clipped": "clipped share"}
+FIRST = "-advantage"
+"""The order where none is given: what was learned from most comes first."""
 
 
 def _number(label: str, *, whole: bool = False) -> Any:
@@ -92,10 +99,7 @@ def _sort(text: str) -> str:
     return text
 
 
-_ERRORS = {"yes": "any"} | {name: name for name in get_args(ErrorClass)}
-_RANGES = ("reward", "component", "advantage", "tokens", "step")
-FIRST = "-advantage"
-"""The order where none is given: what was learned from most comes first."""
+_ERROR_WORDS = {"yes": "with an error"} | {name: f"with an error: {name}" for name in ERROR.values[1:]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +117,13 @@ class SampleFilter:
     tokens_max: int | None = _number("tokens", whole=True)
     step_min: int | None = _number("step", whole=True)
     step_max: int | None = _number("step", whole=True)
-    finish: str = _choice("finish", FINISH)
-    error: str = _choice("error", _ERRORS)
-    masked: str = _choice("masked", MASKED)
+    clipped_min: float | None = _number("clipped share")
+    clipped_max: float | None = _number("clipped share")
+    finish: str = _choice("finish", FINISH_WORDS)
+    verifier: str = _choice("verifier", VERIFIER_WORDS)
+    error: str = _choice("error", _ERROR_WORDS)
+    masked: str = _choice("masked", {cause: f"masked: {words}" for cause, words in MASK_WORDS.items()})
+    flag: str = _choice("flag", FLAG_WORDS)
     judgement: str = _choice("judgement", JUDGEMENTS)
     problem: str = field(default="", metadata={"label": "problem", "read": _problem})
     sort: str = field(default=FIRST, metadata={"label": "order", "read": _sort})
@@ -173,12 +181,9 @@ class SampleFilter:
                     parts.append((names, f"{label} {_range(least, most)}"))
             elif value is None or name in ("sort", "component"):
                 continue
-            elif name in ("finish", "judgement"):
-                parts.append(((name,), declared.metadata["words"][value]))
-            elif name == "error":
-                parts.append(((name,), "with an error" if value == "yes" else f"with an error: {value}"))
             else:
-                parts.append(((name,), f"{label}: {declared.metadata.get('words', {}).get(value, value)}"))
+                words = declared.metadata.get("words")
+                parts.append(((name,), words[value] if words else f"{label}: {value}"))
         return parts
 
     def _given(self) -> list[tuple[str, Any]]:
@@ -186,46 +191,68 @@ class SampleFilter:
 
     def samples(self, run: Run) -> QuerySet[Sample]:
         """Current samples of the run that fit, in no order."""
-        rows = _current_samples(run).filter(self._stored())
-        if self.component and (self.component_min is not None or self.component_max is not None):
-            rows = rows.alias(component_value=_component_value(self.component)).filter(
-                _between("component_value", self.component_min, self.component_max)
-            )
-        rows = rows.alias(strength=Abs("advantage"))
-        rows = rows.filter(_between("strength", self.advantage_min, self.advantage_max))
+        rows = current_samples(run).annotate(strength=Abs("advantage"))
+        for name, column in self._columns(run).items():
+            least, most = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
+            rows = rows.filter(*([Q((f"{column}__gte", least))] if least is not None else []))
+            rows = rows.filter(*([Q((f"{column}__lte", most))] if most is not None else []))
+        for facet in (FINISH, MASKED, VERIFIER):
+            if value := getattr(self, facet.name):
+                rows = rows.filter(facet.has(value))
+        if self.error:
+            rows = rows.filter(~ERROR.has("") if self.error == "yes" else ERROR.has(self.error))
+        if self.flag:
+            rows = rows.filter(FLAGS[self.flag].has(self.flag))
+        if self.problem:
+            rows = rows.filter(group__problem_id=self.problem)
         return _judged(rows, self.judgement, run) if self.judgement else rows
 
-    def _stored(self) -> Q:
-        wanted = _between("reward", self.reward_min, self.reward_max)
-        wanted &= _between("tokens", self.tokens_min, self.tokens_max)
-        wanted &= _between("group__step", self.step_min, self.step_max)
-        if self.finish:
-            wanted &= Q(finish_reason=self.finish)
-        if self.masked:
-            wanted &= Q(mask_cause=self.masked)
-        if self.error:
-            wanted &= Q(_HasError("components", _error_path(self.error)))
-        if self.problem:
-            wanted &= Q(group__problem_id=self.problem)
-        return wanted
+    def _columns(self, run: Run) -> dict[str, str]:
+        """Range → what it is compared with."""
+        columns = {name: name for name in _RANGES} | {"advantage": "strength"}
+        order = component_order(run.parsed_config.reward)
+        # A run without the component has no value of it: the place after the last is always empty.
+        place = order.index(self.component) if self.component in order else len(order)
+        return columns | {"component": f"component_values__{place}"}
 
     def ordered(self, run: Run) -> QuerySet[Sample]:
         """As `samples`, in the filter's order; what has no value comes last, and of equals the earlier one first.
 
         Each has `sort_value`, by which it rises; with its id it names the sample's position.
         """
-        rows = self.samples(run).annotate(sort_value=self._sort_value())
-        return rows.order_by("sort_value", "pk")
-
-    def _sort_value(self) -> Any:
-        name = self.sort.removeprefix("-")
+        column = self._columns(run)[self.sort.removeprefix("-")]
         sign = -1.0 if self.sort.startswith("-") else 1.0
-        value: Any = {
-            "advantage": Abs("advantage"),
-            "component": _component_value(self.component) if self.component else None,
-            "step": Cast("group__step", FloatField()),
-        }.get(name) or Cast(name, FloatField())
-        return Coalesce(Value(sign) * value, Value(math.inf), output_field=FloatField())
+        value = Coalesce(Value(sign) * F(column), Value(math.inf), output_field=FloatField())
+        return self.samples(run).annotate(sort_value=value).order_by("sort_value", "pk")
+
+
+@dataclass(frozen=True)
+class ReadyFilter:
+    """One that reviewers often need."""
+
+    name: str
+    query: str
+    sentence: str
+
+
+READY = (
+    ReadyFilter("Highest |advantage|", "", "What the policy learned from most."),
+    ReadyFilter(
+        "Rewarded, judged wrong", "verifier=right&judgement=wrong", "The verifier passed it and a person disagrees."
+    ),
+    ReadyFilter(
+        "Rewarded without reasoning", "flag=no_reasoning", "A reward above 0, and hardly a word before the answer."
+    ),
+    ReadyFilter(
+        "Format only", "flag=format_only", "The reward comes from other components than the one that means right."
+    ),
+    ReadyFilter("Truncated", "finish=length", "Stopped at the longest completion that the run allows."),
+    ReadyFilter("Clipped over 20 %", "clipped_min=0.2&sort=-clipped", "One token in five or more was clipped."),
+    ReadyFilter("Near-duplicates", "flag=near_duplicate", "Nearly the same text as an earlier sample of its group."),
+    ReadyFilter("Language switch", "flag=language_switch", "Much of it is not in the language of its prompt."),
+    ReadyFilter("Unscored", "masked=reward_error", "No reward could be computed, so nothing was learned from it."),
+    ReadyFilter("With errors", "error=yes", "A component of the reward failed on it."),
+)
 
 
 def _text(value: Any) -> str:
@@ -238,57 +265,33 @@ def _range(least: float | None, most: float | None) -> str:
     return f"to {formatting.exact(most)}" if least is None else f"{formatting.exact(least)} to {formatting.exact(most)}"
 
 
-def _between(name: str, least: float | None, most: float | None) -> Q:
-    wanted = Q()
-    if least is not None:
-        wanted &= Q((f"{name}__gte", least))
-    if most is not None:
-        wanted &= Q((f"{name}__lte", most))
-    return wanted
-
-
-def _current_samples(run: Run) -> QuerySet[Sample]:
-    groups = current_rows(Group.objects.filter(run=run)).values("pk")
-    return Sample.objects.filter(group__in=groups)
-
-
-def _component_value(name: str) -> Any:
-    return Cast(KT(f"components__{name}__value"), FloatField())
-
-
-class _HasError(Func):
-    """Whether any reward component of a sample holds an error."""
-
-    template = "jsonb_path_exists(%(expressions)s::jsonpath)"
-    output_field = BooleanField()
-
-
-def _error_path(error: str) -> Value:
-    path = "$.*.error ? (@ != null)" if error == "yes" else f'$.*.error_class ? (@ == "{error}")'
-    return Value(path)
+def current_samples(run: Run) -> QuerySet[Sample]:
+    """Without superseded ones. Attempts are looked at only where the run has superseded rows at all: without, an index
+    of samples answers alone."""
+    rows = Sample.objects.filter(run=run).order_by()
+    return current_rows(rows) if run.attempts.filter(valid_through__isnull=False).exists() else rows
 
 
 def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample]:
     """By the judgement that more reviewers gave, each by their newest; "unsure" where as many said right as wrong."""
-    mine = Annotation.objects.filter(sample=OuterRef("sample"), by=OuterRef("by"), pk__gt=OuterRef("pk"))
-    newest = Annotation.objects.filter(~Exists(mine), sample__group__run=run).order_by().values("sample")
+    later = Annotation.objects.filter(sample=OuterRef("sample"), by=OuterRef("by"), pk__gt=OuterRef("pk"))
+    newest = Annotation.objects.filter(~Exists(later), sample__run=run).order_by().values("sample")
     counted = newest.annotate(
         right=Count("pk", filter=Q(verdict=Verdict.RIGHT)),
         wrong=Count("pk", filter=Q(verdict=Verdict.WRONG)),
         kinds=Count("verdict", distinct=True),
     )
 
-    def of(condition: Q) -> QuerySet[Any]:
-        return counted.filter(condition).values("sample")
+    def of(condition: Q) -> Q:
+        return Q(pk__in=counted.filter(condition).values("sample"))
 
-    right, wrong = Q(right__gt=F("wrong")), Q(wrong__gt=F("right"))
-    match judgement:
-        case "none":
-            return rows.exclude(pk__in=newest)
-        case "disagree":
-            return rows.filter(pk__in=of(Q(kinds__gt=1)))
-        case "against":
-            passed = f"components__{run.parsed_config.reward.success_component}__passed"
-            paid = Q((passed, True), mask_cause="", pk__in=of(wrong))
-            return rows.filter(paid | Q((passed, False), mask_cause="", pk__in=of(right)))
-    return rows.filter(pk__in=of({"right": right, "wrong": wrong, "unsure": Q(right=F("wrong"))}[judgement]))
+    right, wrong = of(Q(right__gt=F("wrong"))), of(Q(wrong__gt=F("right")))
+    conditions = {
+        "right": right,
+        "wrong": wrong,
+        "unsure": of(Q(right=F("wrong"))),
+        "none": ~Q(pk__in=newest),
+        "disagree": of(Q(kinds__gt=1)),
+        "against": (VERIFIER.has("right") & wrong) | (VERIFIER.has("wrong") & right),
+    }
+    return rows.filter(conditions[judgement])

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from cohort.lab.models import ChatAnswer
@@ -42,6 +43,12 @@ class Sample(models.Model):
     """One completion with its reward."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="samples", db_index=False)
+    # Of its group, so that one index answers for all samples of a run; the group's own constraints hold for them.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="samples", db_index=False, db_constraint=False)
+    attempt = models.ForeignKey(
+        Attempt, on_delete=models.CASCADE, related_name="samples", db_index=False, db_constraint=False
+    )
+    step = models.PositiveIntegerField()
     index = models.PositiveIntegerField()
     completion = models.TextField()
     tokens = models.PositiveIntegerField()
@@ -49,6 +56,12 @@ class Sample(models.Model):
     reward = models.FloatField(null=True)
     components = models.JSONField(default=dict)
     """{component name: records.ComponentScore}"""
+    component_values = ArrayField(models.FloatField(null=True), default=list)
+    """Value of each component, in the order of `review.facets.component_order`; null where it has none."""
+    facets = models.IntegerField(default=0)
+    """What has few values, in bits: `review.facets` says which."""
+    clipped = models.FloatField(null=True)
+    """Share of its tokens whose ratio was clipped; null where nothing can be."""
     shaped_reward = models.FloatField(null=True)
     """The reward as its group compared it, after a KL penalty on it; null where that is the reward itself."""
     advantage = models.FloatField()
@@ -62,7 +75,13 @@ class Sample(models.Model):
     class Meta:
         ordering: ClassVar = ["group", "index"]
         indexes: ClassVar = [
-            models.Index(fields=["redacted_at"], condition=models.Q(redacted_at__isnull=False), name="sample_redacted")
+            # Filters, orders and facets over a run are answered from it alone, without a look at the texts' pages.
+            models.Index(
+                fields=["run", "step"],
+                include=["id", "attempt", *("reward", "advantage", "tokens", "facets", "component_values", "clipped")],
+                name="sample_by_step",
+            ),
+            models.Index(fields=["redacted_at"], condition=models.Q(redacted_at__isnull=False), name="sample_redacted"),
         ]
         constraints: ClassVar = [models.UniqueConstraint(fields=["group", "index"], name="sample_once_per_group")]
 
