@@ -230,6 +230,11 @@ CELERY: dict[str, Any] = {
         "reconcile": {"task": "cohort.background.reconcile", "schedule": 5.0},
         "clear_sessions": {"task": "cohort.accounts.clear_sessions", "schedule": 24 * 3600.0},
         "expire_traces": {"task": "cohort.records.expire_traces", "schedule": 3600.0, "options": _TO_SEALER},
+        "index_words": {
+            "task": "cohort.review.index_words",
+            "schedule": 10.0,
+            "options": {**_TO_SEALER, "expires": 10.0},
+        },
         "pending overlaps": {
             "task": "cohort.contamination.republish_pending",
             "schedule": 60.0,

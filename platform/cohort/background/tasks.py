@@ -15,6 +15,7 @@ from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
+from cohort.review.word_index import words_index
 from cohort.runs.models import Run
 from grpo_core.errors import DiskFullError
 
@@ -30,6 +31,12 @@ def reconcile_runs(**_: Any) -> None:
 def clear_sessions() -> None:
     """Daily: delete the rows of sessions that are over."""
     SessionStore.clear_expired()
+
+
+@shared_task(name="cohort.review.index_words")  # type: ignore[untyped-decorator]
+def index_words() -> None:
+    """Every few seconds: let the search see the samples that were stored since."""
+    words_index()
 
 
 @shared_task(name="cohort.audit.push")  # type: ignore[untyped-decorator]

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -20,6 +21,7 @@ from cohort.base import formatting
 from cohort.base.storable import storable
 from cohort.review.facets import ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
 from cohort.review.models import Annotation, Sample, Verdict
+from cohort.review.words import TextMatches, TextQuery, text_matches
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows
 
@@ -93,6 +95,11 @@ def _problem(text: str) -> str:
     return text
 
 
+def _text_query(text: str) -> str:
+    TextQuery.parse(text)
+    return text
+
+
 def _sort(text: str) -> str:
     if text.removeprefix("-") not in SORTS:
         raise ValidationError(f"{text!r} is no order; there are {', '.join(SORTS)}, each with - before it for falling.")
@@ -126,6 +133,7 @@ class SampleFilter:
     flag: str = _choice("flag", FLAG_WORDS)
     judgement: str = _choice("judgement", JUDGEMENTS)
     problem: str = field(default="", metadata={"label": "problem", "read": _problem})
+    text: str = field(default="", metadata={"label": "text", "read": _text_query})
     sort: str = field(default=FIRST, metadata={"label": "order", "read": _sort})
 
     @classmethod
@@ -205,7 +213,22 @@ class SampleFilter:
             rows = rows.filter(FLAGS[self.flag].has(self.flag))
         if self.problem:
             rows = rows.filter(group__problem_id=self.problem)
-        return _judged(rows, self.judgement, run) if self.judgement else rows
+        rows = _judged(rows, self.judgement, run) if self.judgement else rows
+        return self._matches(rows, run).rows if self.text else rows
+
+    def text_limits(self, run: Run) -> TextMatches | None:
+        """What the search could not do in full, for the page to say; None without a text. Call it after `samples`."""
+        return self._searched.get(run.pk)
+
+    def _matches(self, rows: QuerySet[Sample], run: Run) -> TextMatches:
+        if run.pk not in self._searched:
+            self._searched[run.pk] = text_matches(rows, run, TextQuery.parse(self.text))
+        return self._searched[run.pk]
+
+    @cached_property
+    def _searched(self) -> dict[int, TextMatches]:
+        """By run; one page asks for the same samples several times."""
+        return {}
 
     def _columns(self, run: Run) -> dict[str, str]:
         """Range → what it is compared with."""

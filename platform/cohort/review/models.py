@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from cohort.lab.models import ChatAnswer
@@ -92,6 +93,36 @@ class Sample(models.Model):
     def compared_reward(self) -> float | None:
         """What advantages were made from."""
         return self.reward if self.shaped_reward is None else self.shaped_reward
+
+
+class SampleWords(models.Model):
+    """Which words a sample's completion has, for the full-text search (`cohort.review.words`). A row is made in the
+    background, and deleted with the text."""
+
+    # Without a constraint: its check would write to every sample's row, the largest table there is, once more.
+    sample = models.OneToOneField(
+        Sample, on_delete=models.CASCADE, primary_key=True, related_name="words", db_constraint=False
+    )
+    words = ArrayField(models.BigIntegerField())
+    """Of each distinct word its hash, which is not negative; and minus the run's id, so that the index finds the words
+    of one run."""
+
+    class Meta:
+        indexes: ClassVar = [GinIndex(fields=["words"], name="sample_by_word")]
+
+    def __str__(self) -> str:
+        return f"words of sample {self.sample_id}"
+
+
+class WordsPosition(models.Model):
+    """How far the words of an attempt's samples are indexed."""
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, primary_key=True, related_name="words_position")
+    seq = models.BigIntegerField()
+    """Of the attempt's records: samples up to it are indexed."""
+
+    def __str__(self) -> str:
+        return f"{self.attempt} to record {self.seq}"
 
 
 class StepCommitments(models.Model):

@@ -25,6 +25,7 @@ from cohort.records import services
 from cohort.records.models import Card, Record
 from cohort.records.traces.tree import redaction_begins
 from cohort.review.models import Sample
+from cohort.review.word_index import words_delete
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED, run_logged
 
@@ -60,6 +61,7 @@ def samples_redact(*, run: Run, samples: Sequence[Sample], actor: User | None, r
         row.components = {name: _without_words(score) for name, score in row.components.items()}
     Sample.objects.bulk_update(deleted, ["completion", "salt", "redacted_at", "components"], batch_size=1000)
     if deleted:
+        words_delete(run_id=run.pk, samples=[row.pk for row in deleted])
         run_logged(
             run=run,
             actor=audit.who(actor),

@@ -1,0 +1,209 @@
+"""The full-text search of a run's completions: what a search text asks for, and which samples have it.
+
+A word is a run of letters and digits, an ideograph, or a symbol beyond ASCII. Samples that have all words come from an
+index of hashes of words (`cohort.review.word_index` fills it); what is more than a word, a phrase, is then looked for
+in their texts. Case, width and characters that nobody sees do not count. Reads only.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from hashlib import blake2b
+from typing import Self
+
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.db.models import BooleanField, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
+
+from cohort.review.models import Group, Sample, SampleWords
+from cohort.runs.models import Attempt, Run
+
+MOST_CHARACTERS = 200
+"""Of a search text."""
+MOST_SAMPLES = 10_000
+"""Up to so many samples with the words are known one by one; more are too many to list before they are ordered."""
+MOST_TEXT = 50_000_000
+"""Characters of completions in which one search looks for phrases."""
+HELP = 'Words that must all occur; "words in quotes" as they are written; -word must not occur.'
+
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Written without spaces, so that each is a word."""
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+|[^\s\w\x00-\x7f]")
+_TERM = re.compile(r'(-?)(?:"([^"]*)"?|([^\s"]+))')
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_AT_ONCE = 500
+
+
+@cache
+def _unseen() -> dict[int, None]:
+    return dict.fromkeys(code for code in range(0x110000) if unicodedata.category(chr(code)) == "Cf")
+
+
+def folded(text: str) -> str:
+    """As it is compared: without case, terminal colours, and characters that nobody sees."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_unseen())
+    return text.casefold()
+
+
+def words_of(text: str) -> set[str]:
+    """Distinct words of a folded text."""
+    return set(_WORD.findall(text))
+
+
+@lru_cache(maxsize=1 << 17)
+def _hash(word: str) -> int:
+    """Not negative; 63 bits, so that no two words of any run share it in practice."""
+    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest()) >> 1
+
+
+def hashes(run_id: int, words: Iterable[str]) -> list[int]:
+    """What `SampleWords.words` holds."""
+    return [-run_id, *map(_hash, words)]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word or a phrase that is looked for."""
+
+    text: str
+    """Folded."""
+    words: frozenset[str]
+
+    @property
+    def is_word(self) -> bool:
+        return self.words == {self.text}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        pattern = r"\s+".join(map(re.escape, self.text.split()))
+        before = r"(?<!\w)" if _bounded(self.text[0]) else ""
+        return re.compile(before + pattern + (r"(?!\w)" if _bounded(self.text[-1]) else ""))
+
+    def occurs(self, text: str) -> bool:
+        """In a folded text, and not as a part of longer words."""
+        return self._pattern.search(text) is not None
+
+
+def _bounded(character: str) -> bool:
+    return re.fullmatch(rf"[^\W{_IDEOGRAPHS}]", character) is not None
+
+
+@dataclass(frozen=True)
+class TextQuery:
+    required: tuple[Term, ...]
+    excluded: tuple[Term, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValidationError."""
+        if len(text) > MOST_CHARACTERS:
+            raise ValidationError(f"A search has at most {MOST_CHARACTERS} characters; this one has {len(text):,}.")
+        terms: tuple[list[Term], list[Term]] = ([], [])
+        for minus, quoted, plain in _TERM.findall(text):
+            words = folded(quoted or plain).strip()
+            if words:
+                term = Term(words, frozenset(words_of(words)))
+                if not term.words:
+                    raise ValidationError(f"{quoted or plain!r} has no word: nothing but ASCII signs cannot be found.")
+                terms[bool(minus)].append(term)
+        if not any(terms):
+            raise ValidationError(f"Nothing to search for. {HELP}")
+        return cls(*map(tuple, terms))
+
+    @property
+    def phrases(self) -> bool:
+        """Whether texts have to be read: words alone do not decide."""
+        return not all(term.is_word for term in self.required + self.excluded)
+
+    def fits(self, completion: str) -> bool:
+        text = folded(completion)
+        required = all(term.is_word or term.occurs(text) for term in self.required)
+        return required and not any(not term.is_word and term.occurs(text) for term in self.excluded)
+
+    def indexed(self, run_id: int) -> Q:
+        """Of SampleWords: has every required word, and none of the excluded."""
+        words = {word for term in self.required for word in term.words}
+        condition = Q(words__contains=hashes(run_id, sorted(words)))
+        for term in self.excluded:
+            if term.is_word:
+                condition &= ~Q(words__contains=[_hash(term.text)])
+        return condition
+
+
+@dataclass(frozen=True)
+class TextMatches:
+    rows: QuerySet[Sample]
+    """Samples that fit."""
+    frequent: bool
+    """More than MOST_SAMPLES of the run have the words."""
+    compared: int | None
+    """Texts in which phrases were looked for, where not all could be; the others are not among `rows`."""
+
+
+def text_matches(rows: QuerySet[Sample], run: Run, query: TextQuery) -> TextMatches:
+    """Those of `rows`, samples of the run, whose completion fits. Two queries, and more where phrases are looked for."""
+    ids = _candidates(run, query)
+    frequent = len(ids) > MOST_SAMPLES
+    if frequent:
+        # Row by row, in whatever order rows are read: with so many, a page is soon full.
+        own = SampleWords.objects.filter(sample=OuterRef("pk"))
+        has_words = Coalesce(Subquery(own.values_list(query.indexed(run.pk))), False, output_field=BooleanField())
+        rows = rows.alias(has_words=has_words).filter(has_words=True)
+    else:
+        rows = rows.filter(pk__in=_rows_of(ids))
+    if not query.phrases:
+        return TextMatches(rows, frequent, None)
+    fitting, compared, whole = _compare(rows, query)
+    return TextMatches(rows.filter(pk__in=_rows_of(fitting)), frequent, None if whole else compared)
+
+
+def _rows_of(ids: list[int]) -> RawSQL:
+    return RawSQL("SELECT unnest(%s::bigint[])", [ids])
+
+
+def _candidates(run: Run, query: TextQuery) -> list[int]:
+    """Ids of samples with the words; MOST_SAMPLES and one more at most."""
+    statement, values = (
+        SampleWords.objects.filter(query.indexed(run.pk)).values("sample_id").query.sql_with_params()
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Where each word is frequent the planner expects a page to be full soon; of words that never meet it would
+        # read the whole table.
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"{statement} LIMIT {MOST_SAMPLES + 1}", values)
+        ids = [pk for (pk,) in cursor.fetchall()]
+        cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
+    return ids
+
+
+def _compare(rows: QuerySet[Sample], query: TextQuery) -> tuple[list[int], int, bool]:
+    """(ids of those that fit, how many were compared, whether these were all), the earliest first."""
+    fitting: list[int] = []
+    compared = characters = last = 0
+    while compared < MOST_SAMPLES and characters < MOST_TEXT:
+        batch = list(rows.filter(pk__gt=last).order_by("pk").values_list("pk", "completion")[:_AT_ONCE])
+        for pk, completion in batch:
+            last, compared, characters = pk, compared + 1, characters + len(completion)
+            if query.fits(completion):
+                fitting.append(pk)
+        if len(batch) < _AT_ONCE:
+            return fitting, compared, True
+    return fitting, compared, not rows.filter(pk__gt=last).exists()
+
+
+def unindexed_from(run: Run) -> int | None:
+    """The first step whose samples a search does not see yet; None where it sees all that is stored."""
+    indexed = Coalesce("words_position__seq", 0)
+    waiting = Attempt.objects.filter(run=run).annotate(indexed=indexed).filter(acked_seq__gt=F("indexed"))
+    steps = [
+        Group.objects.filter(attempt=attempt, seq__gt=seq).order_by("seq").values_list("step", flat=True).first()
+        for attempt, seq in waiting.values_list("pk", "indexed")
+    ]
+    return min((step for step in steps if step is not None), default=None)
