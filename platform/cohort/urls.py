@@ -31,6 +31,7 @@ from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
+from cohort.web.review import judging
 from cohort.web.review import views as review
 from cohort.web.runs import (
     actions,
@@ -139,7 +140,7 @@ _runs = [
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(
-        "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", review.sample_judge, name="sample_judge"
+        "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", judging.sample_judge, name="sample_judge"
     ),
 ]
 _catalog = [

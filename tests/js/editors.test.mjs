@@ -1,4 +1,4 @@
-// lab-form.js: the editor of a verifier's source; group.js: keys on a group's page; nodes.js: copying a token.
+// lab-form.js: the editor of a verifier's source; nodes.js: copying a token.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Element, load, settled } from "./page.mjs";
@@ -69,31 +69,6 @@ test("lines are numbered and those at fault marked", () => {
   said.dataset.lines = " 1 ";
   document.fire("htmx:afterSettle");
   assert.deepEqual(marked(), ["1"]);
-});
-
-test("keys choose samples and follow the links of the page", () => {
-  const cards = [1, 2, 3].map((number) => new Element("article", { dataset: { sample: String(number) } }));
-  const ids = Object.fromEntries(["keys-help", "keys-text", "group-later", "group-earlier"].map((id) => [id, new Element()]));
-  ids["keys-text"].hidden = true;
-  const crumb = new Element("a"), visited = [];
-  const globals = { location: { href: "http://x/g/" }, history: { replaceState: (_, __, url) => visited.push(url.search) } };
-  const { document } = load("group.js", { ids, found: { "[data-sample]": cards, ".crumbs li:nth-child(2) a": crumb }, globals });
-  const press = (key, more = {}) => document.fire("keydown", { key, target: new Element(), ...more }).prevented;
-  const selected = () => cards.findIndex((card) => card.classList.contains("selected"));
-  for (const [key, at] of [["p", 2], ["n", 2], ["p", 1], ["p", 0], ["p", 0]]) {
-    press(key);
-    assert.equal(selected(), at);
-  }
-  assert.deepEqual(visited, ["?sample=3", "?sample=2", "?sample=1"]);
-  press("j");
-  press("k");
-  press("g");
-  assert.deepEqual([ids["group-later"].log, ids["group-earlier"].log, crumb.log], [["click"], ["click"], ["click"]]);
-  press("?");
-  assert.deepEqual([ids["keys-text"].hidden, ids["keys-help"].getAttribute("aria-expanded")], [false, "true"]);
-  assert.ok(!press("x"));
-  assert.ok(!press("j", { ctrlKey: true }));
-  assert.ok(!press("j", { target: new Element("input", { is: ["input, select, textarea"] }) }), "not while one types");
 });
 
 test("a token is copied, or selected where the browser gives no clipboard", async () => {

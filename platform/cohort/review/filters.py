@@ -298,7 +298,8 @@ def current_samples(run: Run) -> QuerySet[Sample]:
 def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample]:
     """By the judgement that more reviewers gave, each by their newest; "unsure" where as many said right as wrong."""
     later = Annotation.objects.filter(sample=OuterRef("sample"), by=OuterRef("by"), pk__gt=OuterRef("pk"))
-    newest = Annotation.objects.filter(~Exists(later), sample__run=run).order_by().values("sample")
+    judged = Annotation.objects.filter(~Exists(later), sample__run=run).exclude(verdict="")
+    newest = judged.order_by().values("sample")
     counted = newest.annotate(
         right=Count("pk", filter=Q(verdict=Verdict.RIGHT)),
         wrong=Count("pk", filter=Q(verdict=Verdict.WRONG)),

@@ -1,5 +1,6 @@
 """Sampled groups and their completions, and answers of a chat, as people review them."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django.conf import settings
@@ -7,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
+from cohort.accounts.models import Project
 from cohort.lab.models import ChatAnswer
 from cohort.runs.models import Attempt, Run
 
@@ -154,27 +156,58 @@ class Verdict(models.TextChoices):
     UNSURE = "unsure", "Unsure"
 
 
+class ReviewLabel(models.Model):
+    """A label that a project's reviewers made for themselves, next to those of `labels.BUILT_IN`."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="review_labels")
+    key = models.CharField(max_length=40)
+    """What annotations hold, made of the word; a label that is added again has the key that it had."""
+    letter = models.CharField(max_length=1)
+    word = models.CharField(max_length=40)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    removed_at = models.DateTimeField(null=True)
+    """When it was no longer offered; judgements that have it keep it."""
+
+    class Meta:
+        ordering: ClassVar = ["project", "letter"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "key"], name="review_label_once"),
+            models.UniqueConstraint(
+                fields=["project", "letter"], condition=models.Q(removed_at=None), name="review_label_letter_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.word
+
+
 class Annotation(models.Model):
-    """A person's own judgement of a sample, whatever the verifier's is. Only added to: a reviewer's newest counts."""
+    """All that a person thinks of a sample, whatever the verifier does. Only added to: a person's newest counts."""
 
     sample = models.ForeignKey(Sample, on_delete=models.PROTECT, related_name="annotations")
-    verdict = models.CharField(max_length=6, choices=Verdict.choices)
+    verdict = models.CharField(max_length=6, choices=Verdict.choices, blank=True)
+    """Empty: not judged, there are labels or a note alone, or all was undone."""
+    labels = models.JSONField(default=list)
+    """Keys, sorted."""
     note = models.CharField(max_length=2000, blank=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
+    label_words: Sequence[str] = ()
+    """Of the labels, set by what shows it."""
 
     class Meta:
         ordering: ClassVar = ["sample", "-pk"]
 
     def __str__(self) -> str:
-        return f"{self.by} judged {self.sample}: {self.verdict}"
+        return f"{self.by} judged {self.sample}: {self.verdict or 'nothing'}"
 
 
 class AnswerJudgement(models.Model):
     """A person's judgement of an answer in a chat. Only added to: a reviewer's newest counts."""
 
     answer = models.ForeignKey(ChatAnswer, on_delete=models.PROTECT, related_name="judgements")
-    verdict = models.CharField(max_length=6, choices=Verdict.choices)
+    verdict = models.CharField(max_length=6, choices=Verdict.choices, blank=True)
+    """Empty: there is a note alone."""
     note = models.CharField(max_length=2000, blank=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -12,9 +13,11 @@ from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.lab.models import ChatAnswer
+from cohort.review.labels import labels_of
 from cohort.review.models import Annotation, AnswerJudgement, Group, Sample, Verdict
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, run_logged
+from grpo_core.stats.agreement import cohen_kappa
 from grpo_core.stats.quantiles import wilson
 
 Success = Callable[[Collection[str]], str]
@@ -38,35 +41,93 @@ MOST_CHARACTERS = 2000
 """Of a note."""
 
 
-@transaction.atomic
-def sample_judge(*, sample: Sample, actor: User, verdict: str, note: str = "") -> Annotation:
-    """Add the reviewer's judgement; it replaces the one they gave before. The same one again adds nothing.
+@dataclass(frozen=True)
+class Opinion:
+    """What a person thinks of a text; empty before they said anything."""
 
-    Raises ValidationError keyed by `verdict` or `note`.
+    verdict: str = ""
+    labels: tuple[str, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def of(cls, row: Annotation | None) -> Self:
+        return cls() if row is None else cls(row.verdict, tuple(row.labels), row.note)
+
+    @property
+    def logged(self) -> dict[str, Any]:
+        return {"verdict": self.verdict} | ({"labels": [*self.labels]} if self.labels else {})
+
+
+@transaction.atomic
+def sample_judge(
+    *, sample: Sample, actor: User, verdict: str | None = None, toggle: str | None = None, note: str | None = None
+) -> Annotation | None:
+    """Change what the reviewer thinks of a sample: the verdict, a label that is set or taken off, the note. What is
+    None stays as it was; where nothing changes, nothing is added. Returns the newest row, None where there is none.
+
+    Raises ValidationError keyed by `verdict`, `toggle` or `note`.
     """
-    note = _checked(verdict, note)
+    before = _newest(sample, actor)
+    opinion = Opinion.of(before)
+    if verdict is not None:
+        opinion = replace(opinion, verdict=_checked_verdict(verdict))
+    if note is not None:
+        opinion = replace(opinion, note=_checked_note(note))
+    if toggle is not None:
+        if toggle not in opinion.labels and toggle not in {label.key for label in labels_of(sample.group.run.project)}:
+            raise ValidationError({"toggle": f"There is no label {toggle!r}."})
+        opinion = replace(opinion, labels=tuple(sorted({*opinion.labels} ^ {toggle})))
+    return _opinion_add(sample, actor, opinion, before)
+
+
+@transaction.atomic
+def sample_undo(*, sample: Sample, actor: User) -> Annotation | None:
+    """Add what the reviewer thought before their newest change; to undo again brings that change back. The history
+    stays. Returns the newest row, None where there was nothing to undo.
+
+    Raises ValidationError keyed by `verdict`.
+    """
+    newest = _newest(sample, actor)
+    if newest is None:
+        return None
+    earlier = Annotation.objects.filter(sample=sample, by=actor, pk__lt=newest.pk).order_by("-pk").first()
+    return _opinion_add(sample, actor, Opinion.of(earlier), newest)
+
+
+def _newest(sample: Sample, actor: User) -> Annotation | None:
+    """The person's, until the transaction ends: two changes at once are made one after the other."""
+    Sample.objects.select_for_update(no_key=True).get(pk=sample.pk)
+    return Annotation.objects.filter(sample=sample, by=actor).order_by("-pk").first()
+
+
+def _opinion_add(sample: Sample, actor: User, opinion: Opinion, before: Annotation | None) -> Annotation | None:
     if sample.redacted_at is not None:
         raise ValidationError({"verdict": "The text of this sample was deleted, so it cannot be judged any more."})
-    before = Annotation.objects.filter(sample=sample, by=actor).order_by("-pk").first()
-    if before is not None and (before.verdict, before.note) == (verdict, note):
+    if opinion == Opinion.of(before):
         return before
-    made = Annotation.objects.create(sample=sample, by=actor, verdict=verdict, note=note)
     group = sample.group
+    made = Annotation.objects.create(
+        sample=sample, by=actor, verdict=opinion.verdict, labels=[*opinion.labels], note=opinion.note
+    )
     run_logged(
         run=group.run,
         actor=audit.who(actor),
         kind="sample_judged",
-        before={"verdict": before.verdict} if before else None,
-        after={"verdict": verdict},
+        before=Opinion.of(before).logged if before else None,
+        after=opinion.logged,
         data={"step": group.step, "group": group.index, "sample": sample.index},
     )
     return made
 
 
-def _checked(verdict: str, note: str) -> str:
-    """The note as it is stored. Raises ValidationError keyed by `verdict` or `note`."""
+def _checked_verdict(verdict: str) -> str:
     if verdict not in Verdict.values:
         raise ValidationError({"verdict": f"{verdict!r} is not a judgement; there are {', '.join(Verdict.values)}."})
+    return verdict
+
+
+def _checked_note(note: str) -> str:
+    """As it is stored."""
     note = storable(note.strip())
     if len(note) > MOST_CHARACTERS:
         raise ValidationError(
@@ -76,14 +137,18 @@ def _checked(verdict: str, note: str) -> str:
 
 
 @transaction.atomic
-def answer_judge(*, answer: ChatAnswer, actor: User, verdict: str, note: str = "") -> AnswerJudgement:
+def answer_judge(
+    *, answer: ChatAnswer, actor: User, verdict: str | None = None, note: str | None = None
+) -> AnswerJudgement | None:
     """As `sample_judge`, of an answer in a chat."""
-    note = _checked(verdict, note)
     message = answer.message
+    before = AnswerJudgement.objects.filter(answer=answer, by=actor).order_by("-pk").first()
+    old = ("", "") if before is None else (before.verdict, before.note)
+    verdict = old[0] if verdict is None else _checked_verdict(verdict)
+    note = old[1] if note is None else _checked_note(note)
     if message.redacted_at is not None or answer.error:
         raise ValidationError({"verdict": "There is no answer to judge: it failed, or its text was deleted."})
-    before = AnswerJudgement.objects.filter(answer=answer, by=actor).order_by("-pk").first()
-    if before is not None and (before.verdict, before.note) == (verdict, note):
+    if (verdict, note) == old:
         return before
     made = AnswerJudgement.objects.create(answer=answer, by=actor, verdict=verdict, note=note)
     audit.log(
@@ -103,8 +168,13 @@ def answer_judge(*, answer: ChatAnswer, actor: User, verdict: str, note: str = "
 
 
 def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
-    """User id → their newest annotation."""
+    """User id → their newest annotation; it may have no verdict."""
     return {annotation.by_id: annotation for annotation in sorted(annotations, key=lambda annotation: annotation.pk)}
+
+
+def judges(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
+    """User id → their newest annotation, of those whose newest one has a verdict."""
+    return {by: newest for by, newest in newest_by_person(annotations).items() if newest.verdict}
 
 
 def review_figures(run: Run, *, success: Success) -> dict[str, Any]:
@@ -119,8 +189,9 @@ def review_figures(run: Run, *, success: Success) -> dict[str, Any]:
     for row in rows.iterator(chunk_size=1000):
         by_sample.setdefault(row.sample_id, []).append(row)
     judged = {
-        sample_id: (right(annotations[0].sample, success), newest_by_person(annotations))
+        sample_id: (right(annotations[0].sample, success), people)
         for sample_id, annotations in by_sample.items()
+        if (people := judges(annotations))
     }
     verdicts = {sample_id: _majority(people.values()) for sample_id, (_, people) in judged.items()}
     pairs = [
@@ -153,14 +224,11 @@ def _against_verifier(pairs: list[tuple[bool, bool]]) -> dict[str, Any]:
     n, cells = len(pairs), Counter(pairs)
     agreeing = cells[True, True] + cells[False, False]
     interval = wilson(agreeing, n)
-    paid = (cells[True, True] + cells[True, False]) / n
-    called_right = (cells[True, True] + cells[False, True]) / n
-    by_chance = paid * called_right + (1 - paid) * (1 - called_right)
     return {
         "both_right": cells[True, True],
         "paid_though_wrong": cells[True, False],
         "unpaid_though_right": cells[False, True],
         "both_wrong": cells[False, False],
         "agreement": {"share": agreeing / n, "low": interval.low, "high": interval.high},
-        "kappa": None if by_chance == 1 else (agreeing / n - by_chance) / (1 - by_chance),
+        "kappa": cohen_kappa(pairs).value,
     }

@@ -101,11 +101,11 @@ def chat_judge(request: HttpRequest, slug: str, chat_id: int, answer_id: int) ->
     of_chat = {"message__conversation__project": project, "message__conversation": chat_id}
     answer = get_object_or_404(rows, **of_chat, pk=answer_id)
     actor, fault = person(request), None
-    verdict, note = request.POST.get("verdict", ""), request.POST.get("note", "")
+    verdict, note = request.POST.get("verdict"), request.POST.get("note")
     try:
         answer_judge(answer=answer, actor=actor, verdict=verdict, note=note)
     except ValidationError as error:
-        fault = {"words": " ".join(error.messages), "note": note}
+        fault = {"words": " ".join(error.messages), "note": note or ""}
     if not request.htmx and fault is None:  # type: ignore[attr-defined]
         return redirect(f"{reverse('chat_detail', args=[slug, chat_id])}#message-{answer.message.number}")
     judgements = list(answer.judgements.select_related("by"))

@@ -1,23 +1,18 @@
 """Sampled groups of a run: the list by step, and one group with all its completions."""
 
-from typing import Any
-
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
 
-from cohort.accounts.models import Role, User
 from cohort.base.formatting import natural
-from cohort.review import services
-from cohort.review.models import Annotation, Group, Sample, Verdict
-from cohort.review.services import newest_by_person, right
+from cohort.review.models import Group, Sample
+from cohort.review.services import right
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
 from cohort.web.review.arithmetic import Derivation, derive, number, stored_only, uses_step, variants_for
+from cohort.web.review.judging import form_choices, opinions_of
 from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
 from grpo_core.config.run import RunConfig
@@ -55,7 +50,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages = worked.advantages if worked else [None] * len(samples)
     selected = natural(request.GET.get("sample"))
-    annotations = _annotations(samples, person(request))
+    opinions = opinions_of(samples, person(request), run.project)
     context = {
         "run": run,
         "group": group,
@@ -70,7 +65,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "whole_step": whole,
         "shaped": any(sample.shaped_reward is not None for sample in samples),
         "success": config.reward.success_of(samples[0].components) if samples else "",
-        "verdicts": Verdict.choices,
+        **form_choices(run.project),
         "cards": [
             {
                 "sample": sample,
@@ -82,45 +77,12 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
                 "scores": _scores(sample, config),
                 "advantage": sample.advantage if chosen == own else advantage,
                 "selected": sample.index + 1 == selected,
-                **annotations[sample.pk],
+                **opinions[sample.pk],
             }
             for sample, advantage in zip(samples, advantages, strict=True)
         ],
     }
     return render(request, "review/group.html", context)
-
-
-@require_POST
-def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
-    """Store whether a sample is right, whatever its score. Answers a part of the page to htmx, else redirects."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
-    samples = Sample.objects.select_related("group__run__project")
-    sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
-    actor, fault = person(request), None
-    verdict, note = request.POST.get("verdict", ""), request.POST.get("note", "")
-    try:
-        services.sample_judge(sample=sample, actor=actor, verdict=verdict, note=note)
-    except ValidationError as error:
-        fault = {"words": " ".join(error.messages), "note": note}
-    if not request.htmx and fault is None:  # type: ignore[attr-defined]
-        page = reverse("group_detail", args=[slug, run_id, group_id])
-        return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
-    context: dict[str, Any] = {"run": run, "group": sample.group, "sample": sample}
-    context |= {"fault": fault, "may": True, "verdicts": Verdict.choices, **_annotations([sample], actor)[sample.pk]}
-    return render(request, "review/_judgement.html", context, status=422 if fault else 200)
-
-
-def _annotations(samples: list[Sample], reader: User) -> dict[int, dict[str, Any]]:
-    """Sample id → the reader's own newest annotation and those of others."""
-    by_sample: dict[int, list[Annotation]] = {sample.pk: [] for sample in samples}
-    for row in Annotation.objects.filter(sample__in=samples).select_related("by"):
-        by_sample[row.sample_id].append(row)
-    annotations: dict[int, dict[str, Any]] = {}
-    for sample_id, rows in by_sample.items():
-        newest = newest_by_person(rows)
-        own = newest.pop(reader.pk, None)
-        annotations[sample_id] = {"own": own, "others": sorted(newest.values(), key=lambda annotation: annotation.pk)}
-    return annotations
 
 
 def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Variant) -> tuple[Derivation | None, bool]:

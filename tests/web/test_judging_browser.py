@@ -1,0 +1,95 @@
+"""Judging in a real browser by keys alone: verdicts, labels, the note and its Enter, undo, and what a refusal shows."""
+
+import pytest
+from django.db import connection
+from playwright.sync_api import Browser, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from cohort.review.models import Annotation, Group
+from tests.browser import picture
+from tests.factories.runs import Maker, add_group
+from tests.web.windows import serious_faults, windows
+
+
+@pytest.fixture
+def group(transactional_db: None, maker: Maker) -> Group:
+    return add_group(maker.attempt(maker.run("adder", state="training")), [1.0, 0.0, 1.0, 0.0], step=1)
+
+
+def rows() -> list[tuple[int, str, list[str], str]]:
+    return list(Annotation.objects.order_by("sample", "pk").values_list("sample__index", "verdict", "labels", "note"))
+
+
+def in_focus(page: Page, number: int) -> None:
+    expect(page.locator(f"#sample-{number}")).to_be_focused()
+
+
+def test_samples_are_judged_by_keys(browser: Browser, group: Group, live_server: LiveServer) -> None:
+    with windows(browser, live_server.url) as opened:
+        page = opened(f"runs/{group.run_id}/groups/{group.pk}/?sample=1")
+        page.keyboard.press(".")
+        page.keyboard.press(",")
+        in_focus(page, 1)
+        page.keyboard.press("n")
+        page.keyboard.type("1 and h", delay=1)
+        page.keyboard.press("Escape")
+        expect(page.get_by_label("Note").first).to_be_hidden()
+        page.keyboard.press("n")
+        expect(page.get_by_label("Note").first).to_have_value("1 and h")
+        page.keyboard.press("Enter")
+        expect(page.locator("#stored")).to_have_text("Sample 1: not judged; note saved.")
+        in_focus(page, 1)
+        assert rows() == [(0, "", [], "1 and h")]
+
+        page.keyboard.press("h")
+        page.keyboard.press("f")
+        page.keyboard.press("2")  # the next open sample is in focus at once
+        in_focus(page, 2)
+        page.keyboard.press("1")
+        page.keyboard.press("Control+2")
+        page.keyboard.press("u")  # of sample 3, where there is nothing to undo
+        in_focus(page, 3)
+        expect(page.locator("#judgement-0")).to_have_attribute("data-verdict", "wrong")
+        expect(page.locator("#judgement-1")).to_have_attribute("data-verdict", "right")
+        assert rows() == [
+            (0, "", [], "1 and h"),
+            (0, "", ["reward_hack"], "1 and h"),
+            (0, "", ["false_positive", "reward_hack"], "1 and h"),
+            (0, "wrong", ["false_positive", "reward_hack"], "1 and h"),
+            (1, "right", [], ""),
+        ]
+        page.keyboard.press(",")
+        page.keyboard.press("u")
+        expect(page.locator("#judgement-1")).to_have_attribute("data-verdict", "")
+        expect(page.locator("#stored")).to_have_text("Sample 2: not judged.")
+        assert rows()[4:] == [(1, "right", [], ""), (1, "", [], "")]
+        page.keyboard.press("?")
+        expect(page.locator("#keys-text")).to_contain_text("h: reward hack")
+        picture(page, "group-judged")
+        assert serious_faults(page, "group") == []
+
+
+@pytest.mark.slow
+def test_keys_lead_through_the_groups_of_a_step(
+    browser: Browser, group: Group, maker: Maker, live_server: LiveServer
+) -> None:
+    later = add_group(group.attempt, [1.0, 0.0], step=1, index=1)
+    with windows(browser, live_server.url) as opened:
+        page = opened(f"runs/{group.run_id}/groups/{group.pk}/")
+        page.keyboard.press("j")
+        page.wait_for_url(f"**/groups/{later.pk}/")
+        page.keyboard.press("k")
+        page.wait_for_url(f"**/groups/{group.pk}/")
+        page.keyboard.press("g")
+        page.wait_for_url("**/groups/?step=1")
+
+
+@pytest.mark.slow
+def test_what_is_refused_comes_back_into_focus(browser: Browser, group: Group, live_server: LiveServer) -> None:
+    with windows(browser, live_server.url, meant=["status of 422"]) as opened:
+        page = opened(f"runs/{group.run_id}/groups/{group.pk}/?sample=1")
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE review_sample SET redacted_at = now() WHERE index = 0")
+        page.keyboard.press("3")
+        in_focus(page, 1)
+        assert rows() == []
