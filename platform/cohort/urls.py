@@ -33,6 +33,7 @@ from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import judging
 from cohort.web.review import views as review
+from cohort.web.review.run_review import run_review
 from cohort.web.runs import (
     actions,
     checkpoint_page,
@@ -138,6 +139,7 @@ _runs = [
     path("queue/", queue.queue, name="queue"),
     path("limits/", queue.limits, name="project_limits"),
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
+    path("runs/<int:run_id>/review/", run_review, name="run_review"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(
         "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", judging.sample_judge, name="sample_judge"

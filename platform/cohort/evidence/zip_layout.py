@@ -38,6 +38,7 @@ _MOST = {
     "evals/after.jsonl": MAX_LINES_BYTES,
     "evals/imported.jsonl": MAX_LINES_BYTES,
     "commitments.jsonl": MAX_LINES_BYTES,
+    "judgements.jsonl": MAX_LINES_BYTES,
     "record.schema.json": MAX_SMALL_BYTES,
     "attestation.dsse.json": MAX_SMALL_BYTES,
     "keys.json": MAX_SMALL_BYTES,

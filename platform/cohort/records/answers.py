@@ -1,5 +1,6 @@
 """How a field of the record is filled: one function for each kind of source, and how numbers and text are written."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -47,6 +48,14 @@ def count(number: float) -> str:
 def of(part: float, whole: float) -> str:
     """`12 of 480 (2.5 %)`; without the share when there is nothing to share."""
     return f"{count(part)} of {count(whole)}" + (f" ({percent(part / whole)})" if whole else "")
+
+
+def rate_text(rate: Mapping[str, Any] | None) -> str:
+    """A rate of `evidence.judgements`: `3 of 12, 25.0 % [8.9 %, 53.2 %]`; `0 of 0` of nothing."""
+    if rate is None:
+        return "0 of 0"
+    interval = f"[{percent(rate['low'])}, {percent(rate['high'])}]"
+    return f"{count(rate['count'])} of {count(rate['n'])}, {percent(rate['share'])} {interval}"
 
 
 def number(value: float) -> str:

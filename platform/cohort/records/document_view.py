@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from cohort.evidence.judgements import CLASSES
 from cohort.evidence.plain_text import MINUS, percent, points
-from cohort.records.answers import count, judged_by, number
+from cohort.records.answers import count, judged_by, number, rate_text
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.schema import Document
 from cohort.records.schema_types import (
@@ -219,6 +220,34 @@ def tone(verdict: str) -> str:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Cells as text; the first of a row names it."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+RATES = ("agreement, 95 %", "false positives, 95 %", "false negatives, 95 %", "κ")
+
+
+def review_tables(review: Mapping[str, Any]) -> tuple[Table, ...]:
+    """The value of `oversight.human_review`: people against the verifier by step and by class."""
+    by_step = tuple((f"steps {count(row['first'])} to {count(row['last'])}", *_rates(row)) for row in review["by_step"])
+    by_class = tuple((f"{CLASSES[row['kind']]}: {row['name']}", *_rates(row)) for row in review["by_class"])
+    tables = (
+        Table("People against the verifier, by step", ("Steps", *RATES), by_step),
+        Table("People against the verifier, by class of completion", ("Class", *RATES), by_class),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+def _rates(row: Mapping[str, Any]) -> tuple[str, ...]:
+    shares = (rate_text(row[name]) for name in ("agreement", "false_positives", "false_negatives"))
+    return (*shares, "–" if row["kappa"] is None else number(round(row["kappa"], 2)))
+
+
+@dataclass(frozen=True)
 class Block:
     key: str
     """Name of the section."""
@@ -226,6 +255,8 @@ class Block:
     rows: tuple[Row, ...]
     comparisons: tuple[Compared, ...]
     """For the table of the section about behaviour; empty elsewhere."""
+    tables: tuple[Table, ...] = ()
+    """Further tables, of the section about oversight."""
 
     @property
     def caption(self) -> str:
@@ -306,5 +337,7 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         entries = document.sections[section]
         rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
         comparisons = document.comparisons if section == "behaviour" else []
-        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons))))
+        reviewed = entries.get("human_review")
+        tables = review_tables(reviewed.value) if isinstance(reviewed, Entry) and reviewed.value else ()
+        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons)), tables))
     return DocumentView(document, tuple(blocks), *document.counts())

@@ -16,6 +16,7 @@ from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.selectors import at_launch
 from cohort.evaluations.during import BestShown, best_shown, times_evaluated
 from cohort.evaluations.selectors import newest_results, result_items, suites
+from cohort.evidence.judgements import Judgement
 from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
 from cohort.lab.models import LaunchEstimate
@@ -27,7 +28,8 @@ from cohort.records.sections.probe import Probed, probed
 from cohort.records.statements.services import newest_statements
 from cohort.records.traces.tree import step_leaves
 from cohort.review.models import Sample
-from cohort.review.services import current_groups, review_figures
+from cohort.review.figures import judgements, newest_annotations
+from cohort.review.services import current_groups
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
 from grpo_core.config.run import RunConfig
@@ -111,8 +113,8 @@ class Facts:
     lineage: Lineage
     committed: Committed
     flags: list[Flag]
-    reviewed: dict[str, Any]
-    """Figures of `cohort.review.services`: human judgements of current completions."""
+    judgements: list[Judgement]
+    """People's, of current completions."""
     imported: list[ImportedResult]
     probed: Probed
     estimate: LaunchEstimate | None
@@ -190,7 +192,7 @@ def collect(run: Run, *, state: State) -> Facts:
         lineage=lineage(run, newest_attempt.manifest if newest_attempt else None),
         committed=committed(run),
         flags=watched(run, compared),
-        reviewed=review_figures(run, success=config.reward.success_of),
+        judgements=judgements(newest_annotations(run), success=config.reward.success_of),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),
         estimate=launch_estimate(run),

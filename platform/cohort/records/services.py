@@ -23,8 +23,8 @@ from cohort.records.cards.pack import Pack
 from cohort.records.cards.reissue import reissue_contents
 from cohort.records.facts import Facts, State, collect
 from cohort.records.models import Card, Record, Statement
+from cohort.records.news import News
 from cohort.records.schema import SCHEMA, Document
-from cohort.records.statements.services import statements_since
 from cohort.records.traces.tree import redactions_awaited
 from cohort.runs.dispatch import seal_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
@@ -59,14 +59,14 @@ class BeingSealed(Refused, code="being_sealed"):
 
 
 class NothingNew(Refused, code="nothing_new"):
-    """Nothing was stated since the newest version was sealed."""
+    """Nothing was stated or judged since the newest version was sealed."""
 
 
 def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Record:
     """Seal the record of an ended run and store a card for each audience; an end that has one keeps it. A run that only
     waited for it has then succeeded. Records of earlier ends stay as they are.
 
-    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated since, and
+    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated and judged since, and
     supersedes the version before without changing it.
 
     The run is not locked while it is read, which may take a minute. If it continues meanwhile, nothing is stored; the
@@ -82,8 +82,8 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
         if before is not None and not reason.strip():
             run_sealed(run=run)  # the process that stored it may have ended before updating the run
             return before
-        if before is not None and not statements_since(before).exists():
-            raise NothingNew(f"nothing was stated since version {before.version} was sealed")
+        if before is not None and not News(before):
+            raise NothingNew(f"nothing was stated or judged since version {before.version} was sealed")
         version = 1 if before is None else before.version + 1
         _left_over_removed(run.pk)
         # First: statements made while the facts are read belong to the next version.
@@ -125,7 +125,8 @@ class VersionRequest:
 
 @transaction.atomic
 def version_request(*, run: Run, actor: User, reason: str) -> None:
-    """Request a further version of the newest record, with what was stated since; the sealing worker makes it.
+    """Request a further version of the newest record, with what was stated and judged since; the sealing worker
+    makes it.
 
     Raises ValidationError without a reason, when the run has no record or continues, and when there is nothing new.
     """
@@ -136,8 +137,8 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
         raise ValidationError("Say why another version is sealed: the reason is kept in the audit log and on the card.")
     if before is None:
         raise ValidationError("This run has no record of its end yet, so there is nothing to seal another version of.")
-    if not statements_since(before).exists():
-        raise ValidationError(f"Nothing was stated since version {before.version} was sealed.")
+    if not News(before):
+        raise ValidationError(f"Nothing was stated or judged since version {before.version} was sealed.")
     run_event(
         run=run,
         actor=audit.who(actor),
@@ -162,7 +163,7 @@ def version_pending(run: Run) -> VersionRequest | None:
         return None
     request = RunEvent.objects.filter(run=run, kind="version_requested").order_by("-pk").first()
     sealed = RunEvent.objects.filter(run=run, kind="sealed").order_by("-pk").first()
-    if request is None or (sealed is not None and sealed.pk > request.pk) or not statements_since(before).exists():
+    if request is None or (sealed is not None and sealed.pk > request.pk) or not News(before):
         return None
     return VersionRequest(User.objects.filter(pk=request.data["by"]).first(), request.message)
 

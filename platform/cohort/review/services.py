@@ -1,6 +1,5 @@
-"""Reviewers' judgements of samples: reads, writes, and how far reviewers agree."""
+"""Reviewers' judgements of samples and of answers: who judged what, and how a judgement is stored."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -17,8 +16,6 @@ from cohort.review.labels import labels_of
 from cohort.review.models import Annotation, AnswerJudgement, Group, Sample, Verdict
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, run_logged
-from grpo_core.stats.agreement import cohen_kappa
-from grpo_core.stats.quantiles import wilson
 
 Success = Callable[[Collection[str]], str]
 """Of a row's components the one that decides right or wrong."""
@@ -163,72 +160,6 @@ def answer_judge(
     return made
 
 
-# Reviewers' judgements of a run's samples next to the verifier's: how often it rewarded what is wrong, and how
-# often it did not reward what is right.
-
-
 def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
     """User id → their newest annotation; it may have no verdict."""
     return {annotation.by_id: annotation for annotation in sorted(annotations, key=lambda annotation: annotation.pk)}
-
-
-def judges(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
-    """User id → their newest annotation, of those whose newest one has a verdict."""
-    return {by: newest for by, newest in newest_by_person(annotations).items() if newest.verdict}
-
-
-def review_figures(run: Run, *, success: Success) -> dict[str, Any]:
-    """Figures of human review over current samples, JSON-ready.
-
-    A sample counts by the judgement that more reviewers gave; by "unsure" where as many said right as wrong. `kappa` is
-    Cohen's (1960) of people and verifier over samples both judged right or wrong, null where one of them never differs.
-    The samples were chosen by people, not drawn: the shares are of what was looked at and of nothing else.
-    """
-    rows = Annotation.objects.filter(sample__group__in=current_groups(run).values("pk")).select_related("sample")
-    by_sample: dict[int, list[Annotation]] = {}
-    for row in rows.iterator(chunk_size=1000):
-        by_sample.setdefault(row.sample_id, []).append(row)
-    judged = {
-        sample_id: (right(annotations[0].sample, success), people)
-        for sample_id, annotations in by_sample.items()
-        if (people := judges(annotations))
-    }
-    verdicts = {sample_id: _majority(people.values()) for sample_id, (_, people) in judged.items()}
-    pairs = [
-        (verifier, verdicts[sample_id] == "right")
-        for sample_id, (verifier, _) in judged.items()
-        if verifier is not None and verdicts[sample_id] != "unsure"
-    ]
-    return {
-        "reviewers": len({person for _, people in judged.values() for person in people}),
-        "samples": len(judged),
-        "judged": {
-            name: sum(verdict == name for verdict in verdicts.values()) for name in ("right", "wrong", "unsure")
-        },
-        "disagreeing": sum(
-            len({annotation.verdict for annotation in people.values()}) > 1 for _, people in judged.values()
-        ),
-        "verifier": _against_verifier(pairs) if pairs else None,
-    }
-
-
-def _majority(annotations: Iterable[Annotation]) -> str:
-    counts = Counter(annotation.verdict for annotation in annotations)
-    if counts["right"] == counts["wrong"]:
-        return "unsure"
-    return "right" if counts["right"] > counts["wrong"] else "wrong"
-
-
-def _against_verifier(pairs: list[tuple[bool, bool]]) -> dict[str, Any]:
-    """`pairs`: (the verifier passed it, people call it right)."""
-    n, cells = len(pairs), Counter(pairs)
-    agreeing = cells[True, True] + cells[False, False]
-    interval = wilson(agreeing, n)
-    return {
-        "both_right": cells[True, True],
-        "paid_though_wrong": cells[True, False],
-        "unpaid_though_right": cells[False, True],
-        "both_wrong": cells[False, False],
-        "agreement": {"share": agreeing / n, "low": interval.low, "high": interval.high},
-        "kappa": cohen_kappa(pairs).value,
-    }

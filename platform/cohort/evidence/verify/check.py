@@ -83,6 +83,7 @@ NOT_PROVEN = {
     "config": "That the trainer followed it.",
     "steps": "That the metrics of a step were measured as named.",
     "statistics": "That the scores of the items are right, or say anything about tasks that were not evaluated.",
+    "human review": "That the people judged rightly, or that what they chose to look at is like the rest.",
     "completeness": "That what is stated is enough, or true.",
     "sample": "That it is typical of the run.",
 }
@@ -113,6 +114,7 @@ def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str
         "config": partial(numbers.config, card),
         "steps": partial(numbers.steps, card),
         "statistics": partial(numbers.statistics, card),
+        "human review": partial(numbers.human_review, card),
         "completeness": partial(numbers.completeness, card),
     }
     if references.sample is not None:

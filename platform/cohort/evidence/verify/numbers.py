@@ -9,8 +9,9 @@ import yaml
 from cohort.evidence.canonical import CanonicalError, canonical, dig, sha256
 from cohort.evidence.card_reader import Rejected
 from cohort.evidence.compare import NOT_COMPARABLE, Case, SuiteFacts, by_suite, compare_all
+from cohort.evidence.judgements import read_judgements, review_figures
 from cohort.evidence.plain_text import counted, named, percent, points
-from cohort.evidence.verify.opened import OpenCard
+from cohort.evidence.verify.opened import JUDGEMENTS, OpenCard
 from cohort.evidence.verify.report import Withheld
 from grpo_core.config.yaml_text import parse_yaml
 
@@ -128,6 +129,27 @@ def statistics(card: OpenCard) -> str | tuple[str, ...]:
     return tuple(_line(comparison) for comparison in recorded) or "nothing was evaluated"
 
 
+def human_review(card: OpenCard) -> str:
+    """Every figure of people against the verifier follows from judgements.jsonl."""
+    recorded = card.value("oversight", "human_review")
+    if card.withholds(JUDGEMENTS):
+        raise Withheld(f"{JUDGEMENTS} is withheld from this audience")
+    if JUDGEMENTS not in card.reader.entries:
+        if recorded is not None:
+            raise Rejected(f"there is no {JUDGEMENTS}, and the record has figures of human review")
+        return "no completion was judged by a person"
+    try:
+        figures = review_figures(read_judgements(card.reader.lines(JUDGEMENTS)))
+    except KeyError as error:
+        raise Rejected(f"{JUDGEMENTS}: a judgement has no {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Rejected(f"{JUDGEMENTS}: {error}") from None
+    if fault := difference(figures, recorded, "human review"):
+        raise Rejected(f"{JUDGEMENTS}: {fault}")
+    judged = f"{counted(figures['judgements'], 'judgement')} of {counted(figures['samples'], 'completion')}"
+    return f"{judged}; rates, intervals and kappa recomputed from them"
+
+
 def _touched(card: OpenCard) -> dict[str, frozenset[str]]:
     """Suite → ids of the items that the training texts already held, where the record's report names them."""
     try:
@@ -166,7 +188,7 @@ def difference(computed: Any, recorded: Any, where: str) -> str | None:
         return next((f for at, (left, right) in pairs if (f := difference(left, right, f"{where}[{at}]"))), None)
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (computed, recorded))
     same = math.isclose(computed, recorded, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) if numbers else computed == recorded
-    return None if same else f"{where} is {_brief(computed)} by the items, and the record says {_brief(recorded)}"
+    return None if same else f"{where} is {_brief(computed)} by the file, and the record says {_brief(recorded)}"
 
 
 def _brief(value: Any) -> str:

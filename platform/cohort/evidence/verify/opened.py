@@ -16,6 +16,7 @@ from cohort.evidence.verify.report import Withheld
 
 ATTESTATION, LOG_ENTRY, PROOF, KEYS = "attestation.dsse.json", "log-entry.json", "proof.tlog-proof", "keys.json"
 CONSISTENCY, COMMITMENTS, RECORD = "consistency.json", "commitments.jsonl", "record.json"
+JUDGEMENTS = "judgements.jsonl"
 OUTSIDE = frozenset({ATTESTATION, LOG_ENTRY, PROOF, CONSISTENCY})
 """Files that the attestation cannot hold: itself, and what is made after it. Their hashes and signatures prove them."""
 

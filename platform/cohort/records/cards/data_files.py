@@ -15,6 +15,8 @@ from django.db.models import Model
 
 from cohort.evaluations.selectors import newest_results
 from cohort.evidence.canonical import canonical
+from cohort.evidence.judgements import write_judgements
+from cohort.evidence.verify.opened import JUDGEMENTS
 from cohort.evidence.zip_layout import MAX_ITEMS
 from cohort.records.cards.markdown import escape
 from cohort.records.cards.pack import CardTooLarge
@@ -123,6 +125,8 @@ def data_files(facts: Facts, leaves: list[StepLeaves], series: Series) -> Iterat
             yield DataFile(f"evals/sensitive-{phase}.jsonl", "authority", _text_lines(facts, phase, suites & sensitive))
     if ImportedResult.objects.filter(run=run).exists():
         yield DataFile("evals/imported.jsonl", "public", _imported_lines(facts))
+    if facts.judgements:
+        yield DataFile(JUDGEMENTS, "downstream", write_judgements(facts.judgements))
     yield DataFile("commitments.jsonl", "public", (canonical(step.line()) + b"\n" for step in leaves))
 
 

@@ -5,7 +5,7 @@ The head's scores are those after training; before, the difference and its inter
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -36,11 +36,12 @@ def card_markdown(reading: Reading) -> bytes:
     for block in reading.view.blocks:
         parts.append(f"## {escape(block.title)}")
         if block.comparisons:
-            parts.append(_table(block))
+            parts.append(_comparisons(block))
         rows = [
             f"| {escape(row.label)} | {escape(row.text)}{_note(row.note)} | {escape(row.mark)} |" for row in block.rows
         ]
         parts.append("\n".join(["| Field | Value | Source |", "| --- | --- | --- |", *rows]))
+        parts += [_table(table.caption, table.head, table.rows) for table in block.tables]
     return ("\n\n".join(parts) + "\n").encode()
 
 
@@ -53,10 +54,14 @@ def _note(note: str) -> str:
     return f" ({escape(note.rstrip('.'))})" if note else ""
 
 
-def _table(block: Block) -> str:
-    head = "| Suite | n | Before | After | Difference in points, 95 % | Smallest visible | Verdict |"
-    rows = [f"| {' | '.join(map(escape, row.cells))} |" for row in block.comparisons]
-    return "\n".join([escape(block.caption), "", head, "| --- |" + " --- |" * 6, *rows])
+def _comparisons(block: Block) -> str:
+    head = ("Suite", "n", "Before", "After", "Difference in points, 95 %", "Smallest visible", "Verdict")
+    return _table(block.caption, head, [row.cells for row in block.comparisons])
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([escape(cell) for cell in row] for row in rows)]
+    return "\n".join([escape(caption), "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def _metadata(reading: Reading) -> dict[str, Any]:

@@ -77,6 +77,14 @@ def _section(block: Block) -> dict[str, Any]:
         "caption": block.caption,
         "compared": [[_plain(cell) for cell in row.cells] for row in block.comparisons],
         "rows": [_row(row) for row in block.rows],
+        "tables": [
+            {
+                "caption": table.caption,
+                "head": list(table.head),
+                "rows": [[_plain(cell) for cell in row] for row in table.rows],
+            }
+            for table in block.tables
+        ],
     }
 
 

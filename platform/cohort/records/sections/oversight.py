@@ -1,9 +1,21 @@
 """What the monitors flagged, what people overrode, and what people looked at; how texts of samples are handled."""
 
-from typing import get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
-from cohort.evidence.plain_text import MINUS, percent
-from cohort.records.answers import count, measured, moment, not_applicable, not_evaluated, not_stated, stated
+from cohort.evidence.judgements import review_figures
+from cohort.evidence.plain_text import counted
+from cohort.records.answers import (
+    count,
+    measured,
+    moment,
+    not_applicable,
+    not_evaluated,
+    not_stated,
+    number,
+    rate_text,
+    stated,
+)
 from cohort.records.facts import Facts
 from cohort.records.fields import Handling, Oversight
 from cohort.records.schema_types import Answer
@@ -99,25 +111,26 @@ def _overrides(facts: Facts) -> Answer:
 
 
 def _human_review(facts: Facts) -> Answer:
-    """Completions that people judged, and their agreement with the verifier."""
-    review = facts.reviewed
+    """Completions that people judged, and how the verifier compares with them."""
+    review = review_figures(facts.judgements)
     if not facts.groups_kept:
         return not_applicable("No group was kept, so there was nothing to look at.")
     if not review["samples"]:
         return not_stated("Nobody has judged a completion of this run.", text="no review is recorded")
-    people = review["reviewers"]
-    judged = ", ".join(f"{count(number)} {word}" for word, number in review["judged"].items())
-    text = (
-        f"{count(review['samples'])} completions judged by {people} {'person' if people == 1 else 'people'}: {judged}"
-    )
-    if (verifier := review["verifier"]) is not None:
-        share = verifier["agreement"]
-        between = f"[{percent(share['low'])}, {percent(share['high'])}]"
-        text += f"; people and verifier agree on {percent(share['share'])} {between}"
-        text += f", κ {verifier['kappa']:.2f}".replace("-", MINUS) if verifier["kappa"] is not None else ""
-        text += f"; rewarded though wrong {count(verifier['paid_though_wrong'])}"
-        text += f", unpaid though right {count(verifier['unpaid_though_right'])}"
     note = "Of completions that people chose to look at, not of a random sample."
     if review["disagreeing"]:
         note += f" Reviewers disagree on {count(review['disagreeing'])}."
-    return measured(review, text, note=note)
+    return measured(review, review_text(review), note=note, evidence="recomputable")
+
+
+def review_text(review: Mapping[str, Any]) -> str:
+    """Figures of people against the verifier as a sentence."""
+    people = review["reviewers"]
+    judged = ", ".join(f"{count(samples)} {word}" for word, samples in review["judged"].items())
+    text = f"{counted(review['samples'], 'completion')} judged by {counted(people, 'person', 'people')}: {judged}"
+    if (verifier := review["verifier"]) is not None:
+        text += f"; people and verifier agree on {rate_text(verifier['agreement'])}"
+        text += f", κ {number(round(verifier['kappa'], 2))}" if verifier["kappa"] is not None else ""
+        text += f"; false positives {rate_text(verifier['false_positives'])}"
+        text += f", false negatives {rate_text(verifier['false_negatives'])}"
+    return text

@@ -17,9 +17,9 @@ from cohort.base import artifacts
 from cohort.base.formatting import natural
 from cohort.evidence import pyz
 from cohort.records.models import Audience, Card, Record
+from cohort.records.news import News
 from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.services import newest, request_record, version_pending, version_request
-from cohort.records.statements.services import statements_since
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED
 from cohort.web.access import call_service, file_response, role_in, run_for
@@ -41,10 +41,10 @@ def may_download(role: str, audience: str) -> bool:
     return bool(role) and (audience in _FOR_EVERY_MEMBER or reaches(role, Role.REVIEWER))
 
 
-def downloads(record: Record, role: str) -> dict[str, Any]:
+def downloads(record: Record, role: str, news: News | None = None) -> dict[str, Any]:
     """The newest issue for each audience that the record has a card for, and of them the one with most in it that this
-    person may take; whether the person may request a further version, because something was stated that this one does
-    not hold; the reason of one that was requested and is not sealed yet."""
+    person may take; whether the person may request a further version, because something was stated or judged that this
+    one does not hold (`news`, where the caller has it); the reason of one that was requested and is not sealed yet."""
     cards: dict[str, Card] = {}
     for card in record.cards.order_by("issue"):
         cards[card.audience] = card
@@ -68,7 +68,7 @@ def downloads(record: Record, role: str) -> dict[str, Any]:
         "record": record,
         "cards": listed,
         "fullest": next((download for download in reversed(listed) if download["allowed"]), None),
-        "may_seal": may_seal and statements_since(record).exists(),
+        "may_seal": may_seal and bool(news or News(record)),
         "pending": pending.reason if pending else "",
     }
 
@@ -135,7 +135,7 @@ def record_request(request: HttpRequest, slug: str, run_id: int) -> HttpResponse
 
 @require_POST
 def version_seal(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpResponse:
-    """Request a further version of the newest record, with what was stated since."""
+    """Request a further version of the newest record, with what was stated and judged since."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
     if not Record.objects.filter(run=run, end=end).exists():
         raise Http404("this run has no such record")

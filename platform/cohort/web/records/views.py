@@ -13,10 +13,10 @@ from cohort.base.formatting import natural
 from cohort.records.after_seal.rules import State
 from cohort.records.document_view import Compared, compared, view_document
 from cohort.records.models import Record
+from cohort.records.news import News
 from cohort.records.schema import Document
 from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
 from cohort.records.services import seal_fault
-from cohort.records.statements.services import statements_since
 from cohort.web.access import project_for, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import Life
@@ -60,13 +60,14 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
     if row is None:
         context |= {"fault": seal_fault(run), "may_request": reaches(role, Role.OPERATOR)}
     else:
-        offered = downloads(row.record, role)
+        news = News(row.record)
+        offered = downloads(row.record, role, news)
         context |= {
             "shown": view_document(Document.model_validate_json(row.record.document)),
             "downloads": offered,
             "fault": seal_fault(run) if offered["pending"] else "",
             "life": Life(request, row.record),
-            "said_since": statements_since(row.record).count() if row.newest else 0,
+            "news": news if row.newest else None,
             "may_state": role != Role.VIEWER,
             "audiences": AUDIENCE_WORDS,
         }

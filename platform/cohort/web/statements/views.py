@@ -117,7 +117,7 @@ def _context(request: HttpRequest, run: Run, posted: Posted | None, role: str) -
         "flags": flag_rows(run),
         "posted": posted,
         "record": record,
-        "said_since": statements_since(record).count() if record is not None else 0,
+        "stated_since": statements_since(record).count() if record is not None else 0,
         "may_state": reaches(role, Role.REVIEWER),
         "may_override": reaches(role, OVERRIDES_FLAGS),
     }

@@ -1,0 +1,87 @@
+"""What a further version of a record would hold that this one does not: statements and judgements made since."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cohort.evidence.canonical import dig, sha256
+from cohort.evidence.judgements import Judgement, review_figures, write_judgements
+from cohort.evidence.verify.opened import JUDGEMENTS
+from cohort.records.answers import count, number, rate_text
+from cohort.records.models import Record
+from cohort.records.statements.services import statements_since
+from cohort.review.figures import judgements, newest_annotations
+from cohort.runs.models import Run
+from cohort.runs.transitions import ENDED
+
+
+@dataclass(frozen=True)
+class JudgementNews:
+    since: int
+    """Judgements of reviewers that are newer than the version."""
+    before: dict[str, Any] | None
+    """Figures of `evidence.judgements` in the version; None where nothing was judged."""
+    after: dict[str, Any]
+    """The figures as they are now."""
+
+    @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """(figure, in the version, now), of those that differ in words."""
+        rows = [("judged completions", *(count(figures["samples"]) for figures in (self.before or _NONE, self.after)))]
+        for name, words in _FIGURES.items():
+            rows.append((words, *(_figure(figures, name) for figures in (self.before or _NONE, self.after))))
+        return [row for row in rows if row[1] != row[2]]
+
+
+_NONE: dict[str, Any] = review_figures([])
+_FIGURES = {
+    "agreement": "agreement",
+    "false_positives": "false positives",
+    "false_negatives": "false negatives",
+    "kappa": "κ",
+}
+
+
+def _figure(figures: dict[str, Any], name: str) -> str:
+    value = dig(figures, "verifier", name)
+    if name != "kappa":
+        return rate_text(value)
+    return "–" if value is None else number(round(value, 2))
+
+
+@dataclass(frozen=True)
+class News:
+    record: Record
+
+    @cached_property
+    def statements(self) -> int:
+        return statements_since(self.record).count()
+
+    @cached_property
+    def judgements(self) -> JudgementNews | None:
+        """None where the current judgements are those that the record seals, and while the run goes on: what will be
+        superseded then is not known."""
+        run: Run = self.record.run
+        if run.state not in ENDED or run.ends != self.record.end:
+            return None
+        annotations = newest_annotations(run)
+        rows = judgements(annotations, success=run.parsed_config.reward.success_of)
+        document = json.loads(self.record.document)
+        sealed = next((file["sha256"] for file in document["files"] if file["path"] == JUDGEMENTS), None)
+        if sealed == _digest(rows):
+            return None
+        return JudgementNews(
+            since=sum(annotation.at > self.record.sealed_at for annotation in annotations),
+            before=document["sections"]["oversight"]["human_review"]["value"],
+            after=review_figures(rows),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.statements or self.judgements)
+
+
+
+def _digest(rows: list[Judgement]) -> str | None:
+    """SHA-256 of the file that a version sealed now would hold; None where it would have none."""
+    return sha256(b"".join(write_judgements(rows))) if rows else None

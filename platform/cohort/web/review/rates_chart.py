@@ -1,0 +1,76 @@
+"""What the verifier passed and what people call right, over the steps of training, as plain SVG made on the server: the
+run's own curve, and for each bin of judged steps both shares with their intervals. A table next to it has the numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.base.formatting import num, percent
+from cohort.web.compare.curves import Curve
+from cohort.web.lab.charts import Tick
+
+WIDTH, HEIGHT = 600, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 24, 12, 26
+_SIDES = {"verifier": ("passed", -4, "the verifier passed"), "people": ("right", 4, "people call right")}
+"""Who says so → (its rate, how far its mark is from the bin's middle, words)."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    x: float
+    y: float
+    low: float
+    """Top and bottom of the interval, from the top of the picture."""
+    high: float
+    by: str
+    """`people` or `verifier`, for the class and the words."""
+    words: str
+
+
+@dataclass(frozen=True)
+class RatesDrawn:
+    line: str
+    """Points of a polyline: the mean of the success component; empty where the run did not report it."""
+    marks: tuple[Mark, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = _LEFT
+    right: int = WIDTH - _RIGHT
+    base: int = HEIGHT - _BOTTOM
+
+
+def rates_drawn(by_step: Sequence[Mapping[str, Any]], curve: Curve | None) -> RatesDrawn:
+    """`by_step` as of `evidence.judgements`, not empty; the scale of shares is 0 to 1."""
+    points = [*zip(curve.step, curve.value, strict=True)] if curve is not None else []
+    steps = [step for step, _ in points] + [row[end] for row in by_step for end in ("first", "last")]
+    first, last = min(steps), max(*steps, min(steps) + 1)
+
+    def x(step: float) -> float:
+        return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / (last - first), 2)
+
+    def y(share: float) -> float:
+        return round(_TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - min(max(share, 0.0), 1.0)), 2)
+
+    def mark(row: Mapping[str, Any], by: str) -> Mark:
+        name, shift, what = _SIDES[by]
+        part = row[name]
+        steps = f"steps {num(row['first'])} to {num(row['last'])}"
+        interval = f"[{percent(part['low'])}, {percent(part['high'])}]"
+        return Mark(
+            x=x((row["first"] + row["last"]) / 2) + shift,
+            y=y(part["share"]),
+            low=y(part["low"]),
+            high=y(part["high"]),
+            by=by,
+            words=f"{steps}: {what} {part['count']} of {part['n']}, {percent(part['share'])} {interval}",
+        )
+
+    return RatesDrawn(
+        line=" ".join(f"{x(step)},{y(value)}" for step, value in points),
+        marks=tuple(mark(row, by) for row in by_step for by in _SIDES),
+        across=tuple(Tick(x(step), f"step {num(step)}") for step in sorted({first, round((first + last) / 2), last})),
+        up=tuple(Tick(y(share), percent(share, 0)) for share in (0.0, 0.5, 1.0)),
+    )
