@@ -141,6 +141,7 @@ _runs = [
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
+    path(f"{_GROUP}/samples/<int:index>/text/", review.sample_text, name="sample_text"),
     path(
         "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", judging.sample_judge, name="sample_judge"
     ),

@@ -180,11 +180,12 @@ def test_a_group_with_its_arithmetic(viewer: Client, maker: Maker, run: Run) -> 
         assert part in text
     assert "r = [1, 0, 0, 1, 0, 0, 1, 0] mean = 0.375 std = 0.4841" in text
     assert "A = (r − 0.375) / (0.4841 + 0.0001) → 1 gives +1.29 , 0 gives −0.77" in text
-    assert page.count("<article") == 8
+    assert (page.count("<article"), page.count('class="twin"')) == (2, 6), "equal samples are one card"
     first, second = words(card(page, 1)), words(card(page, 2))
-    assert "right, reward 1 sample 1 A +1.29" in first
-    assert "format 1 answer 1 extracted 127 52" in first, "in the order of the run's reward"
-    assert "wrong, reward 0 sample 2 A −0.77" in second
+    assert "right, reward 1 sample 1 3 × this A +1.29" in first
+    assert "passed: format 1 ✓ passed: answer 1 extracted 127 52" in first, "in the order of the run's reward"
+    assert "wrong, reward 0 sample 2 5 × this A −0.77" in second
+    assert "failed: answer 0 extracted 127 reference 127 52" in second, "what it was compared with"
 
 
 def test_other_variants_are_one_click_away(viewer: Client, maker: Maker, run: Run) -> None:

@@ -1,18 +1,21 @@
 """Sampled groups of a run: the list by step, and one group with all its completions."""
 
+from collections.abc import Sequence
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from cohort.base.formatting import natural
 from cohort.review.models import Group, Sample
-from cohort.review.services import right
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
-from cohort.web.review.arithmetic import Derivation, derive, number, stored_only, uses_step, variants_for
+from cohort.web.review.arithmetic import Derivation, derive, stored_only, uses_step, variants_for
+from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares
 from cohort.web.review.judging import form_choices, opinions_of
+from cohort.web.review.texts import WINDOW, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
 from grpo_core.config.run import RunConfig
@@ -37,27 +40,41 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
-    """`?sample=2` marks the second completion; `?variant=` shows another variant's arithmetic."""
+    """What the address chooses is in GroupView."""
     run = run_for(request, slug, run_id)
     # Any group of the run, a superseded one too: its address stays good.
     groups = Group.objects.select_related("attempt").prefetch_related("samples")
     group = get_object_or_404(groups, run=run, pk=group_id)
     config = Header(run).config
     own, variants = variant_of(config.algorithm), variants_for(config.algorithm)
-    chosen = next((variant for variant in variants if variant.value == request.GET.get("variant")), own)
+    view = GroupView.parse(request.GET, variants=[own.value, *(variant.value for variant in variants)])
+    chosen = next((variant for variant in variants if variant.value == view.variant), own)
     samples = list(group.samples.all())
     sentence = stored_only(chosen)
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
-    advantages = worked.advantages if worked else [None] * len(samples)
-    selected = natural(request.GET.get("sample"))
-    opinions = opinions_of(samples, person(request), run.project)
+    advantages: Sequence[float | None] = [sample.advantage for sample in samples]
+    if chosen != own:
+        advantages = worked.advantages if worked else [None] * len(samples)
+    turns = prompt_turns(group.prompt)
+    cards = sample_cards(
+        group,
+        samples,
+        advantages,
+        opinions_of(samples, person(request), run.project),
+        reward=config.reward,
+        view=view,
+        tags=reasoning_tags(config),
+    )
     context = {
         "run": run,
         "group": group,
+        "turns": turns,
+        "question": question_of(turns),
         "remarks": selectors.remarks(group),
         "successor": successor(group.attempt, step=group.step),
         "place": selectors.position_of(group),
-        "variants": variants,
+        "view": view,
+        "variants": [(variant, view.link(variant="" if variant == own else variant.value)) for variant in variants],
         "own": own,
         "sentence": sentence,
         "chosen": chosen,
@@ -66,23 +83,35 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "shaped": any(sample.shaped_reward is not None for sample in samples),
         "success": config.reward.success_of(samples[0].components) if samples else "",
         **form_choices(run.project),
-        "cards": [
-            {
-                "sample": sample,
-                "number": sample.index + 1,
-                "right": right(sample, config.reward.success_of),
-                "reward": None if sample.reward is None else number(sample.reward),
-                "shaped": None if sample.shaped_reward is None else number(sample.shaped_reward),
-                "masked": selectors.MASK_WORDS.get(sample.mask_cause, sample.mask_cause),
-                "scores": _scores(sample, config),
-                "advantage": sample.advantage if chosen == own else advantage,
-                "selected": sample.index + 1 == selected,
-                **opinions[sample.pk],
-            }
-            for sample, advantage in zip(samples, advantages, strict=True)
-        ],
+        "comparison": compared(samples, view),
+        "cards": cards,
+        "squares": sample_squares(cards),
+        "folded": len(samples) - len(cards),
     }
     return render(request, "review/group.html", context)
+
+
+@require_safe
+def sample_text(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
+    """A whole completion, in windows that a page can hold; `?from=` is its first character, from 0."""
+    run = run_for(request, slug, run_id)
+    samples = Sample.objects.select_related("group")
+    sample = get_object_or_404(samples, group__run=run, group=group_id, index=index, redacted_at=None)
+    length = len(sample.completion)
+    start = min(natural(request.GET.get("from")) or 0, max(0, length - 1)) // WINDOW * WINDOW
+    context = {
+        "run": run,
+        "group": sample.group,
+        "sample": sample,
+        "number": index + 1,
+        "text": sample.completion[start : start + WINDOW],
+        "length": length,
+        "first": min(start + 1, length),
+        "last": min(start + WINDOW, length),
+        "earlier": start - WINDOW if start else None,
+        "later": start + WINDOW if start + WINDOW < length else None,
+    }
+    return render(request, "review/text.html", context)
 
 
 def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Variant) -> tuple[Derivation | None, bool]:
@@ -91,20 +120,3 @@ def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Var
     step, whole = selectors.whole_step(group, config) if uses_step(chosen) else ([], True)
     rewards = [sample.compared_reward for sample in samples]
     return derive(rewards, chosen, config.algorithm, step=step, phantom=group.signal == "phantom"), whole
-
-
-def _scores(sample: Sample, config: RunConfig) -> list[dict[str, str]]:
-    """Each component's score, in the order of the run's reward."""
-    order = [component.name for component in config.reward.components]
-    names = sorted(sample.components, key=lambda name: order.index(name) if name in order else len(order))
-    return [
-        {
-            "name": name,
-            "value": "–" if (value := sample.components[name].get("value")) is None else number(value),
-            "detail": sample.components[name].get("detail") or "",
-            "error": sample.components[name].get("error") or "",
-            "traceback": sample.components[name].get("traceback") or "",
-            "printed": sample.components[name].get("printed") or "",
-        }
-        for name in names
-    ]
