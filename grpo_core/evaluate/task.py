@@ -20,7 +20,7 @@ from grpo_core.records.types import ComponentScore
 from grpo_core.rewards import Runner, ScoreRequest
 
 _HELDOUT_STREAM, _SUITE_STREAM = 2, 4
-"""Names of random streams, apart from training: 0 and 1 are in trainer/sampling.py, 3 in trainer/recorder.py."""
+"""Names of random streams, apart from training: 0 and 1 are in trainer/sampling.py, 3 and 5 in trainer/recorder.py."""
 
 
 @dataclass(frozen=True)

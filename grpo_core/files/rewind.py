@@ -23,7 +23,7 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
             _move(folder, folder / name, superseded)
         for name in ("manifest.json", "config.yaml"):
             _copy(folder, folder / name, superseded)  # the next one replaces it whole
-        for path in sorted((folder / "samples").glob("step-*.jsonl")):
+        for path in sorted([*(folder / "samples").glob("step-*.jsonl"), *(folder / "tokens").glob("step-*.parquet")]):
             if int(path.stem.removeprefix("step-")) > step:
                 _move(folder, path, superseded)
         for path, size in kept.items():
@@ -38,7 +38,7 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
 def kept_bytes(folder: Path, seq: int) -> dict[Path, int]:
     """How many bytes of each file of records are those up to `seq`. Unreadable lines after them are what a kill or a
     power loss left, and belong to the rest. Raises RunDirError for an unreadable line before one of them."""
-    named = [folder / f"{name}.jsonl" for name in ("events", "metrics", "commitments")]
+    named = [folder / f"{name}.jsonl" for name in ("events", "metrics", "commitments", "tokens")]
     paths = (*named, *sorted((folder / "evals").glob("*.jsonl")))
     return {path: _kept(path, seq) for path in paths if path.exists()}
 

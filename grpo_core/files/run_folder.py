@@ -133,6 +133,9 @@ class RunDir:
         except OSError as error:
             raise RunDirError(f"cannot write to {self.path}: {error.strerror}") from None
 
+    def token_file(self, step: int) -> Path:
+        return self.path / "tokens" / f"step-{step:06d}.parquet"
+
     # ------------------------------------------------------------------ reading
 
     def finished(self) -> bool:
@@ -293,6 +296,8 @@ class RunDir:
                 return self.path / "events.jsonl"
             case records.StepMetrics():
                 return self.path / "metrics.jsonl"
+            case records.TokenArrays():
+                return self.path / "tokens.jsonl"
             case records.Commitments():
                 return self.path / "commitments.jsonl"
             case records.Group():

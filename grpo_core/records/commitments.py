@@ -29,7 +29,7 @@ def new_salt() -> bytes:
 def sample_content(group: Group, sample: Sample) -> dict[str, Any]:
     """What a sample's leaf binds. Its texts are those that can be kept: a platform stores U+FFFD for NUL and for half a
     surrogate pair, which byte-level tokenizers do sample, and those who check the leaf have only what was stored."""
-    return {
+    content = {
         "step": group.step,
         "group": group.index,
         "sample": sample.index,
@@ -41,6 +41,7 @@ def sample_content(group: Group, sample: Sample) -> dict[str, Any]:
         "reward": sample.reward,
         "advantage": sample.advantage,
     }
+    return content if sample.tokens_sha256 is None else content | {"tokens_sha256": sample.tokens_sha256}
 
 
 def _kept(text: str) -> str:

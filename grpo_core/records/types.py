@@ -32,6 +32,8 @@ MaskCause = Literal["reward_error", "truncated", "importance"]
 FinishReason = Literal["eos", "stop", "length"]
 Phase = Literal["before", "during", "after"]
 """Of an evaluation: before training, while training, after it."""
+MAX_TOKEN_FILE_BYTES = 64 * 1024 * 1024
+"""A step whose token arrays need more is not stored: the trainer records an event instead."""
 Discard = Literal["all_right", "all_wrong", "all_equal", "unscored"]
 
 
@@ -118,6 +120,8 @@ class Sample(Body):
     clipped: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of its tokens whose ratio was clipped in the last pass over it; null where nothing can be clipped, and for
     a sample that was not learned from."""
+    tokens_sha256: Sha256 | None = None
+    """Digest of its row in the step's token arrays (grpo_core/files/token_file.py); null where none was stored."""
 
 
 ErrorClass = Literal[
@@ -203,6 +207,18 @@ class Commitments(Body):
         if len(packed) != 32 * self.count or b64encode(packed).decode() != self.leaves:
             raise ValueError(f"leaves: {len(packed)} bytes are not {self.count} hashes of 32 bytes each")
         return self
+
+
+class TokenArrays(Body):
+    """The file of a step's token arrays (grpo_core/files/token_file.py), which lies in the run directory."""
+
+    kind: Literal["tokens"] = "tokens"
+    step: Step
+    path: RelativePath
+    size: Annotated[int, Field(ge=1, le=MAX_TOKEN_FILE_BYTES)]
+    sha256: Sha256
+    samples: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1, max_length=100_000)]
+    """(group, sample) of each row, in the order of the file."""
 
 
 class EvalItem(Body):
@@ -336,6 +352,7 @@ Record = Annotated[
     | StepMetrics
     | Commitments
     | Group
+    | TokenArrays
     | EvalItem
     | EvalResult
     | CheckpointManifest

@@ -1,6 +1,6 @@
 """From drawn groups to advantages, records and rows for the update."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,9 +84,15 @@ def component_weights(config: RunConfig) -> dict[str, float]:
 
 
 def train_rows(
-    batch: Sequence[SampledGroup], advantages: Advantages | None, config: RunConfig, step: int
+    batch: Sequence[SampledGroup],
+    advantages: Advantages | None,
+    config: RunConfig,
+    step: int,
+    *,
+    traced: Collection[int] = (),
 ) -> list[TrainRow]:
-    """One row for each completion, group by group; before advantages are known they are 0."""
+    """One row for each completion, group by group; before advantages are known they are 0. `traced`: rows of which the
+    update returns what it computes."""
     rows = []
     for p, group in enumerate(batch):
         for g, (completion, score) in enumerate(zip(group.completions, group.scores, strict=True)):
@@ -105,6 +111,7 @@ def train_rows(
                     informative=advantages is None or bool(advantages.informative_P[p]),
                     sampler_logprobs=completion.logprobs,
                     stale=group.sampled_at != step,
+                    traced=len(rows) in traced,
                 )
             )
     return rows

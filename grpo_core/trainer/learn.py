@@ -15,6 +15,8 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.trainer.groups import StepGroups, advantages_of, component_weights, train_rows
 from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy, monitor_metrics, step_sums
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
+from grpo_core.trainer.tokens import traced_rows
+from grpo_core.training.base import TokenSignals
 from grpo_core.training.logprob_pass import CachedLogprobs
 from grpo_core.training.single import SingleTraining
 
@@ -30,6 +32,8 @@ class Learned:
     """Of the completions that were learned from."""
     clipped: dict[int, float] = field(default_factory=dict)
     """As in training.base.UpdateResult."""
+    token_signals: dict[int, TokenSignals] = field(default_factory=dict)
+    """Of the rows that may be stored token by token."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def learn(
     advantages = None
     if kept:
         advantages = advantages_of(kept, config, policy, penalties=before.penalties, values=before.values)
-    rows = train_rows(kept, advantages, config, step)
+    rows = train_rows(kept, advantages, config, step, traced=traced_rows(kept, config, step))
     returns = None
     if advantages is not None and advantages.returns is not None:
         returns = [returns_T.tolist() for group in advantages.returns for returns_T in group]
@@ -68,7 +72,7 @@ def learn(
         metrics["kl_coef"] = coef
         if "kl_per_completion" in metrics:
             training.adapt_kl(metrics["kl_per_completion"], len(rows))
-    return Learned(advantages, result.masked, metrics, result.tokens, result.clipped)
+    return Learned(advantages, result.masked, metrics, result.tokens, result.clipped, result.token_signals)
 
 
 def before_advantages(

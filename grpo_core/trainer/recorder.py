@@ -99,7 +99,7 @@ def watchdog(config: RunConfig, recorder: RunRecorder, ranks: Ranks) -> Watchdog
     return Watchdog(seconds, warn=say, log=say, status=status)
 
 
-_TRACES = 3  # name of a random stream; the others' are in sampling.py and evaluate/task.py
+_TRACES, TOKENS = 3, 5  # names of random streams; the others' are in sampling.py and evaluate/task.py
 
 
 def traces(

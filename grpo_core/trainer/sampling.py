@@ -33,7 +33,7 @@ from grpo_core.trainer.sampled import Position, SampledGroup, StepBatch
 
 _SCORES = TypeAdapter(list[list[Scored]])
 """Scores of some groups as plain data, for the other ranks, and back."""
-_ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 that of the traces
+_ORDER, _SAMPLING = 0, 1  # names of random streams; 2 is the evaluation's, 3 and 5 those of the traces
 
 
 @dataclass(eq=False)

@@ -59,6 +59,7 @@ from grpo_core.trainer.recorder import RunRecorder, traces, watchdog
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
+from grpo_core.trainer.tokens import TokenWriter
 from grpo_core.training.make import make_training
 
 
@@ -285,6 +286,7 @@ class Trainer:
             check=check,
             stop_if_asked=self._stop_if_asked,
         )
+        self._token_writer = TokenWriter(config, inputs.policy)
         ends = inputs.policy.tokenizer.convert_ids_to_tokens(sorted(inputs.policy.eos_ids))
         self._diagnosis = Diagnosis(config, ", ".join(ends), self._counts, keep=self._checkpoints.keep_until)
 
@@ -335,8 +337,13 @@ class Trainer:
         for event, examples in self._diagnosis.step(step, groups.fresh, metrics):
             self._recorder.event(event, more=examples)
         if self.run_dir is not None:
-            for trace in traces(step, groups.trained, groups.discarded, groups.left, self.config):
+            learned_groups, arrays = self._token_writer.write(
+                self.run_dir, step, batch.kept, groups.trained, learned.advantages, learned.token_signals
+            )
+            for trace in traces(step, learned_groups, groups.discarded, groups.left, self.config):
                 self._recorder.write(trace)
+            if arrays is not None:
+                self._recorder.write(arrays)
         self._evaluator.write()
         self._recorder.commit()
         self._counts.steps = step

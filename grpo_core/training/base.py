@@ -14,6 +14,10 @@ def products(kind: str, device: torch.device) -> AbstractContextManager[object]:
     return nullcontext() if kind == "none" else torch.autocast(device.type, dtype=torch.bfloat16)
 
 
+TokenSignals = dict[str, list[float] | list[bool]]
+"""Column of files/token_file.py → one value for each token of a completion."""
+
+
 @dataclass(frozen=True)
 class TrainRow:
     """One completion as the update sees it."""
@@ -33,6 +37,8 @@ class TrainRow:
     stale: bool = False
     """Sampled before the last update (dynamic sampling's surplus, engine.one_step_off): its old log-probabilities are
     the sampler's, unless algorithm.correction weighs it."""
+    traced: bool = False
+    """Whether the update returns what it computes of each token."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class UpdateResult:
     clipped: dict[int, float] = field(default_factory=dict)
     """Index of a row → share of its tokens that was clipped in the last pass over it; empty where the ratio cannot
     leave 1."""
+    token_signals: dict[int, TokenSignals] = field(default_factory=dict)
+    """Of each row that is traced, what the update knew of its tokens, on every rank."""
 
 
 # Which rows an update works on, where and in what portions. Depends on rows and config only, so every rank makes the

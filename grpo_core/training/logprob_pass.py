@@ -34,6 +34,8 @@ class CachedLogprobs:
     reference: dict[int, Tensor] = field(default_factory=dict)
     entropy: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
+    traced: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    """Of rows that are traced, by column: what the newest pass that saw the row computed of it."""
 
 
 @dataclass(eq=False)

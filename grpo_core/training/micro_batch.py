@@ -19,7 +19,7 @@ from grpo_core.algo.masks import high_entropy_keep, off_policy_keep
 from grpo_core.config.algorithm import AlgorithmConfig, CorrectionConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
-from grpo_core.losses.base import Tokens
+from grpo_core.losses.base import Surrogate, Tokens
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_loss
@@ -197,6 +197,8 @@ class MicroBatch:
         self._entropy = stored(measured.entropy)
         self._found_N = torch.empty(int(lengths.sum()), device=device)
         self._clipped_R = torch.zeros(len(self._indices), device=device)
+        self._traced = [index for index in indices if rows[index].traced]
+        self._signals: dict[str, Tensor] = {}
 
     def __call__(self, terms: Terms, here: slice) -> Tensor:
         algorithm, metric_sums = self._config.algorithm, self._tally
@@ -213,13 +215,15 @@ class MicroBatch:
         )
         surrogate = algorithm.loss_spec.compute(tokens, algorithm)
         loss_n = surrogate.loss_N * self._correction(here, old_n)
+        kept_n = torch.ones_like(now_n, dtype=torch.bool)
         if algorithm.off_policy_threshold is not None:
             kept_n = off_policy_keep(replace(tokens, old_logprobs_N=sampler_n), algorithm.off_policy_threshold)
             metric_sums.add(off_policy=float((~kept_n).sum()))
             loss_n = torch.where(kept_n, loss_n, torch.zeros_like(loss_n))
         if algorithm.top_entropy_share < 1:
-            kept_n = high_entropy_keep(self._entropy.values_N[here], self._entropy_from)
-            loss_n = torch.where(kept_n, loss_n, torch.zeros_like(loss_n))
+            uncertain_n = high_entropy_keep(self._entropy.values_N[here], self._entropy_from)
+            loss_n = torch.where(uncertain_n, loss_n, torch.zeros_like(loss_n))
+            kept_n = kept_n & uncertain_n
         loss = (loss_n * self._policy_weights_N[here]).sum()
         if algorithm.kl.coef > 0 and algorithm.kl.place == "loss":
             other_n = self._reference.values_N[here] if self._referred else old_n
@@ -234,11 +238,33 @@ class MicroBatch:
         )
         clipped_n = surrogate.clipped_low_N.float() + surrogate.clipped_high_N.float()
         self._clipped_R.index_add_(0, self._rows_N[here], clipped_n)
+        if self._traced:
+            self._trace(here, tokens, surrogate, terms.entropy_N, kept_n)
         return loss
+
+    def _trace(
+        self, here: slice, tokens: Tokens, surrogate: Surrogate, entropy_n: Tensor | None, kept_n: Tensor
+    ) -> None:
+        """Keep what was computed of a portion; nothing of it is read by the loss."""
+        now_n = tokens.logprobs_N.detach()
+        signals = {
+            "policy_logprob": now_n,
+            "ratio": (now_n - tokens.old_logprobs_N).exp(),
+            "clipped": surrogate.clipped_low_N | surrogate.clipped_high_N,
+            "in_loss": kept_n,
+        }
+        if entropy_n is not None:
+            signals["entropy"] = entropy_n.detach()
+        for name, values_n in signals.items():
+            if name not in self._signals:
+                self._signals[name] = values_n.new_zeros(len(self._found_N))
+            self._signals[name][here] = values_n
 
     def close(self) -> None:
         """Keep what the micro-batch has shown, after the last portion."""
         unseen = [index for index in self._indices if index not in self._measured.old]
+        if self._traced:
+            self._keep_traced(set(unseen))
         if unseen:
             now: dict[int, Tensor] = {}
             keep(now, self._indices, self._sizes, self._found_N)
@@ -247,6 +273,18 @@ class MicroBatch:
         self._tally.add(tokens=float(sum(self._sizes)), rows=float(len(self._indices)))
         counts = zip(self._indices, self._clipped_R.tolist(), self._sizes, strict=True)
         self._tally.clipped.update({index: count / size for index, count, size in counts})
+
+    def _keep_traced(self, unseen: set[int]) -> None:
+        """Cut the signals into rows. A ratio to the policy itself is always 1 and says nothing, so it is left out."""
+        parts = {name: torch.split(values_N.cpu(), self._sizes) for name, values_N in self._signals.items()}
+        to = self._config.algorithm.loss_spec.ratio
+        for number, index in enumerate(self._indices):
+            if self._rows[index].traced:
+                signals = {name: rows[number] for name, rows in parts.items()}
+                knows = self._rows[index].sampler_logprobs is not None if to == "sampler" else index not in unseen
+                if to == "none" or not knows:
+                    signals = {name: values for name, values in signals.items() if name not in ("ratio", "clipped")}
+                self._measured.traced[index] = signals
 
     def _correction(self, here: slice, old_n: Tensor) -> Tensor:
         """What each token's policy loss is multiplied by: as it was when the row was first seen."""

@@ -32,6 +32,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.watchdog import doing
 from grpo_core.training.base import (
+    TokenSignals,
     TrainRow,
     UpdateResult,
     gives_gradient,
@@ -54,6 +55,15 @@ def learning_rate(optim: OptimConfig, step: int) -> float:
     if optim.schedule == "constant":
         return optim.lr
     return optim.lr * (optim.steps - step + 1) / (optim.steps - optim.warmup_steps)
+
+
+def _token_signals(measured: CachedLogprobs, index: int, *, old: bool) -> TokenSignals:
+    """What is known of a row's tokens after the update. `old`: the old log-probabilities are not the policy's own."""
+    stored = {"reference_logprob": measured.reference, "entropy": measured.entropy, "value": measured.values}
+    if old:
+        stored["old_logprob"] = measured.old
+    signals = {name: values[index] for name, values in stored.items() if index in values}
+    return {name: values_T.tolist() for name, values_T in (signals | measured.traced.get(index, {})).items()}
 
 
 class SingleTraining:
@@ -199,6 +209,7 @@ class SingleTraining:
         if self._trained.even_passes and algorithm.kl.place == "loss":
             self._measure_adapterless(rows, working, measured)
 
+        measured_before = set(measured.old)
         rate = learning_rate(self._config.optim, step)
         self._trained.set_rate(rate)
         metric_sums, norms, value_norms = MetricSums(), [], []
@@ -245,7 +256,12 @@ class SingleTraining:
                     metrics["reference_refreshed"] = 1.0
         shares = ranks.gather([*metric_sums.clipped.items()]) if clips else []
         clipped = {index: share for theirs in shares for index, share in theirs}
-        return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"), clipped)
+        own = [index for index, row in enumerate(rows) if row.traced and owner.get(index, 0) == ranks.rank]
+        signals = {index: _token_signals(measured, index, old=several or index in measured_before) for index in own}
+        if any(row.traced for row in rows):
+            gathered = ranks.gather(list(signals.items()))
+            signals = {index: columns for theirs in gathered for index, columns in theirs}
+        return UpdateResult(metrics, tokens, dict.fromkeys(dropped, "importance"), clipped, signals)
 
     def adapt_kl(self, nats_per_completion: float, completions: int) -> None:
         """Let the adaptive controller change β by this step's divergence."""

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0005_api_tokens"),
-        ("review", "0003_answer_judgements"),
+        ("review", "0005_sample_words"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

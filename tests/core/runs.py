@@ -274,12 +274,12 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def untimed(row: dict[str, object]) -> dict[str, object]:
-    """A record without what the clock says, and without the salts of its samples, which no seed draws."""
+    """A record without what the clock says, and without what depends on salts, which no seed draws."""
     if row["kind"] == "step":
         metrics = {name: value for name, value in row["metrics"].items() if name.split("/")[0] not in OF_THE_MACHINE}
         return {**row, "metrics": metrics, "seconds": None}
     if row["kind"] == "group":
-        drop = ("seconds", "salt")
+        drop = ("seconds", "salt", "tokens_sha256")
         return json.loads(json.dumps(row), object_hook=lambda part: {k: v for k, v in part.items() if k not in drop})
     return {**row, "seconds": None}
 
