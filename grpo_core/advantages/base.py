@@ -5,7 +5,7 @@ completion."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -48,6 +48,78 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class GroupScores:
+    """One group as its stored samples have it, in plain numbers: what its advantages are explained from. Every sequence
+    is by sample."""
+
+    rewards: Sequence[float | None]
+    """As they were compared, after a KL penalty; None where not scored."""
+    tokens: Sequence[int] = ()
+    """Of each completion, end token included."""
+    components: Sequence[Mapping[str, float]] = ()
+    """Value of each reward component before weighting."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The components' weights."""
+    step_rewards: Sequence[Sequence[float]] = ()
+    """Of each step of a completion, in order."""
+
+    @property
+    def scored(self) -> list[float]:
+        return [reward for reward in self.rewards if reward is not None]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The numbers that a formula is filled with for one group: A = (value − baseline) · factor / divisor."""
+
+    values: Sequence[float | None]
+    """What is compared, by sample; None where not scored."""
+    terms: Terms | None
+    """None where a completion has no single advantage."""
+    named: Mapping[str, float]
+    """By the names in `Scaling.formula`."""
+    columns: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    """Further numbers of each sample, by their heading."""
+    steps: Sequence[Sequence[tuple[float, float, float]]] = ()
+    """By sample, of each step of its completion: (reward, A of the step alone, A of its tokens)."""
+    zero_because: str = ""
+    """Why every advantage of the group is 0; empty where they are not."""
+
+    @property
+    def advantages(self) -> list[float | None] | None:
+        """By sample; None where a completion has no single one."""
+        terms = self.terms
+        if self.zero_because:
+            return [None if value is None else 0.0 for value in self.values]
+        if terms is None:
+            return None
+        return [
+            None if value is None else (value - terms.baseline) * terms.factor / terms.divisor for value in self.values
+        ]
+
+
+NAMES = {
+    "count": "n",
+    "mean": "mean",
+    "std": "std",
+    "step_mean": "mean of the step",
+    "step_std": "std of the step",
+    "token_mean": "mean over the step's tokens",
+    "token_std": "std over the step's tokens",
+    "sum_mean": "mean of x over the step",
+    "sum_std": "std of x over the step",
+    "best_mean": "mean best of k",
+    "best_std": "std of the best of k",
+    "steps_mean": "mean of the group's steps",
+    "steps_std": "std of the group's steps",
+    "gamma": "γ",
+    "gae_lambda": "λ",
+}
+"""Words of the names in formulas."""
+_OF_STEP = ("step_", "token_", "sum_")
+
+
+@dataclass(frozen=True)
 class Scaling:
     """An estimator with one `algorithm.scale`. In texts {std} stands for the standard deviation of `std_ddof`, {eps}
     for `advantage_eps`, and every other name for the setting of that name."""
@@ -60,11 +132,16 @@ class Scaling:
     words: str
     """For records."""
     formula: str
-    """In names of `Statistics`, in braces."""
+    """With names of NAMES in braces."""
     terms: Callable[[Statistics, AdvantageSettings], Terms] | None = None
     """The formula, where it needs no more than `Statistics`; else `Estimator.compute` has it."""
     usual: bool = True
     """Whether forms list it by default."""
+
+    @property
+    def uses_step(self) -> bool:
+        """The scores of the whole step are needed."""
+        return any(f"{{{name}" in self.formula for name in _OF_STEP)
 
     @property
     def divides(self) -> bool:
@@ -97,6 +174,11 @@ class Estimator:
     """What a reward is compared with, in few words."""
     compute: Callable[[StepScores, Groups, AdvantageSettings], Estimate] | None = None
     """None where every scaling has its terms."""
+    explain: Callable[[GroupScores, Sequence[GroupScores], AdvantageSettings], Figures] | None = None
+    """`compute` for one group in plain numbers, to be shown: (the group, all groups of its step, settings). Where
+    scalings have terms it needs none, and without either the advantages cannot be had from what is stored."""
+    beyond_stored: str = ""
+    """What else the advantages are made from, where that is not stored with the samples."""
     equal_rewards: str = "Their advantages are 0."
     """Of groups with equal rewards, for records."""
     zero_when_equal: Literal["group", "step", "never"] = "group"

@@ -4,11 +4,25 @@ Nothing is enumerated: a group is sorted, and the share of k-subsets whose best 
 binomials, built up as a product of numbers of at most 1. So it is exact to float64 for any group size.
 """
 
+import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from grpo_core.advantages.base import AdvantageSettings, Estimate, Estimator, Scale, Scaling, StepScores, Tensor
+from grpo_core.advantages.base import (
+    AdvantageSettings,
+    Estimate,
+    Estimator,
+    Figures,
+    GroupScores,
+    Scale,
+    Scaling,
+    StepScores,
+    Tensor,
+    Terms,
+)
 from grpo_core.advantages.compare import Groups, differ
+from grpo_core.stats.paired import nearly_equal
 
 
 def pass_at_k(scores: StepScores, groups: Groups, settings: AdvantageSettings) -> Estimate:
@@ -81,6 +95,38 @@ def _shares(n: int, k: int) -> _Shares:
     return _Shares(itself_G, itself_G * k / n, itself_G * (k - 1) / below_G)
 
 
+def explain_pass_at_k(own: GroupScores, step: Sequence[GroupScores], settings: AdvantageSettings) -> Figures:
+    """`pass_at_k` of one group, by counting subsets with binomials."""
+    k, ranked = settings.pass_k or 1, sorted(own.scored)
+    n = len(ranked)
+    if n <= k:
+        return Figures(own.rewards, None, {}, zero_because=f"Only {n} samples are scored, and k is {k}")
+    if nearly_equal(ranked[k - 1 :]):
+        return Figures(own.rewards, None, {}, zero_because=f"Every {k} samples have the same best reward")
+    best = [math.comb(rank - 1, k - 1) / math.comb(n, k) for rank in range(1, n + 1)]
+    mean = math.fsum(share * reward for share, reward in zip(best, ranked, strict=True))
+    std = math.sqrt(math.fsum(share * (reward - mean) ** 2 for share, reward in zip(best, ranked, strict=True)))
+    with_it = {reward: _with_it(rank, ranked, k) for rank, reward in enumerate(ranked, start=1)}
+    values = [None if reward is None else with_it[reward] for reward in own.rewards]
+    divisor = std + settings.advantage_eps if settings.scale == "group_std" else 1
+    return Figures(
+        values,
+        Terms(mean, divisor=divisor),
+        {"best_mean": mean, "best_std": std},
+        columns={f"mean best of {k} with it": values},
+        zero_because="" if divisor > 0 else "Almost every subset has the same best reward",
+    )
+
+
+def _with_it(rank: int, ranked: Sequence[float], k: int) -> float:
+    """Mean best reward of the k-subsets that hold the sample of this rank, from 1."""
+    n = len(ranked)
+    subsets = math.comb(n - 1, k - 1)
+    itself = math.comb(rank - 1, k - 1) / subsets * ranked[rank - 1]
+    later = range(rank + 1, n + 1) if k > 1 else ()
+    return math.fsum([itself, *(math.comb(j - 2, k - 2) / subsets * ranked[j - 1] for j in later)])
+
+
 SPEC = Estimator(
     "pass_at_k",
     ("GRPO", "Group Relative Policy Optimization (GRPO) with pass@k advantages"),
@@ -95,18 +141,19 @@ SPEC = Estimator(
             "Advantage.",
             "what a completion adds to the mean best reward of {pass_k} of its group, divided by its standard "
             "deviation + {eps} (pass@k)",
-            "(mean best of k with it − mean best of k) / (std + {eps})",
+            "(mean best of k with it − {best_mean}) / ({best_std} + {eps})",
         ),
         "none": Scaling(
             "best of k, not divided (Pass@k)",
             "Pass@k",
             "What a completion adds to the best of k of its group. k is set under Advantage.",
             "what a completion adds to the mean best reward of {pass_k} of its group (pass@k)",
-            "mean best of k with it − mean best of k",
+            "mean best of k with it − {best_mean}",
             usual=False,
         ),
     },
     compute=pass_at_k,
+    explain=explain_pass_at_k,
     settings=("pass_k",),
     needed="pass_k, the number of tries of which one must succeed",
 )

@@ -1,9 +1,22 @@
 """supervision process: a reward for each step of a completion (DeepSeekMath's process supervision)."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
-from grpo_core.advantages.base import AdvantageSettings, Estimate, Estimator, Scale, Scaling, StepScores, Tensor
+from grpo_core.advantages.base import (
+    AdvantageSettings,
+    Estimate,
+    Estimator,
+    Figures,
+    GroupScores,
+    Scale,
+    Scaling,
+    StepScores,
+    Tensor,
+)
 from grpo_core.advantages.compare import Groups, all_equal, deviation
+from grpo_core.advantages.explain import moments
+from grpo_core.stats.paired import nearly_equal
 
 Steps = Sequence[tuple[int, float]]
 """A completion's steps: (index of the last token, reward), in order."""
@@ -49,6 +62,26 @@ def _one_group(
     return result
 
 
+def explain_process(own: GroupScores, step: Sequence[GroupScores], settings: AdvantageSettings) -> Figures:
+    """`process_advantages` of one group, step by step: a step's tokens have the sum of it and of all later ones."""
+    rewards = [
+        reward
+        for steps, scored in zip(own.step_rewards, own.rewards, strict=True)
+        if scored is not None
+        for reward in steps
+    ]
+    if len(own.scored) < 2 or len(rewards) < 2 or nearly_equal(rewards):
+        return Figures(own.rewards, None, {}, zero_because="All step rewards of the group are equal")
+    mean, std = moments(rewards, settings.std_ddof)
+    divisor = std + settings.advantage_eps if settings.scale == "group_std" else 1
+    shown = []
+    for steps, scored in zip(own.step_rewards, own.rewards, strict=True):
+        alone = [(reward - mean) / divisor for reward in steps] if scored is not None else []
+        sums = list(accumulate(reversed(alone)))[::-1]
+        shown.append(list(zip(steps, alone, sums, strict=False)))
+    return Figures(own.rewards, None, {"steps_mean": mean, "steps_std": std}, steps=shown)
+
+
 _REST = "a token's advantage is the sum over the steps that end at it or later (process supervision)"
 _HELP = (
     "DeepSeekMath's process supervision: each step of a completion has a reward, compared with all steps of the group, "
@@ -67,17 +100,18 @@ SPEC = Estimator(
             "process",
             _HELP,
             "each step's reward minus the mean over all steps of its group, divided by their {std} + {eps}; " + _REST,
-            "Σ over steps that end later of (r − mean) / (std + {eps})",
+            "Σ over steps that end later of (r − {steps_mean}) / ({steps_std} + {eps})",
         ),
         "none": Scaling(
             "mean only (Dr. GRPO), per step (process)",
             "process",
             _HELP,
             "each step's reward minus the mean over all steps of its group, not divided; " + _REST,
-            "Σ over steps that end later of r − mean",
+            "Σ over steps that end later of r − {steps_mean}",
         ),
     },
     compute=process_advantages,
+    explain=explain_process,
     per_token="always",
     chosen_by="supervision",
 )

@@ -6,9 +6,21 @@ docs/losses/advantages-reinforce.md lists the differences from OpenRLHF and verl
 
 from collections.abc import Sequence
 
-from grpo_core.advantages.base import AdvantageSettings, Estimate, Estimator, Scaling, StepScores, Tensor
+from grpo_core.advantages.base import (
+    AdvantageSettings,
+    Estimate,
+    Estimator,
+    Figures,
+    GroupScores,
+    Scaling,
+    StepScores,
+    Tensor,
+    Terms,
+)
 from grpo_core.advantages.compare import Groups, compare, standardised
+from grpo_core.advantages.explain import centred, moments
 from grpo_core.advantages.reinforce_baseline import BETTER_OR_WORSE
+from grpo_core.stats.paired import nearly_equal
 
 
 def reinforce_pp(
@@ -86,6 +98,41 @@ def _whitened_tokens(
     ]
 
 
+def explain_reinforce_pp(
+    own: GroupScores, step: Sequence[GroupScores], settings: AdvantageSettings, *, baseline: bool = False
+) -> Figures:
+    """`reinforce_pp` of one group without KL penalties in the reward; a reward counts once for each token."""
+    pairs = [
+        (value, tokens)
+        for group in step
+        for value, tokens in zip(_taking_part(group, baseline=baseline), group.tokens, strict=True)
+        if value is not None
+    ]
+    mean, std = moments([value for value, _ in pairs], settings.std_ddof, [tokens for _, tokens in pairs])
+    values = _taking_part(own, baseline=baseline)
+    equal = sum(tokens for _, tokens in pairs) < 2 or nearly_equal([value for value, _ in pairs])
+    own_mean = {"mean": moments(own.scored, 0)[0]} if baseline else {}
+    columns = {"r − mean": values} if baseline else {}
+    return Figures(
+        [None if reward is None else value or 0.0 for reward, value in zip(own.rewards, values, strict=True)],
+        Terms(mean, divisor=std + settings.advantage_eps),
+        own_mean | {"token_mean": mean, "token_std": std},
+        columns=columns,
+        zero_because="All tokens of the step have the same reward"
+        if equal
+        else "Fewer than two samples are scored"
+        if baseline and len(own.scored) < 2
+        else "",
+    )
+
+
+def _taking_part(group: GroupScores, *, baseline: bool) -> list[float | None]:
+    """What each sample earned before whitening; None for one that does not take part."""
+    if not baseline:
+        return list(group.rewards)
+    return centred(group.rewards) if len(group.scored) > 1 else [None for _ in group.rewards]
+
+
 SPEC = Estimator(
     "reinforce_pp",
     ("REINFORCE++", "REINFORCE++"),
@@ -98,10 +145,12 @@ SPEC = Estimator(
             "REINFORCE++",
             "Minus the mean and divided by the {std} over all tokens of the step, so that long completions count more.",
             "reward minus the mean over all tokens of the step, divided by their {std} + {eps} (REINFORCE++)",
-            "(r − mean) / (std + {eps}) over all tokens of the step",
+            "(r − {token_mean}) / ({token_std} + {eps})",
         )
     },
     compute=reinforce_pp,
+    explain=explain_reinforce_pp,
+    beyond_stored="the KL penalty of each token, which is taken off it and all earlier ones",
     equal_rewards=BETTER_OR_WORSE,
     zero_when_equal="step",
     per_token="with_kl_reward",

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from grpo_core.advantages.base import NAMES
 from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
 from grpo_core.config.messages import inner_model
 from grpo_core.config.presets import PRESETS, Preset
@@ -60,8 +61,7 @@ def _estimators() -> str:
     rows = []
     for spec in (*ESTIMATORS.values(), *IN_PLACE_OF_GROUP):
         chosen = f"`{spec.name}`" if spec.chosen_by == "advantage" else f"`group`, `{spec.chosen_by}: {spec.name}`"
-        names = {"count": "n", "mean": "mean", "std": "std", "step_mean": "step's mean", "step_std": "step's std"}
-        formulas = [f"`{scale}`: {scaling.formula.format(**names, eps='ε')}" for scale, scaling in spec.scales.items()]
+        formulas = [f"`{scale}`: {scaling.formula.format(**NAMES, eps='ε')}" for scale, scaling in spec.scales.items()]
         rows.append(f"| {chosen} | {spec.help} | {'<br>'.join(formulas)} | {spec.source} |")
     head = "| `advantage` | compared with | `scale`: advantage | source |"
     return "\n".join(["## Advantages\n", head, "| --- | --- | --- | --- |", *rows, ""])

@@ -20,6 +20,13 @@ OVERLONG = "overlong"
 """Component name of the soft overlong punishment."""
 
 
+def component_weights(reward: RewardConfig, algorithm: AlgorithmConfig) -> dict[str, float]:
+    """Weight of every reward component, the soft overlong punishment among them."""
+    factors = {component.name: component.weight for component in reward.components}
+    overlong = algorithm.overlong
+    return factors | ({OVERLONG: overlong.penalty} if overlong.buffer_tokens is not None else {})
+
+
 def signal_of(scores: Sequence[Scored], reward: RewardConfig, algorithm: AlgorithmConfig) -> Signal:
     """Of one group, before KL penalties."""
     rewards = [score.reward for score in scores if score.reward is not None]

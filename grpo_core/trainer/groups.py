@@ -12,7 +12,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample
 from grpo_core.rewards import Scored
-from grpo_core.rewards.signal import OVERLONG, signal_of
+from grpo_core.rewards.signal import component_weights, signal_of
 from grpo_core.rewards.steps import completion_step_rewards
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.training.base import TrainRow
@@ -30,7 +30,7 @@ def advantages_of(
     algorithm = config.algorithm
     components = weights = None
     if algorithm.multi_objective_aggregation == "normalize_then_sum":
-        factors = component_weights(config)
+        factors = component_weights(config.reward, config.algorithm)
         weights = torch.tensor(list(factors.values()), dtype=torch.float64)
         components = torch.tensor(
             [[[_value(score, name) for score in group.scores] for group in batch] for name in factors],
@@ -38,7 +38,7 @@ def advantages_of(
         )
     step_rewards = None
     if algorithm.supervision == "process":
-        factors = component_weights(config)
+        factors = component_weights(config.reward, config.algorithm)
         step_rewards = [
             [
                 completion_step_rewards(score.components, factors, completion.tokens, policy.tokenizer, policy.eos_ids)
@@ -74,13 +74,6 @@ def _scores(batch: Sequence[SampledGroup]) -> StepScores:
         scored_PG=torch.tensor([[r is not None for r in group] for group in rewards]),
         lengths_PG=torch.tensor([[len(completion.tokens) for completion in group.completions] for group in batch]),
     )
-
-
-def component_weights(config: RunConfig) -> dict[str, float]:
-    """Weight of every reward component, the soft overlong punishment among them."""
-    factors = {component.name: component.weight for component in config.reward.components}
-    overlong = config.algorithm.overlong
-    return factors | ({OVERLONG: overlong.penalty} if overlong.buffer_tokens is not None else {})
 
 
 def train_rows(

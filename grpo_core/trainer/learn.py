@@ -12,7 +12,8 @@ from grpo_core.algo.kl import kl_estimate
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
-from grpo_core.trainer.groups import StepGroups, advantages_of, component_weights, train_rows
+from grpo_core.rewards.signal import component_weights
+from grpo_core.trainer.groups import StepGroups, advantages_of, train_rows
 from grpo_core.trainer.metrics import Counts, group_metrics, mean_entropy, monitor_metrics, step_sums
 from grpo_core.trainer.sampled import SampledGroup, StepBatch
 from grpo_core.trainer.tokens import traced_rows
@@ -130,7 +131,7 @@ def count_step(
         counts.informative += int(learned.advantages.informative_P.sum())
     counts.add_masked("importance", len(learned.masked))
     metrics = group_metrics(groups.fresh, success=success, algorithm=algorithm)
-    metrics |= monitor_metrics(groups.fresh, success=success, weights=component_weights(config))
+    metrics |= monitor_metrics(groups.fresh, success=success, weights=component_weights(config.reward, algorithm))
     metrics |= learned.metrics
     if algorithm.correction.mode == "sequence_mask":
         metrics["masked/importance"] = float(len(learned.masked))

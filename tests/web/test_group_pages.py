@@ -26,6 +26,7 @@ from cohort.web.review.arithmetic import (
     variants_for,
 )
 from cohort.web.review.selectors import current_groups, step_groups
+from grpo_core.advantages.base import GroupScores
 from grpo_core.config.algorithm import AlgorithmConfig
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group, gone_on
 from tests.tables import cases
@@ -307,7 +308,8 @@ def test_advantages_and_how_they_are_derived(
     note: str | None,
 ) -> None:
     algorithm = AlgorithmConfig.model_validate({"advantage_eps": options.get("eps", 0.0)})
-    derived = derive(rewards, ALL[variant], algorithm, step=options.get("step", ()))
+    step = [GroupScores(options["step"])] if "step" in options else []
+    derived = derive(GroupScores(rewards), ALL[variant], algorithm, step=step)
     if advantages is None:
         assert derived is None
         return
@@ -329,10 +331,11 @@ def test_the_variant_of_a_run_comes_first() -> None:
         {"supervision": "process"},
         {"multi_objective_aggregation": "normalize_then_sum"},
     ):
-        own, *others = variants_for(AlgorithmConfig.model_validate(chosen))
-        assert "stored" in stored_only(own)
+        algorithm = AlgorithmConfig.model_validate(chosen)
+        own, *others = variants_for(algorithm)
+        assert ("stored" in stored_only(own, algorithm)) is (chosen.get("advantage") == "gae")
         assert others == VARIANTS
-        assert not any(map(stored_only, others))
+        assert not any(stored_only(variant, algorithm) for variant in others)
     assert variants_for(AlgorithmConfig()) == VARIANTS
     assert VARIANTS[0].value == "group/group_std/0"
 

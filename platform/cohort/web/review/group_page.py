@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from cohort.base.formatting import natural, signed
 from cohort.review.models import Group, Sample
 from cohort.review.services import right
-from cohort.web.review.arithmetic import number
+from cohort.web.review.arithmetic import Derivation, number
 from cohort.web.review.selectors import MASK_WORDS
 from cohort.web.review.texts import (
     LONGEST_COMPARED,
@@ -19,8 +19,12 @@ from cohort.web.review.texts import (
     shown_characters,
 )
 from grpo_core.config.reward import RewardConfig, reward_kinds
+from grpo_core.config.run import RunConfig
+from grpo_core.rewards.signal import component_weights
 
 _LAST = float("-inf")
+MOST_STEPS = 50
+"""Of a completion that are listed."""
 SORTS: dict[str, tuple[str, Callable[[Sample, float | None], float]]] = {
     "order": ("as sampled", lambda sample, advantage: 0),
     "reward": ("reward", lambda sample, advantage: _LAST if sample.reward is None else sample.reward),
@@ -196,6 +200,49 @@ def component_scores(sample: Sample, reward: RewardConfig, answer: str) -> list[
 def _compares_answer(kind: str, params: Mapping[str, Any]) -> bool:
     spec = reward_kinds()[kind]
     return bool(spec.is_rule and spec.answers(spec.params.model_validate(params)))
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """From each sample's components to its advantage, number by number."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[int, tuple[str, ...]], ...]
+    """(number of the sample, its cells)."""
+    steps: tuple[tuple[int, tuple[tuple[float, float, float], ...], int], ...]
+    """(number of the sample, the first of its steps, how many it has), where steps have rewards."""
+
+
+def sample_table(
+    samples: Sequence[Sample], advantages: Sequence[float | None], config: RunConfig, worked: Derivation | None
+) -> SampleTable:
+    weights = component_weights(config.reward, config.algorithm)
+    shaped = any(sample.shaped_reward is not None for sample in samples)
+    columns: dict[str, list[float | None]] = {}
+    for name in dict.fromkeys(name for sample in samples for name in sample.components):
+        factor = "" if (weight := weights.get(name, 1.0)) == 1 else f" × {number(weight)}"
+        columns[f"{name}{factor}"] = [sample.components.get(name, {}).get("value") for sample in samples]
+    columns["reward"] = [sample.reward for sample in samples]
+    if shaped:
+        columns["KL penalty"] = [
+            None if sample.reward is None or sample.compared_reward is None else sample.compared_reward - sample.reward
+            for sample in samples
+        ]
+        columns["r"] = [sample.compared_reward for sample in samples]
+    columns |= {heading: list(values) for heading, values in worked.columns} if worked else {}
+    columns["A"] = list(advantages)
+    cells = zip(*columns.values(), strict=True)
+    return SampleTable(
+        tuple(columns),
+        tuple(
+            (sample.index + 1, tuple("–" if cell is None else number(cell) for cell in row))
+            for sample, row in zip(samples, cells, strict=True)
+        ),
+        tuple(
+            (sample.index + 1, steps[:MOST_STEPS], len(steps))
+            for sample, steps in zip(samples, worked.steps if worked else (), strict=False)
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefetch, Q, QuerySet
-from django.db.models.functions import Coalesce
 
 from cohort.review.models import Group, Sample
 from cohort.review.services import Success, current_groups, right
-from cohort.runs.models import Run
+from cohort.runs.models import Run, StepMetric
 from cohort.web.context import position
+from cohort.web.review.arithmetic import group_scores
+from grpo_core.advantages.base import GroupScores
 from grpo_core.config.run import RunConfig
 
 PAGE = 100
@@ -138,16 +140,35 @@ def position_of(group: Group) -> dict[str, int | None]:
     return position(list(groups.order_by("index").values_list("pk", flat=True)), group.pk)
 
 
-def whole_step(group: Group, config: RunConfig) -> tuple[list[float | None], bool]:
-    """(the rewards that the step compared, whether every group of the step was kept).
+def whole_step(group: Group, config: RunConfig) -> tuple[list[GroupScores], bool]:
+    """(the groups that the step compared, whether every group of the step was kept).
 
-    With groups left out they are those of the kept ones, and the page notes it. What dynamic sampling discarded was no
-    part of the step.
+    With groups left out they are the kept ones, and the page notes it. What dynamic sampling discarded was no part of
+    the step. Two queries.
     """
     kept = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id, discarded="")
-    rewards = Sample.objects.filter(group__in=kept).values_list(Coalesce("shaped_reward", "reward"), flat=True)
+    samples = Sample.objects.filter(group__in=kept).order_by("group", "index")
+    by_group: dict[int, list[Sample]] = {}
+    for sample in samples.only("group_id", "index", "reward", "shaped_reward", "tokens", "components"):
+        by_group.setdefault(sample.group_id, []).append(sample)
     groups = kept.count()
     # A step that dynamic sampling could not fill is whole when fewer groups are stored than could have been kept.
     short = config.algorithm.dynamic_sampling.enabled and groups < config.traces.groups_per_step
     whole = groups == config.sampling.prompts_per_step or short
-    return list(rewards), whole
+    return [group_scores(own, config) for own in by_group.values()], whole
+
+
+def sampling_of_step(group: Group) -> dict[str, Any]:
+    """What dynamic sampling did in the group's step: how many groups are stored by why they were discarded (empty:
+    trained on), and its metrics. Two queries."""
+    stored = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
+    counts = stored.values_list("discarded").annotate(count=Count("pk")).order_by("discarded")
+    metrics = StepMetric.objects.filter(attempt=group.attempt_id, step=group.step).values_list("metrics", flat=True)
+    own = metrics.first() or {}
+    return {
+        "trained": dict(counts).get("", 0),
+        "discarded": [(DISCARD_WORDS[why].removeprefix("discarded: "), count) for why, count in counts if why],
+        "batches": own.get("dynamic_sampling/batches"),
+        "discarded_groups": own.get("dynamic_sampling/discarded_groups"),
+        "surplus_groups": own.get("dynamic_sampling/surplus_groups"),
+    }

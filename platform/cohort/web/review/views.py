@@ -12,8 +12,8 @@ from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
-from cohort.web.review.arithmetic import Derivation, derive, stored_only, uses_step, variants_for
-from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares
+from cohort.web.review.arithmetic import Derivation, derive, group_scores, stored_only, variants_for
+from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares, sample_table
 from cohort.web.review.judging import form_choices, opinions_of
 from cohort.web.review.texts import WINDOW, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
@@ -50,11 +50,11 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     view = GroupView.parse(request.GET, variants=[own.value, *(variant.value for variant in variants)])
     chosen = next((variant for variant in variants if variant.value == view.variant), own)
     samples = list(group.samples.all())
-    sentence = stored_only(chosen)
+    sentence = stored_only(chosen, config.algorithm)
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages: Sequence[float | None] = [sample.advantage for sample in samples]
     if chosen != own:
-        advantages = worked.advantages if worked else [None] * len(samples)
+        advantages = (worked.advantages if worked else None) or [None] * len(samples)
     turns = prompt_turns(group.prompt)
     cards = sample_cards(
         group,
@@ -80,8 +80,9 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "chosen": chosen,
         "worked": worked,
         "whole_step": whole,
+        "table": sample_table(samples, advantages, config, worked),
+        "sampling": selectors.sampling_of_step(group) if config.algorithm.dynamic_sampling.enabled else None,
         "shaped": any(sample.shaped_reward is not None for sample in samples),
-        "success": config.reward.success_of(samples[0].components) if samples else "",
         **form_choices(run.project),
         "comparison": compared(samples, view),
         "cards": cards,
@@ -117,6 +118,6 @@ def sample_text(request: HttpRequest, slug: str, run_id: int, group_id: int, ind
 def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Variant) -> tuple[Derivation | None, bool]:
     """(the calculation under the chosen variant, whether it knows the whole step); without one where there are too few
     rewards."""
-    step, whole = selectors.whole_step(group, config) if uses_step(chosen) else ([], True)
-    rewards = [sample.compared_reward for sample in samples]
-    return derive(rewards, chosen, config.algorithm, step=step, phantom=group.signal == "phantom"), whole
+    step, whole = selectors.whole_step(group, config) if chosen.scaling.uses_step else ([], True)
+    own = group_scores(samples, config)
+    return derive(own, chosen, config.algorithm, step=step, phantom=group.signal == "phantom"), whole
