@@ -79,7 +79,7 @@ def test_a_near_duplicate_is_the_later_of_two() -> None:
     # 58 trigrams, 3 of them changed: 55 of 61 shared is 0.902, and with a second change 52 of 64 is 0.81.
     assert flags_of(long, " ".join(other)) == [(), ("near_duplicate",)]
     assert flags_of(long, " ".join([*other[:10], "more", *other[11:]])) == [(), ()]
-    assert flags_of("", "") == [(), ("near_duplicate",)]
+    assert flags_of("", "", answer=0.0, form=0.0) == [(), ("near_duplicate",)]
 
 
 def test_a_language_switch_is_away_from_the_prompt_s() -> None:

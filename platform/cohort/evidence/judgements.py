@@ -125,9 +125,7 @@ def review_figures(judgements: Iterable[Judgement]) -> dict[str, Any]:
         "judged": {name: sum(verdict == name for verdict in verdicts.values()) for name in VERDICTS},
         "disagreeing": sum(len({row.verdict for row in rows}) > 1 for rows in by_sample.values()),
         "verifier": against_verifier([(row.passed, row.right) for row in decided]) if decided else None,
-        "by_step": [
-            {"first": rows[0].step, "last": rows[-1].step, **_cells(rows)} for rows in _bins(decided) if rows
-        ],
+        "by_step": [{"first": rows[0].step, "last": rows[-1].step, **_cells(rows)} for rows in _bins(decided) if rows],
         "by_class": [
             {"kind": kind, "name": name, **_cells(rows)}
             for kind in CLASSES

@@ -27,8 +27,8 @@ from cohort.records.sections.monitors import watched
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.statements.services import newest_statements
 from cohort.records.traces.tree import step_leaves
-from cohort.review.models import Sample
 from cohort.review.figures import judgements, newest_annotations
+from cohort.review.models import Sample
 from cohort.review.services import current_groups
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps

@@ -81,7 +81,6 @@ class News:
         return bool(self.statements or self.judgements)
 
 
-
 def _digest(rows: list[Judgement]) -> str | None:
     """SHA-256 of the file that a version sealed now would hold; None where it would have none."""
     return sha256(b"".join(write_judgements(rows))) if rows else None

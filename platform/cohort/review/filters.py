@@ -19,7 +19,7 @@ from django.http import QueryDict
 
 from cohort.base import formatting
 from cohort.base.storable import storable
-from cohort.review.facets import ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
+from cohort.review.facets import DISCARDED, ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
 from cohort.review.models import Annotation, Sample, Verdict
 from cohort.review.words import TextMatches, TextQuery, text_matches
 from cohort.runs.models import Run
@@ -27,7 +27,17 @@ from cohort.runs.transitions import current_rows
 
 _COMPONENT = re.compile(r"[a-z][a-z0-9_]{0,39}")
 FINISH_WORDS = {"eos": "ended by itself", "stop": "ended at a stop text", "length": "truncated"}
-MASK_WORDS = {"reward_error": "no reward", "truncated": "truncated", "importance": "sampler and trainer disagree"}
+MASK_WORDS = {
+    "reward_error": "masked: no reward",
+    "truncated": "masked: truncated",
+    "importance": "masked: sampler and trainer disagree",
+}
+DISCARD_WORDS = {
+    "all_right": "discarded: all right",
+    "all_wrong": "discarded: all wrong",
+    "all_equal": "discarded: all equal",
+    "unscored": "discarded: not scored",
+}
 VERIFIER_WORDS = {"right": "right by the verifier", "wrong": "wrong by the verifier"}
 FLAG_WORDS = {
     "no_reasoning": "rewarded without reasoning",
@@ -129,7 +139,8 @@ class SampleFilter:
     finish: str = _choice("finish", FINISH_WORDS)
     verifier: str = _choice("verifier", VERIFIER_WORDS)
     error: str = _choice("error", _ERROR_WORDS)
-    masked: str = _choice("masked", {cause: f"masked: {words}" for cause, words in MASK_WORDS.items()})
+    masked: str = _choice("masked", MASK_WORDS)
+    discarded: str = _choice("discarded", DISCARD_WORDS)
     flag: str = _choice("flag", FLAG_WORDS)
     judgement: str = _choice("judgement", JUDGEMENTS)
     problem: str = field(default="", metadata={"label": "problem", "read": _problem})
@@ -204,7 +215,7 @@ class SampleFilter:
             least, most = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             rows = rows.filter(*([Q((f"{column}__gte", least))] if least is not None else []))
             rows = rows.filter(*([Q((f"{column}__lte", most))] if most is not None else []))
-        for facet in (FINISH, MASKED, VERIFIER):
+        for facet in (FINISH, VERIFIER, MASKED, DISCARDED):
             if value := getattr(self, facet.name):
                 rows = rows.filter(facet.has(value))
         if self.error:
@@ -319,3 +330,19 @@ def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample
         "against": (VERIFIER.has("right") & wrong) | (VERIFIER.has("wrong") & right),
     }
     return rows.filter(conditions[judgement])
+
+
+def label_of(name: str, value: str = "") -> str:
+    """Words for a field or a range, or for a value of a field that has a choice of them."""
+    declared = {declared.name: declared.metadata for declared in fields(SampleFilter)}
+    if value:
+        words: str = declared[name]["words"].get(value, value)
+        return words
+    label: str = declared[name if name in declared and name != "component" else f"{name}_min"]["label"]
+    return label
+
+
+def choices_of(name: str) -> dict[str, str]:
+    """Value → words of a field that has a choice of them."""
+    declared = {declared.name: declared.metadata for declared in fields(SampleFilter)}
+    return dict(declared[name]["words"])

@@ -148,7 +148,7 @@ class TextMatches:
 
 
 def text_matches(rows: QuerySet[Sample], run: Run, query: TextQuery) -> TextMatches:
-    """Those of `rows`, samples of the run, whose completion fits. Two queries, and more where phrases are looked for."""
+    """Those of `rows`, samples of the run, whose completion fits. Two queries, and more where there are phrases."""
     ids = _candidates(run, query)
     frequent = len(ids) > MOST_SAMPLES
     if frequent:
@@ -170,9 +170,7 @@ def _rows_of(ids: list[int]) -> RawSQL:
 
 def _candidates(run: Run, query: TextQuery) -> list[int]:
     """Ids of samples with the words; MOST_SAMPLES and one more at most."""
-    statement, values = (
-        SampleWords.objects.filter(query.indexed(run.pk)).values("sample_id").query.sql_with_params()
-    )
+    statement, values = SampleWords.objects.filter(query.indexed(run.pk)).values("sample_id").query.sql_with_params()
     with transaction.atomic(), connection.cursor() as cursor:
         # Where each word is frequent the planner expects a page to be full soon; of words that never meet it would
         # read the whole table.

@@ -1,4 +1,5 @@
-"""Saved views of the list of runs: a search, its columns and its order under a name."""
+"""Saved views of the list of runs (a search, its columns and its order) and of a run's samples (a filter), each under
+a name."""
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -9,24 +10,31 @@ from cohort.base.storable import storable
 from cohort.runs.models import SavedView
 
 MOST_VIEWS = 50
-"""Of one person in one project."""
+"""Of one person in one project, of each page."""
 
 
-def views_for(*, project: Project, user: User) -> QuerySet[SavedView]:
+def views_for(*, project: Project, user: User, page: str = SavedView.Page.RUNS) -> QuerySet[SavedView]:
     """The person's own, and those that others share."""
-    views = SavedView.objects.filter(Q(owner=user) | Q(shared=True), project=project)
+    views = SavedView.objects.filter(Q(owner=user) | Q(shared=True), project=project, page=page)
     return views.select_related("owner")
 
 
 @transaction.atomic
 def view_save(
-    *, project: Project, actor: User, name: str, query: str, shared: bool = False, default: bool = False
+    *,
+    project: Project,
+    actor: User,
+    name: str,
+    query: str,
+    page: str = SavedView.Page.RUNS,
+    shared: bool = False,
+    default: bool = False,
 ) -> SavedView:
     """Under a name that the person has used before, that view is replaced. Raises ValidationError."""
     name = _name(name)
     _owner_lock(actor)
-    own = SavedView.objects.filter(project=project, owner=actor)
-    view = own.filter(name=name).first() or SavedView(project=project, owner=actor, name=name)
+    own = SavedView.objects.filter(project=project, owner=actor, page=page)
+    view = own.filter(name=name).first() or SavedView(project=project, owner=actor, page=page, name=name)
     if view.pk is None and own.count() >= MOST_VIEWS:
         raise ValidationError(f"A person has at most {MOST_VIEWS} views in a project. Delete one first.")
     if len(query) > _longest("query"):
@@ -41,7 +49,8 @@ def view_change(*, view: SavedView, name: str, shared: bool, default: bool) -> N
     """Its name, who sees it, and whether it opens with the list. Raises ValidationError."""
     name = _name(name)
     _owner_lock(view.owner)
-    others = SavedView.objects.filter(project=view.project, owner=view.owner, name=name).exclude(pk=view.pk)
+    own = SavedView.objects.filter(project=view.project, owner=view.owner, page=view.page)
+    others = own.filter(name=name).exclude(pk=view.pk)
     if others.exists():
         raise ValidationError(f"Another view of yours is called {name}. Choose another name.")
     view.name, view.shared = name, shared
@@ -55,7 +64,7 @@ def view_delete(*, view: SavedView) -> None:
 def _default(view: SavedView, default: bool) -> None:
     """Save the view; a person has one default."""
     if default:
-        own = SavedView.objects.filter(project=view.project, owner=view.owner, default=True)
+        own = SavedView.objects.filter(project=view.project, owner=view.owner, page=view.page, default=True)
         own.exclude(pk=view.pk).update(default=False)
     view.default = default
     view.save()

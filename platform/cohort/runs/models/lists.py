@@ -39,25 +39,31 @@ class RunValue(models.Model):
 
 
 class SavedView(models.Model):
-    """A search of the list of runs with its columns and order, under a name: its owner's, or shared with the project.
+    """A search of the list of runs with its columns and order, or a filter of a run's samples, under a name: its
+    owner's, or shared with the project.
 
     The one that is its owner's default opens with the list.
     """
 
+    class Page(models.TextChoices):
+        RUNS = "runs"
+        SAMPLES = "samples"
+
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="saved_views")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    page = models.CharField(max_length=7, choices=Page.choices, default=Page.RUNS)
     name = models.CharField(max_length=60)
     query = models.CharField(max_length=4000)
-    """That of the list's address: q, columns, sort."""
+    """That of the page's address: q, columns, sort; or the filter's."""
     shared = models.BooleanField(default=False)
     default = models.BooleanField(default=False)
 
     class Meta:
         ordering: ClassVar = ["name", "id"]
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["project", "owner", "name"], name="saved_view_name_once"),
+            models.UniqueConstraint(fields=["project", "owner", "page", "name"], name="saved_view_name_once"),
             models.UniqueConstraint(
-                fields=["project", "owner"], condition=models.Q(default=True), name="saved_view_one_default"
+                fields=["project", "owner", "page"], condition=models.Q(default=True), name="saved_view_one_default"
             ),
         ]
 

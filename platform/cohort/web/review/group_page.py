@@ -6,10 +6,10 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
 from cohort.base.formatting import natural, signed
+from cohort.review.filters import MASK_WORDS
 from cohort.review.models import Group, Sample
 from cohort.review.services import right
 from cohort.web.review.arithmetic import Derivation, number
-from cohort.web.review.selectors import MASK_WORDS
 from cohort.web.review.texts import (
     LONGEST_COMPARED,
     Piece,

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefetch, Q, QuerySet
 
+from cohort.review.filters import DISCARD_WORDS
 from cohort.review.models import Group, Sample
 from cohort.review.services import Success, current_groups, right
 from cohort.runs.models import Run, StepMetric
@@ -19,18 +20,7 @@ PAGE = 100
 SHOWS = {"all": "all", "mixed": "mixed only", "errors": "with errors", "truncated": "truncated"}
 DISCARDED = {"discarded": "discarded"}
 """Offered for runs with dynamic sampling."""
-DISCARD_WORDS = {
-    "all_right": "discarded: all right",
-    "all_wrong": "discarded: all wrong",
-    "all_equal": "discarded: all equal",
-    "unscored": "discarded: not scored",
-}
 SIGNAL_WORDS = {"phantom": "shaping alone", "all_equal": "no signal", "unscored": "not scored"}
-MASK_WORDS = {
-    "reward_error": "masked: no reward",
-    "truncated": "masked: truncated",
-    "importance": "masked: sampler and trainer disagree",
-}
 
 
 class _HasError(Func):

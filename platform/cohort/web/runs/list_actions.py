@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -139,30 +139,33 @@ def _names(runs: Sequence[Run]) -> str:
 
 @require_POST
 def view_save(request: HttpRequest, slug: str) -> HttpResponse:
-    """The list's address as it is, under a name. Sharing it with the project takes an operator."""
+    """The page's address as it is, under a name: the list's, or with `run` that of this run's samples. Sharing it with
+    the project takes an operator."""
     shared = request.POST.get("shared") == "on"
     project = project_for(request, slug, at_least=Role.OPERATOR if shared else Role.VIEWER)
     query, name = request.POST.get("query", ""), request.POST.get("name", "")
-    given = {"project": project, "name": name, "query": query, "shared": shared}
+    page = SavedView.Page.SAMPLES if "run" in request.POST else SavedView.Page.RUNS
+    given = {"project": project, "name": name, "query": query, "page": page, "shared": shared}
     default = request.POST.get("default") == "on"
     call_service(
         request, saved_views.view_save, "The view is saved.", refused="Nothing was saved: ", **given, default=default
     )
-    return redirect(_list_address(slug, query))
+    return _back(request, slug, query)
 
 
 @require_POST
 def view_change(request: HttpRequest, slug: str, view_id: int) -> HttpResponse:
     """Rename, share or make default, or with `delete` remove: the person's own views, and for an admin shared ones."""
     project = project_for(request, slug)
-    view = get_object_or_404(saved_views.views_for(project=project, user=person(request)), pk=view_id)
+    page = SavedView.Page.SAMPLES if "run" in request.POST else SavedView.Page.RUNS
+    view = get_object_or_404(saved_views.views_for(project=project, user=person(request), page=page), pk=view_id)
     shared = request.POST.get("shared") == "on"
     if not _may_change(request, view) or (shared and not view.shared and not _reaches(request, Role.OPERATOR)):
         project_for(request, slug, at_least=Role.ADMIN)
     if "delete" in request.POST:
         saved_views.view_delete(view=view)
         messages.success(request, f"The view {view.name} is deleted.")
-        return redirect(_list_address(slug, ""))
+        return _back(request, slug, "")
     try:
         name, default = request.POST.get("name", ""), request.POST.get("default") == "on"
         saved_views.view_change(view=view, name=name, shared=shared, default=default)
@@ -170,7 +173,16 @@ def view_change(request: HttpRequest, slug: str, view_id: int) -> HttpResponse:
         messages.error(request, "Nothing was saved: " + " ".join(error.messages))
     else:
         messages.success(request, "The view is saved.")
-    return redirect(_list_address(slug, view.query))
+    return _back(request, slug, view.query)
+
+
+def _back(request: HttpRequest, slug: str, query: str) -> HttpResponse:
+    """To the page that the view is of."""
+    run_id = natural(request.POST.get("run"))
+    if run_id is None:
+        return redirect(_list_address(slug, query))
+    address = reverse("run_samples", args=[slug, run_id])
+    return redirect(f"{address}?{QueryDict(storable(query)).urlencode()}")
 
 
 def _may_change(request: HttpRequest, view: SavedView) -> bool:

@@ -1,0 +1,291 @@
+"""The samples of a run as one table: filtered, ordered, a page at a time, with counts of what they are.
+
+The address holds all of it: the filter's fields, and `after` or `before`, the edge of another page (keyset). Which
+samples a page has is read from an index alone; then their rows, and of their texts the beginning.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Left
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from cohort.base.formatting import natural
+from cohort.base.storable import storable
+from cohort.review.facets import ERROR, FACETS, FINISH, FLAGS, MASKED, VERIFIER, Facet, component_order, facet_counts
+from cohort.review.filters import (
+    FLAG_WORDS,
+    READY,
+    SORTS,
+    SampleFilter,
+    choices_of,
+    current_samples,
+    label_of,
+)
+from cohort.review.models import Annotation, Sample
+from cohort.review.services import newest_by_person
+from cohort.runs.models import Run, SavedView
+from cohort.runs.saved_views import views_for
+from cohort.web.access import run_for
+from cohort.web.accounts.views import person
+from cohort.web.review.arithmetic import number
+from cohort.web.runs.header import Header
+from cohort.web.runs.list_rows import ViewChip
+
+PAGE = 100
+BEGINNING = 160
+"""Characters of a completion that a row shows."""
+HEADS = (("step", "Step"), ("reward", "Reward"), ("advantage", "A"), ("tokens", "Tokens"), ("clipped", "Clipped"))
+"""(order, words) of the columns that can be sorted by."""
+RANGES = ("reward", "component", "advantage", "tokens", "step", "clipped")
+CHOICES = ("finish", "verifier", "error", "masked", "discarded", "flag", "judgement")
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    sample: Sample
+    problem: str
+    beginning: str
+    scores: tuple[tuple[str, str], ...]
+    """(component, its value) in the order of the run's reward."""
+    verdicts: tuple[str, ...]
+    """Of each reviewer the newest, and how many gave it where several did."""
+
+    @property
+    def number(self) -> int:
+        return self.sample.index + 1
+
+    @property
+    def right(self) -> bool | None:
+        return {"right": True, "wrong": False}.get(VERIFIER.read(self.sample.facets))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is unusual about it."""
+        facets = self.sample.facets
+        error, masked = ERROR.read(facets), MASKED.read(facets)
+        remarks = [label_of("finish", "length")] if FINISH.read(facets) == "length" else []
+        remarks += [label_of("masked", masked)] if masked else []
+        remarks += [label_of("error", error)] if error else []
+        return remarks + [FLAG_WORDS[name] for name, facet in FLAGS.items() if facet.read(facets)]
+
+
+class SamplePage:
+    """One page of the samples that the filter selects."""
+
+    def __init__(self, run: Run, looked_for: SampleFilter, params: QueryDict) -> None:
+        self.run, self.filter = run, looked_for
+        self.order = component_order(run.parsed_config.reward)
+        self.matching: int = looked_for.samples(run).count()
+        self.kept: int = self.matching if looked_for.words == "all samples" else current_samples(run).count()
+        after, before = _edge(params.get("after")), _edge(params.get("before"))
+        read = self._read(looked_for.ordered(run), after, before)
+        more = len(read) > PAGE
+        shown = read[:PAGE]
+        if before is not None:
+            shown.reverse()
+        self.rows = self._rows([pk for pk, _ in shown])
+        self.following = _edge_text(shown[-1]) if shown and (more or before is not None) else ""
+        self.preceding = _edge_text(shown[0]) if shown and (after is not None or (before is not None and more)) else ""
+
+    def _read(
+        self, samples: QuerySet[Any], after: tuple[float, int] | None, before: tuple[float, int] | None
+    ) -> list[tuple[int, float]]:
+        """(id, sort value), one more than a page has; those before an edge from it backwards."""
+        if before is not None:
+            value, pk = before
+            samples = samples.filter(Q(sort_value__lt=value) | Q(sort_value=value, pk__lt=pk))
+            samples = samples.order_by("-sort_value", "-pk")
+        elif after is not None:
+            value, pk = after
+            samples = samples.filter(Q(sort_value__gt=value) | Q(sort_value=value, pk__gt=pk))
+        return list(samples.values_list("pk", "sort_value")[: PAGE + 1])
+
+    def _rows(self, ids: Sequence[int]) -> list[SampleRow]:
+        columns = (
+            "index",
+            "group_id",
+            "step",
+            "reward",
+            "advantage",
+            "tokens",
+            "facets",
+            "component_values",
+            "clipped",
+        )
+        samples = Sample.objects.filter(pk__in=ids).select_related("group")
+        samples = samples.only(*columns, "redacted_at", "group__problem_id")
+        by_id = {sample.pk: sample for sample in samples.annotate(beginning=Left("completion", BEGINNING + 1))}
+        judged: dict[int, list[Annotation]] = {}
+        for annotation in Annotation.objects.filter(sample__in=ids):
+            judged.setdefault(annotation.sample_id, []).append(annotation)
+        return [self._row(by_id[pk], judged.get(pk, [])) for pk in ids]
+
+    def _row(self, sample: Any, annotations: list[Annotation]) -> SampleRow:
+        scores = zip(self.order, sample.component_values, strict=False)
+        verdicts = Counter(annotation.get_verdict_display() for annotation in newest_by_person(annotations).values())
+        return SampleRow(
+            sample,
+            sample.group.problem_id,
+            sample.beginning,
+            tuple((name, number(value)) for name, value in scores if value is not None),
+            tuple(f"{verdict} ×{count}" if count > 1 else verdict for verdict, count in verdicts.items()),
+        )
+
+    @property
+    def headings(self) -> dict[str, tuple[str, str, str]]:
+        """Order → (words, the query that sorts by it, aria-sort)."""
+        headings = {}
+        for name, words in HEADS:
+            current = self.filter.sort.removeprefix("-") == name
+            falls = self.filter.sort.startswith("-")
+            query = replace(self.filter, sort=name if current and falls else f"-{name}").query
+            headings[name] = words, query, ("descending" if falls else "ascending") if current else ""
+        return headings
+
+
+def _edge(text: str | None) -> tuple[float, int] | None:
+    """(sort value, id) at the edge of a page; None for what no page has linked to."""
+    value, _, digits = storable(text or "").partition("~")
+    pk = natural(digits)
+    try:
+        edge = float(value)
+    except ValueError:
+        return None
+    return None if pk is None or math.isnan(edge) else (edge, pk)
+
+
+def _edge_text(row: tuple[int, float]) -> str:
+    return f"{row[1]!r}~{row[0]}"
+
+
+# ---------------------------------------------------------------------- the form
+
+
+@dataclass(frozen=True)
+class Input:
+    """A field of the form: what was typed, and what is wrong with it."""
+
+    name: str
+    label: str
+    value: str
+    faults: Sequence[str]
+    choices: Mapping[str, str]
+    """Empty for a field to type in."""
+
+
+class FilterForm:
+    def __init__(self, run: Run, data: QueryDict, faults: Mapping[str, Sequence[str]]) -> None:
+        self._data, self._faults = data, faults
+        self._order = component_order(run.parsed_config.reward)
+
+    def _input(self, name: str, label: str, choices: Mapping[str, str] | None = None) -> Input:
+        return Input(name, label, storable(self._data.get(name, "")), self._faults.get(name, ()), choices or {})
+
+    @cached_property
+    def ranges(self) -> list[tuple[str, Input, Input]]:
+        """(what is compared, its smallest, its largest)."""
+        return [
+            (
+                label_of(name),
+                self._input(f"{name}_min", f"Smallest {label_of(name)}"),
+                self._input(f"{name}_max", f"Largest {label_of(name)}"),
+            )
+            for name in RANGES
+        ]
+
+    @cached_property
+    def others(self) -> list[Input]:
+        choices = [self._input(name, name.capitalize(), choices_of(name)) for name in CHOICES]
+        component = self._input("component", "Component", {name: name for name in self._order})
+        orders = {f"{sign}{name}": f"{words}, {end} first" for name, words in SORTS.items() for sign, end in _ENDS}
+        return [component, *choices, self._input("problem", "Problem id"), self._input("sort", "Order", orders)]
+
+
+_ENDS = (("-", "highest"), ("", "lowest"))
+
+
+@dataclass(frozen=True)
+class Chip:
+    words: str
+    query: str
+    title: str = ""
+    current: bool = False
+
+
+def chips_of(looked_for: SampleFilter) -> list[Chip]:
+    """What is filtered by, each with the query without it."""
+    defaults = SampleFilter()
+    return [
+        Chip(words, _with(looked_for, {name: getattr(defaults, name) for name in names}).query)
+        for names, words in looked_for.parts
+    ]
+
+
+@dataclass(frozen=True)
+class FacetList:
+    label: str
+    entries: list[tuple[str, int, str]]
+    """(words, how many, the query that asks for it too)."""
+
+
+def facet_lists(run: Run, looked_for: SampleFilter) -> list[FacetList]:
+    counts = facet_counts(looked_for.samples(run))
+    lists = [
+        FacetList(facet.name, _entries(facet, counts[facet.name], looked_for))
+        for facet in FACETS
+        if facet.name not in FLAGS
+    ]
+    flags = [
+        (FLAG_WORDS[name], counts[name][name], replace(looked_for, flag=name).query)
+        for name in FLAGS
+        if counts[name][name]
+    ]
+    return [shown for shown in [*lists, FacetList("flag", flags)] if shown.entries]
+
+
+def _entries(facet: Facet, counts: Counter[str], looked_for: SampleFilter) -> list[tuple[str, int, str]]:
+    return [
+        (label_of(facet.name, value), counts[value], _with(looked_for, {facet.name: value}).query)
+        for value in facet.values
+        if value and counts[value]
+    ]
+
+
+def _with(looked_for: SampleFilter, changes: dict[str, Any]) -> SampleFilter:
+    return replace(looked_for, **changes)
+
+
+@require_safe
+def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """With `facets` the counts too, and for htmx those alone."""
+    header = Header(run_for(request, slug, run_id))
+    run, faults = header.run, {}
+    looked_for = SampleFilter()
+    try:
+        looked_for = SampleFilter.parse(request.GET)
+    except ValidationError as error:
+        faults = error.message_dict
+    context: dict[str, Any] = {"query": looked_for.query}
+    if "facets" in request.GET and not faults:
+        context["facets"] = facet_lists(run, looked_for)
+        if request.htmx:  # type: ignore[attr-defined]
+            return render(request, "review/_facets.html", context)
+    views = views_for(project=run.project, user=person(request), page=SavedView.Page.SAMPLES)
+    context |= {
+        "page": None if faults else SamplePage(run, looked_for, request.GET),
+        "form": FilterForm(run, request.GET, faults),
+        "faults": faults,
+        "chips": chips_of(looked_for),
+        "ready": [Chip(r.name, r.query, r.sentence, not faults and r.query == looked_for.query) for r in READY],
+        "views": [ViewChip(view, user=person(request), here=looked_for.query) for view in views],
+    }
+    return render(request, "review/samples.html", header.context("samples", **context))
