@@ -176,6 +176,7 @@ def test_of_too_many_to_list_the_page_still_fills_and_the_limit_is_said(
     run: Run, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(words, "MOST_SAMPLES", 4)
+    monkeypatch.setattr(words, "MOST_READ", 4)
     monkeypatch.setattr(words, "_AT_ONCE", 2)
     for step in range(1, 6):
         texts(attempt, f"needle in {step}", "needle hay", step=step)

@@ -66,8 +66,8 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
     """Seal the record of an ended run and store a card for each audience; an end that has one keeps it. A run that only
     waited for it has then succeeded. Records of earlier ends stay as they are.
 
-    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated and judged since, and
-    supersedes the version before without changing it.
+    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated and judged
+    since, and supersedes the version before without changing it.
 
     The run is not locked while it is read, which may take a minute. If it continues meanwhile, nothing is stored; the
     audit log may then hold an entry without a record. Call it outside of any transaction.

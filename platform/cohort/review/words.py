@@ -25,9 +25,13 @@ from cohort.runs.models import Attempt, Run
 MOST_CHARACTERS = 200
 """Of a search text."""
 MOST_SAMPLES = 10_000
-"""Up to so many samples with the words are known one by one; more are too many to list before they are ordered."""
-MOST_TEXT = 50_000_000
-"""Characters of completions in which one search looks for phrases."""
+"""That one search finds."""
+MANY = 100_000
+"""Samples with the words that are read from the index; of more, samples are looked at one by one."""
+MOST_READ = 5_000
+"""Texts in which one search looks for phrases."""
+MOST_TEXT = 25_000_000
+"""Characters of them."""
 HELP = 'Words that must all occur; "words in quotes" as they are written; -word must not occur.'
 
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -140,60 +144,62 @@ class TextQuery:
 @dataclass(frozen=True)
 class TextMatches:
     rows: QuerySet[Sample]
-    """Samples that fit."""
-    frequent: bool
-    """More than MOST_SAMPLES of the run have the words."""
-    compared: int | None
-    """Texts in which phrases were looked for, where not all could be; the others are not among `rows`."""
+    """Samples that fit, MOST_SAMPLES at most."""
+    through: int | None
+    """Where not all could be looked at: the step that was reached. Later steps are looked at by a filter of steps."""
 
 
 def text_matches(rows: QuerySet[Sample], run: Run, query: TextQuery) -> TextMatches:
-    """Those of `rows`, samples of the run, whose completion fits. Two queries, and more where there are phrases."""
-    ids = _candidates(run, query)
-    frequent = len(ids) > MOST_SAMPLES
-    if frequent:
-        # Row by row, in whatever order rows are read: with so many, a page is soon full.
-        own = SampleWords.objects.filter(sample=OuterRef("pk"))
-        has_words = Coalesce(Subquery(own.values_list(query.indexed(run.pk))), False, output_field=BooleanField())
-        rows = rows.alias(has_words=has_words).filter(has_words=True)
+    """Those of `rows`, samples of the run, whose completion fits: the earliest MOST_SAMPLES by step; phrases are looked
+    for in the earliest MOST_READ that have their words."""
+    ids = _with_words(run, query)
+    if len(ids) > MANY:
+        # Row by row, in order of steps: with so many, the first are soon together.
+        own = SampleWords.objects.filter(sample=OuterRef("pk")).values_list(query.indexed(run.pk))
+        fitting = rows.alias(has_words=Subquery(own, output_field=BooleanField())).filter(has_words=True)
     else:
-        rows = rows.filter(pk__in=_rows_of(ids))
-    if not query.phrases:
-        return TextMatches(rows, frequent, None)
-    fitting, compared, whole = _compare(rows, query)
-    return TextMatches(rows.filter(pk__in=_rows_of(fitting)), frequent, None if whole else compared)
+        fitting = rows.filter(pk__in=_rows_of(ids))
+    through = None
+    most = MOST_READ if query.phrases else MOST_SAMPLES
+    if len(ids) > most or query.phrases:
+        earliest = list(fitting.order_by("step", "pk").values_list("pk", "step")[: most + 1])
+        ids = [pk for pk, _ in earliest[:most]]
+        looked_at = len(ids)
+        if query.phrases:
+            ids, looked_at = _with_phrases(ids, query)
+        through = earliest[looked_at - 1][1] if looked_at < len(earliest) else None
+    return TextMatches(rows.filter(pk__in=_rows_of(ids)), through)
 
 
 def _rows_of(ids: list[int]) -> RawSQL:
     return RawSQL("SELECT unnest(%s::bigint[])", [ids])
 
 
-def _candidates(run: Run, query: TextQuery) -> list[int]:
-    """Ids of samples with the words; MOST_SAMPLES and one more at most."""
-    statement, values = SampleWords.objects.filter(query.indexed(run.pk)).values("sample_id").query.sql_with_params()
+def _with_words(run: Run, query: TextQuery) -> list[int]:
+    """Ids of samples of the run, current or not, with the words: MANY and one more at most, in no order."""
+    indexed = SampleWords.objects.filter(query.indexed(run.pk)).values("sample_id")
+    statement, values = indexed.query.sql_with_params()
     with transaction.atomic(), connection.cursor() as cursor:
-        # Where each word is frequent the planner expects a page to be full soon; of words that never meet it would
+        # Where each word is frequent the planner expects to have enough of them soon; of words that never meet it would
         # read the whole table.
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"{statement} LIMIT {MOST_SAMPLES + 1}", values)
+        cursor.execute(f"{statement} LIMIT {MANY + 1}", values)
         ids = [pk for (pk,) in cursor.fetchall()]
         cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
     return ids
 
 
-def _compare(rows: QuerySet[Sample], query: TextQuery) -> tuple[list[int], int, bool]:
-    """(ids of those that fit, how many were compared, whether these were all), the earliest first."""
+def _with_phrases(ids: list[int], query: TextQuery) -> tuple[list[int], int]:
+    """(those whose text fits, how many were looked at before the texts were too long)."""
     fitting: list[int] = []
-    compared = characters = last = 0
-    while compared < MOST_SAMPLES and characters < MOST_TEXT:
-        batch = list(rows.filter(pk__gt=last).order_by("pk").values_list("pk", "completion")[:_AT_ONCE])
-        for pk, completion in batch:
-            last, compared, characters = pk, compared + 1, characters + len(completion)
-            if query.fits(completion):
-                fitting.append(pk)
-        if len(batch) < _AT_ONCE:
-            return fitting, compared, True
-    return fitting, compared, not rows.filter(pk__gt=last).exists()
+    looked_at = characters = 0
+    while looked_at < len(ids) and characters < MOST_TEXT:
+        batch = ids[looked_at : looked_at + _AT_ONCE]
+        texts = dict(Sample.objects.filter(pk__in=batch).values_list("pk", "completion"))
+        fitting += [pk for pk in batch if query.fits(texts[pk])]
+        looked_at += len(batch)
+        characters += sum(map(len, texts.values()))
+    return fitting, looked_at
 
 
 def unindexed_from(run: Run) -> int | None:
