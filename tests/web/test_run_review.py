@@ -71,12 +71,12 @@ def test_the_chart_draws_both_and_the_runs_own_curve(viewer: Client, alice: User
 def test_superseded_samples_do_not_count_and_texts_are_inert(
     viewer: Client, alice: User, maker: Maker, run: Run
 ) -> None:
-    attempt = maker.attempt(run)
+    attempt = maker.attempt(run, state="lost")
     kept = add_group(attempt, [1.0, 0.0], step=1, prompt=HOSTILE, completion=HOSTILE)
     later = add_group(attempt, [1.0, 0.0], step=2, prompt="superseded later")
     judge(kept, alice, "wrong", "wrong", note=HOSTILE)
     judge(later, alice, "wrong", "wrong")
-    gone_on(attempt, 1)
+    gone_on(maker.attempt(run), 1)
     page = page_of(viewer, run)
     assert "superseded later" not in page
     assert page.count(HOSTILE_SHOWN) >= 6, "prompt, completion and note in each list"

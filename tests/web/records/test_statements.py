@@ -179,9 +179,9 @@ def test_statements_are_made_before_during_and_after_the_run(client: Client, run
     states("during")
     record = record_seal(run=sealed_run.finish(attempt))
     assert entry(record, FIELD).text == "during"
-    assert client.get(place).context["said_since"] == 0
+    assert client.get(place).context["stated_since"] == 0
     states("after")
-    assert client.get(place).context["said_since"] == 1
+    assert client.get(place).context["stated_since"] == 1
     assert place in client.get(f"/p/ours/runs/{run.pk}/").content.decode(), "linked from the run"
 
 
