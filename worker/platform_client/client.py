@@ -252,9 +252,15 @@ class AttemptLink(_Link):
 
     def upload(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
         """Send a part of a checkpoint's file; an empty one asks how far it is. Tried once."""
+        return self._upload(f"uploads/{sha256}", offset, part)
+
+    def upload_tokens(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
+        """As `upload`, of a step's token arrays."""
+        return self._upload(f"tokens/{sha256}", offset, part)
+
+    def _upload(self, path: str, offset: int, part: bytes) -> UploadReply:
         headers = {"X-Cohort-Fence": str(self._fence), **_part_headers(offset)}
-        reply = self._post(f"uploads/{sha256}", part, headers=headers, check=_READ_AGAIN_SECONDS)
-        return _parse(UploadReply, reply)
+        return _parse(UploadReply, self._post(path, part, headers=headers, check=_READ_AGAIN_SECONDS))
 
     def log(self, *, offset: int, part: bytes, meanwhile: Meanwhile) -> LogReply:
         """Send a part of the log; an empty one asks how far it is. Tried once. `meanwhile` as in `records`."""

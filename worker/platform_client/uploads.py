@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 from grpo_core.files.spool import Spooled, SpoolReader
 from grpo_core.protocol.messages import LogReply, UploadReply
-from grpo_core.records.types import ENVELOPE, CheckpointManifest
+from grpo_core.records.types import ENVELOPE, CheckpointManifest, TokenArrays
 from worker.platform_client.client import AttemptLink, Meanwhile, Refused, Unreachable
 
 log = logging.getLogger(__name__)
 
 # Ships a spool to the platform, in order, and deletes what the platform holds.
 #
-# Sends the records' JSON as the trainer wrote it; parses only those of checkpoints.
+# Sends the records' JSON as the trainer wrote it; parses only those that name files.
 
 
 class RecordsLost(Exception):
@@ -44,6 +44,8 @@ class Shipper:
         self.acked_seq = 0
         self.checkpoints: list[CheckpointManifest] = []
         """Those whose records the platform holds, oldest first; the reader takes them out."""
+        self.token_files: list[TokenArrays] = []
+        """As `checkpoints`."""
 
     def ship(self, meanwhile: Meanwhile) -> bool:
         """Send one batch; False when there is nothing to send. `meanwhile` is called while it is on its way.
@@ -62,20 +64,25 @@ class Shipper:
             raise RecordsLost(f"records from {acked + 1} to {first} were acknowledged or sent, and are not held")
         self.acked_seq = acked
         acked_records = [record for record in self._pending if record.seq <= acked]
-        self.checkpoints += filter(None, map(_checkpoint, acked_records))
+        for body in filter(None, map(_with_files, acked_records)):
+            if isinstance(body, CheckpointManifest):
+                self.checkpoints.append(body)
+            else:
+                self.token_files.append(body)
         self._pending = [record for record in self._pending if record.seq > acked]
         self._reader.drop_through(acked)
         return True
 
 
-def _checkpoint(record: Spooled) -> CheckpointManifest | None:
-    if b'"kind":"checkpoint"' not in record.body:
+def _with_files(record: Spooled) -> CheckpointManifest | TokenArrays | None:
+    """A record that names files to send."""
+    if b'"kind":"checkpoint"' not in record.body and b'"kind":"tokens"' not in record.body:
         return None
     try:
         body = ENVELOPE.validate_json(record.body).record
     except ValidationError:
         return None  # of another version; the platform has taken it, and only the platform needs its meaning
-    return body if isinstance(body, CheckpointManifest) else None
+    return body if isinstance(body, CheckpointManifest | TokenArrays) else None
 
 
 LOG_BYTES = 256 * 1024
@@ -288,7 +295,7 @@ def send_file(
             try:
                 reply = send(offset or 0, _part(handle, offset))
             except Unreachable as error:
-                log.warning("%s: checkpoint not sent, tried again: %s", what, error)
+                log.warning("%s: not sent, tried again: %s", what, error)
             except Refused as refused:
                 restarts += refused.code == "bad_file"
                 if refused.code not in ("wrong_offset", "bad_file") or restarts > _RESTARTS:

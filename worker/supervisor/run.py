@@ -19,6 +19,7 @@ from worker.folders import resume, run_folder
 from worker.folders.run_folder import Cleanup, Pins
 from worker.node import facts
 from worker.platform_client.client import Meanwhile, PlatformError, Refused, Unreachable
+from worker.platform_client.token_files import TokenUploader
 from worker.platform_client.uploads import LogShipper, Shipper, Uploader
 from worker.processes import orphans
 from worker.processes.child import Child, GroupSurvives
@@ -63,6 +64,8 @@ class _Attempt:
         self._log = LogShipper(self._link, self._files.log_file, run_id=claimed.run_id)
         upload_link = supervisor.platform.upload_link(claimed)
         self._uploader = Uploader(upload_link, self._folder, every=self._settings.upload_seconds, run_id=claimed.run_id)
+        token_link = supervisor.platform.upload_link(claimed)
+        self._tokens = TokenUploader(token_link, self._folder, run_id=claimed.run_id)
         self._pins = Pins(self._folder)
         self._cleanup = Cleanup(self._folder.parent)
         self._next_try = 0.0
@@ -96,6 +99,7 @@ class _Attempt:
             return reported
         finally:
             self._uploader.close()
+            self._tokens.close()
             if self._made:
                 resume.clear_fetched(self._folder)
             if held is not None and held.holds:
@@ -232,6 +236,9 @@ class _Attempt:
             if not checkpoint.final:
                 self._pins.known(checkpoint.step)
         self._shipper.checkpoints.clear()
+        for file in self._shipper.token_files:
+            self._tokens.offer(file)
+        self._shipper.token_files.clear()
         return "sent"
 
     def _ship_rest(self) -> None:
@@ -248,17 +255,20 @@ class _Attempt:
             self._loop.beat()
 
     def _upload_rest(self) -> None:
-        """Where the run may be resumed on another node: have its newest checkpoint there, if that is quick enough."""
+        """Have on the platform what is quick enough: the token arrays and, where the run may be resumed on another
+        node, its newest checkpoint. Nothing is waited for in a run that is cancelled."""
         loop = self._loop
-        if loop.stopped_for not in _RESUMED_ELSEWHERE:
-            return
-        self._uploader.hurry()
+        checkpoint = loop.stopped_for in _RESUMED_ELSEWHERE
+        if checkpoint:
+            self._uploader.hurry()
         # A worker that shuts down has one grace for all; the others may take as long again.
         deadline = loop.kill_at if loop.stopped_for == "shutdown" else time.monotonic() + self._limits.grace
-        while self._uploader.busy and time.monotonic() <= deadline:
-            loop.beat()
+        while ((checkpoint and self._uploader.busy) or self._tokens.waiting) and time.monotonic() <= deadline:
             if loop.cause() == "cancel":
                 return
+            loop.beat()
             time.sleep(self._limits.tick)
-        if not self._uploader.settled:
+        if checkpoint and not self._uploader.settled:
             log.warning("%s: the newest checkpoint did not reach the platform", self._name)
+        if files := self._tokens.waiting:
+            log.warning("%s: token arrays of %s steps did not reach the platform", self._name, files)

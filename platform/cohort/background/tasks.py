@@ -15,6 +15,7 @@ from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
+from cohort.review.token_files import token_files_sweep
 from cohort.review.word_index import words_index
 from cohort.runs.models import Run
 from grpo_core.errors import DiskFullError
@@ -101,6 +102,7 @@ def expire_traces() -> None:
     """Hourly: delete what is kept for too long, and renew every card that still holds a deleted text. A run whose cards
     cannot be made is logged and does not stop the others."""
     traces_expire()
+    token_files_sweep()
     failed = []
     for run_id in runs_to_renew():
         try:

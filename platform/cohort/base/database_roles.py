@@ -28,6 +28,7 @@ _INGEST = {
     **dict.fromkeys(("review.group", "review.sample", "review.stepcommitments"), _ADD),
     **dict.fromkeys(("runs.evalresult", "runs.evalitem", "runs.stepmetric"), _ADD),
     **dict.fromkeys(("lab.labjob", "nodes.node", "runs.run"), _CHANGE),
+    "review.tokenfile": _KEEP,
     **dict.fromkeys(("runs.attempt", "runs.bucket", "runs.checkpoint", "runs.logchunk", "runs.servicebeat"), _KEEP),
     **dict.fromkeys(("runs.checkpointfile", "runs.runvalue"), _ALL),
     "alerts.alertpending": "INSERT",

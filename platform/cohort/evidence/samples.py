@@ -14,6 +14,8 @@ _LINE = frozenset({"attempt", "count", "leaves", "step", "superseded"})
 _GROUP, _SAMPLE = ("problem_id", "prompt"), ("completion", "tokens", "finish_reason", "reward", "advantage")
 CONTENT = ("step", "group", "sample", *_GROUP, *_SAMPLE)
 """What a leaf commits to."""
+TOKENS = "tokens_sha256"
+"""And of a sample whose token arrays were stored: the digest of their row."""
 
 
 class SampleFault(ValueError):
@@ -145,6 +147,8 @@ def check_trace(line: Any, commitments: Commitments) -> Checked:
             continue
         content = {"step": step, "group": group, "sample": at}
         content |= {name: line.get(name) for name in _GROUP} | {name: sample.get(name) for name in _SAMPLE}
+        if TOKENS in sample:
+            content[TOKENS] = sample[TOKENS]
         try:
             leaf = sample_leaf(str(sample.get("salt")), content)
         except SampleFault as fault:
@@ -182,7 +186,7 @@ def check_sample_proof(proof: Any, run_root: bytes, size: int) -> dict[str, Any]
             "salt": str(salt),
             "sample": dict(content),
             **more,
-        } if not more and set(content) == set(CONTENT):
+        } if not more and set(content) - {TOKENS} == set(CONTENT):
             pass
         case _:
             raise SampleFault(f"is not a sample with its proof ({SAMPLE_SCHEMA})")

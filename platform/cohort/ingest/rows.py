@@ -20,7 +20,7 @@ from cohort.ingest.copy import BadRecord, Table
 from cohort.ingest.evaluations import require_evaluations
 from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, keep_good, resume_attempt, start_phase
 from cohort.review.facets import Packer, packer_of
-from cohort.review.models import Group, Sample, StepCommitments
+from cohort.review.models import Group, Sample, StepCommitments, TokenFile
 from cohort.runs.attempts import run_moves
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
 from cohort.runs.run_values import evaluation_values_store
@@ -38,7 +38,8 @@ _GROUPS = Table(
 _SAMPLES = Table(
     Sample,
     *("group", "run", "attempt", "step", "index", "completion", "tokens", "finish_reason", "reward", "components"),
-    *("shaped_reward", "advantage", "mask_cause", "logprob_mean", "salt", "facets", "component_values", "clipped"),
+    *("shaped_reward", "advantage", "mask_cause", "logprob_mean", "salt", "tokens_sha256"),
+    *("facets", "component_values", "clipped"),
 )
 _COMMITMENTS = Table(StepCommitments, "attempt", "run", "seq", "step", "count", "leaves")
 _ITEMS = Table(
@@ -155,6 +156,9 @@ def _sorted(attempt: LockedAttempt, envelopes: Sequence[records.Envelope]) -> tu
                 committed = (attempt.attempt_id, attempt.run_id, seq, record.step, record.count, leaves)
                 _COMMITMENTS.fit(seq, committed)
                 rows.commitments.append(committed)
+            case records.TokenArrays():
+                _require_step(seq, record.step, record.step == step, step)
+                few.append(envelope)
             case records.EvalItem():
                 _require_step(seq, record.step, record.phase != "during" or record.step == step, step)
                 rows.items.append(_item(attempt, seq, record))
@@ -294,7 +298,7 @@ def _sample(packer: Packer, where: tuple[int, ...], sample: records.Sample, grou
     rest = (sample.advantage, sample.mask_cause or "", sample.logprob_mean, sample.salt or "")
     values = ",".join(["NULL" if value is None else repr(value) for value in packer.values(sample.components)])
     searched = (packer.facets(sample, group.discarded or ""), f"{{{values}}}", sample.clipped)
-    return (*where, sample.index, *written, *rest, *searched)
+    return (*where, sample.index, *written, *rest, sample.tokens_sha256 or "", *searched)
 
 
 # ---------------------------------------------------------------------- a few in a run
@@ -315,6 +319,12 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
             columns = {"attempt_id": attempt.attempt_id, "run_id": attempt.run_id, "seq": seq, "at": envelope.at}
             EvalResult.objects.create(**columns, **record.model_dump(exclude={"kind"}))
             evaluation_values_store(run_id=attempt.run_id)
+        case records.TokenArrays():
+            announced = {"attempt_id": attempt.attempt_id, "step": record.step}
+            if TokenFile.objects.filter(**announced).exists():
+                raise BadRecord.of(seq, f"step: the attempt has named a file of step {record.step}", "tokens_before")
+            file = {"size": record.size, "sha256": record.sha256, "samples": [list(key) for key in record.samples]}
+            TokenFile.objects.create(run_id=attempt.run_id, seq=seq, **announced, **file)
         case records.PhaseStarted():
             start_phase(attempt, seq, record)
         case records.Resumed():

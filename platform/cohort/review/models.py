@@ -10,7 +10,7 @@ from django.db import models
 
 from cohort.accounts.models import Project
 from cohort.lab.models import ChatAnswer
-from cohort.runs.models import Attempt, Run
+from cohort.runs.models import Attempt, Run, SentFile
 
 
 class Group(models.Model):
@@ -72,6 +72,8 @@ class Sample(models.Model):
     logprob_mean = models.FloatField(null=True)
     salt = models.CharField(max_length=32, blank=True, default="")
     """Hex, of its leaf in the step's commitments; empty where its trainer made none, and once it was redacted."""
+    tokens_sha256 = models.CharField(max_length=64, blank=True, default="")
+    """Digest of its row in the step's token arrays; empty where none was stored."""
     redacted_at = models.DateTimeField(null=True)
     """When text and salt were deleted; the leaf stays."""
 
@@ -148,6 +150,37 @@ class StepCommitments(models.Model):
 
     def __str__(self) -> str:
         return f"{self.count} commitments of step {self.step}"
+
+
+class TokenFile(SentFile):
+    """The token arrays of a step's samples, as the attempt announced them; `review.token_files` keeps what came."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="token_files", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="token_files")
+    seq = models.BigIntegerField()
+    step = models.PositiveIntegerField()
+    samples = models.JSONField()
+    """[group, sample] of each row, as announced."""
+    held = models.JSONField(default=list)
+    """The same of the rows in `artifact`, in their order: all announced but those that were deleted."""
+    artifact = models.CharField(max_length=200, blank=True, default="")
+    """Key of the file as the platform wrote it; empty until it came, and where it holds no row."""
+    fault = models.CharField(max_length=500, blank=True, default="")
+    """Why nothing of what came is kept."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "attempt", "step"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["attempt", "seq"], name="token_file_seq_once"),
+            models.UniqueConstraint(fields=["attempt", "step"], name="token_file_once_per_step"),
+        ]
+
+    def __str__(self) -> str:
+        return f"token arrays of step {self.step}"
+
+    @property
+    def folder(self) -> str:
+        return f"tokens/run-{self.run_id}/parts-{self.pk}"
 
 
 class Verdict(models.TextChoices):

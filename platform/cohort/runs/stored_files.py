@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 
 from django.db import transaction
-from django.db.models.functions import Now
+from django.utils import timezone
 
 from cohort.base import artifacts
 from cohort.base.storable import Refused
-from cohort.runs.models import CheckpointFile
+from cohort.runs.models import CheckpointFile, SentFile
 
 MAX_FILE_BYTES = 1 << 50
 
@@ -47,7 +47,7 @@ def stored_file(*, run_id: int, sha256: str) -> tuple[int, Iterator[bytes]] | No
     file = CheckpointFile.objects.filter(run_id=run_id, sha256=sha256, done_at__isnull=False).first()
     if file is None:
         return None
-    keys = _parts(file)
+    keys = part_keys(file)
     if keys is None:
         raise FileMissing(f"the platform's artifacts no longer hold {sha256} of run {run_id} whole")
     return file.size, (chunk for key in keys for chunk in artifacts.read_chunks(key))
@@ -61,7 +61,7 @@ def take_part(run_id: int, sha256: str, size: int, offset: int | None, body: byt
         file = CheckpointFile.objects.select_for_update().filter(run_id=run_id, sha256=sha256).first()
         if file is None:
             raise WrongOffset("what was held of this file has just been removed; ask again by an empty part")
-        fault = _take(file, offset, body) if file.done_at is None else ""
+        fault = append_part(file, offset, body) if file.done_at is None else ""
     if fault:
         raise BadFile(fault)
     return file
@@ -80,18 +80,19 @@ def checked_size(sha256: str, size: int) -> int:
     return size
 
 
-def _take(file: CheckpointFile, offset: int | None, body: bytes) -> str:
-    """Store the part of a locked file, and check the file when it is whole. Returns what is wrong with it, if it is."""
+def append_part(file: SentFile, offset: int | None, body: bytes) -> str:
+    """Store the part of a locked file, and check the file when it is whole. Returns what is wrong with it, if it is.
+    Raises WrongOffset."""
     if body and offset != file.received:
         raise WrongOffset(f"the next part begins at byte {file.received}; this one came for byte {offset}")
     end = file.received + len(body)
     if end > file.size:
         return _discard(file, f"the part ends at byte {end}, and {file.sha256} was announced with {file.size} bytes")
     if body:
-        artifacts.put(f"{_folder(file)}/{file.received:020d}", [body])
+        artifacts.put(f"{file.folder}/{file.received:020d}", [body])
         file.received = end
     if end == file.size:
-        keys = _parts(file)
+        keys = part_keys(file)
         if keys is None:
             return _discard(file, f"what was stored of {file.sha256} is no longer whole on the platform")
         digest = hashlib.sha256()
@@ -102,32 +103,27 @@ def _take(file: CheckpointFile, offset: int | None, body: bytes) -> str:
             return _discard(
                 file, f"the {file.size} bytes sent have the SHA-256 {digest.hexdigest()}, not {file.sha256}"
             )
-        CheckpointFile.objects.filter(pk=file.pk).update(done_at=Now())
-        file.refresh_from_db(fields=["done_at"])
-    file.save(update_fields=["received"])
+        file.done_at = timezone.now()
+    file.save(update_fields=["received", "done_at"])
     return ""
 
 
-def _discard(file: CheckpointFile, fault: str) -> str:
-    artifacts.remove_folder(_folder(file))
+def _discard(file: SentFile, fault: str) -> str:
+    artifacts.remove_folder(file.folder)
     file.received = 0
     file.save(update_fields=["received"])
     return f"{fault}. Nothing of it is kept; it can be sent anew from its first byte."
 
 
-def _parts(file: CheckpointFile) -> list[str] | None:
-    """Keys of the file's parts in order; None unless they lie end to end and make up its size."""
+def part_keys(file: SentFile) -> list[str] | None:
+    """Keys of a whole file's parts in order; None unless they lie end to end and make up its size."""
     keys, reached = [], 0
-    for name, size in sorted(artifacts.sizes(_folder(file)).items()):
+    for name, size in sorted(artifacts.sizes(file.folder).items()):
         if int(name) != reached:
             return None
-        keys.append(f"{_folder(file)}/{name}")
+        keys.append(f"{file.folder}/{name}")
         reached += size
     return keys if reached == file.size else None
-
-
-def _folder(file: CheckpointFile) -> str:
-    return f"{run_folder(file.run_id)}/{file.sha256}"
 
 
 def run_folder(run_id: int) -> str:

@@ -25,6 +25,7 @@ from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token, node_present
+from cohort.review.token_files import token_part
 from cohort.runs import attempts
 from cohort.runs.base_models import ModelFile
 from cohort.runs.checkpoints import needless, offers, removed
@@ -164,6 +165,13 @@ def uploads(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a checkpoint's file, as it is; an empty body asks how much is held."""
     fence, offset = _part_headers(request)
     return checkpoint_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
+
+
+@api.post(_ATTEMPT + "/tokens/{sha256}", auth=_attempt_auth, response=wire.UploadReply)
+def tokens(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
+    """A part of a step's token arrays, as it is; an empty body asks how much is held."""
+    fence, offset = _part_headers(request)
+    return token_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
 
 
 @api.post(_ATTEMPT + "/log", auth=_attempt_auth, response=wire.LogReply)

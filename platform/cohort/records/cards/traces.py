@@ -19,7 +19,7 @@ _GROUPS_AT_ONCE = 100
 _GROUP = ("id", "attempt__fence", "step", "index", "problem_id", "prompt", "answer", "reward_mean", "reward_std",
           "signal", "discarded", "sampled_at")  # fmt: skip
 _SAMPLE = ("group_id", "index", "completion", "tokens", "finish_reason", "reward", "shaped_reward", "components",
-           "advantage", "mask_cause", "logprob_mean", "salt", "redacted_at")  # fmt: skip
+           "advantage", "mask_cause", "logprob_mean", "salt", "tokens_sha256", "redacted_at")  # fmt: skip
 
 Line = tuple[int, bytes, int]
 """(step, line, samples)."""
@@ -88,6 +88,8 @@ def _sample(row: tuple[Any, ...]) -> dict[str, Any]:
         return redacted(value["index"])
     value["mask_cause"] = value["mask_cause"] or None
     value["salt"] = value["salt"] or None
+    if not value["tokens_sha256"]:
+        del value["tokens_sha256"]
     return value
 
 

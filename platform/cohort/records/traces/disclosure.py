@@ -53,6 +53,8 @@ def disclose(*, sample: Sample, actor: User) -> dict[str, Any]:
         "reward": sample.reward,
         "advantage": sample.advantage,
     }
+    if sample.tokens_sha256:
+        content["tokens_sha256"] = sample.tokens_sha256
     position = group.index * group.samples.count() + sample.index
     try:
         proof = sample_proof(commitments, position=position, salt=sample.salt, content=content)

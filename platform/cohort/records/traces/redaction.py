@@ -1,7 +1,7 @@
 """Deleting the text of a sample, for privacy, because it is harmful or because its time is over, without breaking a
 proof.
 
-Text and salt go; the leaf stays in the run's tree. Without the salt nobody can find out what was hashed, not even by
+Text and salt go, and so does the row of its token arrays, whose token ids are the text; the leaf stays in the run's tree. Without the salt nobody can find out what was hashed, not even by
 guessing. Cards that held the text are issued again without it, under the same seal, and the earlier zips are deleted.
 Copies that somebody has downloaded, and the folder of the run on its node, are out of the platform's reach. Cards of
 the first schema keep their texts, and so do notes of reviewers, which are only added to; the pages say so.
@@ -25,6 +25,7 @@ from cohort.records import services
 from cohort.records.models import Card, Record
 from cohort.records.traces.tree import redaction_begins
 from cohort.review.models import Sample
+from cohort.review.token_files import token_rows_delete
 from cohort.review.word_index import words_delete
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED, run_logged
@@ -62,6 +63,7 @@ def samples_redact(*, run: Run, samples: Sequence[Sample], actor: User | None, r
     Sample.objects.bulk_update(deleted, ["completion", "salt", "redacted_at", "components"], batch_size=1000)
     if deleted:
         words_delete(run_id=run.pk, samples=[row.pk for row in deleted])
+        token_rows_delete(deleted)
         run_logged(
             run=run,
             actor=audit.who(actor),

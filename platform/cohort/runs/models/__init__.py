@@ -13,7 +13,7 @@ from cohort.runs.models.evals import (
 from cohort.runs.models.launch import LaunchDraft, Sweep
 from cohort.runs.models.lists import RunValue, SavedView
 from cohort.runs.models.run import Attempt, AttemptState, Desired, Priority, Run, RunEvent, RunState, ServiceBeat
-from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, LogChunk, StepMetric
+from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, LogChunk, SentFile, StepMetric
 
 __all__ = [
     "Attempt",
@@ -38,6 +38,7 @@ __all__ = [
     "RunSuite",
     "RunValue",
     "SavedView",
+    "SentFile",
     "ServiceBeat",
     "StepMetric",
     "Sweep",

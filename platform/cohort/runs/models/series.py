@@ -73,20 +73,37 @@ class Checkpoint(models.Model):
         return f"checkpoint at step {self.step} of {self.run}"
 
 
-class CheckpointFile(models.Model):
-    """A checkpoint's file that the platform holds, or is being sent, so that another node can resume from it."""
+class SentFile(models.Model):
+    """A file that a worker sends in parts; `stored_files` takes them."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoint_files")
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     received = models.BigIntegerField(default=0)
     done_at = models.DateTimeField(null=True)
 
     class Meta:
+        abstract = True
+
+    @property
+    def folder(self) -> str:
+        """Key of the folder of its parts."""
+        raise NotImplementedError
+
+
+class CheckpointFile(SentFile):
+    """A checkpoint's file that the platform holds, or is being sent, so that another node can resume from it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoint_files")
+
+    class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["run", "sha256"], name="checkpoint_file_once")]
 
     def __str__(self) -> str:
         return f"{self.sha256[:12]} of {self.run}"
+
+    @property
+    def folder(self) -> str:
+        return f"checkpoints/run-{self.run_id}/{self.sha256}"
 
 
 class Bucket(models.Model):
