@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('review', '0003_answer_judgements'),
+        ('review', '0006_judging'),
         ('runs', '0009_checkpoint_requested'),
     ]
 

@@ -31,7 +31,7 @@ from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
-from cohort.web.review import judging, samples
+from cohort.web.review import judging, samples, token_view
 from cohort.web.review import views as review
 from cohort.web.review.run_review import run_review
 from cohort.web.runs import (
@@ -142,6 +142,7 @@ _runs = [
     path("runs/<int:run_id>/samples/", samples.run_samples, name="run_samples"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
+    path(f"{_GROUP}/samples/<int:index>/", token_view.sample_tokens, name="sample_tokens"),
     path(f"{_GROUP}/samples/<int:index>/text/", review.sample_text, name="sample_text"),
     path(
         "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", judging.sample_judge, name="sample_judge"
