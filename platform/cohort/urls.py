@@ -33,6 +33,7 @@ from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import judging, samples, token_view
 from cohort.web.review import views as review
+from cohort.web.review.export import samples_export
 from cohort.web.review.run_review import run_review
 from cohort.web.runs import (
     actions,
@@ -138,6 +139,7 @@ _runs = [
     path(f"{_CHECKPOINT}checkpoint.zip", checkpoint_page.checkpoint_download, name="checkpoint_download"),
     path("queue/", queue.queue, name="queue"),
     path("limits/", queue.limits, name="project_limits"),
+    path("runs/<int:run_id>/samples/export/", samples_export, name="samples_export"),
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
     path("runs/<int:run_id>/samples/", samples.run_samples, name="run_samples"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),

@@ -175,6 +175,7 @@ def add_samples(group: Group, rows: Iterable[Mapping[str, Any]]) -> None:
         record = records.Sample.model_validate({"index": index, **row})
         columns = record.model_dump(mode="json", exclude={"flags", "salt"})
         columns |= {"mask_cause": record.mask_cause or "", "salt": record.salt or ""}
+        columns |= {"tokens_sha256": record.tokens_sha256 or ""}
         columns |= {"facets": packer.facets(record, group.discarded)}
         columns |= {"component_values": packer.values(record.components)}
         samples.append(Sample(group=group, run=group.run, attempt=group.attempt, step=group.step, **columns))

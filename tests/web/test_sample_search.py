@@ -188,7 +188,9 @@ def test_of_too_many_to_list_the_page_still_fills_and_the_limit_is_said(
     assert limits is not None and limits.frequent and limits.compared is None
     assert len(hits(run, "needle -hay")) == 5
     phrase = SampleFilter.parse({"text": '"needle in"'})
-    assert [row.completion for row in phrase.samples(run).order_by("pk")] == [f"needle in {step}" for step in range(1, 5)]
+    assert [row.completion for row in phrase.samples(run).order_by("pk")] == [
+        f"needle in {step}" for step in range(1, 5)
+    ]
     limits = phrase.text_limits(run)
     assert limits is not None and limits.compared == 4, "what was not looked at is said"
     later = SampleFilter.parse({"text": '"needle in"', "step_min": "4"})

@@ -137,8 +137,8 @@ def token_row(sample: Sample) -> TokenRow:
     file = TokenFile.objects.filter(attempt=group.attempt_id, step=group.step).first()
     if file is None or file.done_at is None:
         raise TokensUnreadable(
-            "The token arrays of this step have not reached the platform: the worker sends them behind the records, and "
-            "those that it had not sent when its attempt ended stay in the run's folder on the node."
+            "The token arrays of this step have not reached the platform: the worker sends them behind the records, "
+            "and those that it had not sent when its attempt ended stay in the run's folder on the node."
         )
     if file.fault:
         raise TokensUnreadable(f"The token arrays of this step are not kept: the file {file.fault}.")

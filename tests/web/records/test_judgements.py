@@ -29,7 +29,9 @@ from tests.web.records.records import accepted, entry, files_of, platform_keys, 
 from tests.web.records.records import lines as lines_of
 
 
-def judged(verdict: str, passed: bool | None, *, step: int = 1, sample: int = 0, by: int = 1, **classes: Any) -> Judgement:
+def judged(
+    verdict: str, passed: bool | None, *, step: int = 1, sample: int = 0, by: int = 1, **classes: Any
+) -> Judgement:
     return Judgement(step, 0, sample, by, verdict, passed, classes)
 
 
@@ -157,7 +159,9 @@ FIGURES = review_figures(ROWS)
 PATHS = [("verifier", name, part) for name, part in product(("agreement", "false_positives"), ("share", "low", "high"))]
 
 
-@pytest.mark.parametrize("path", [*PATHS, ("verifier", "kappa"), ("by_step", 0, "false_negatives", "share"), ("samples",)])
+@pytest.mark.parametrize(
+    "path", [*PATHS, ("verifier", "kappa"), ("by_step", 0, "false_negatives", "share"), ("samples",)]
+)
 def test_an_altered_rate_is_noticed(path: tuple[str | int, ...]) -> None:
     altered: Any = json.loads(canonical(FIGURES))
     inside = altered

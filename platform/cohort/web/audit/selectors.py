@@ -38,7 +38,7 @@ def downloaded(
 ROWS = 100
 COLUMNS = ("index", "at", "actor", "kind", "subject", "before", "after", "reason", "data", "nonce")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = re.compile(r"'|[\s\"]*[=+\-@\t\r＝＋－＠]")
 
 
 class Filters(forms.Form):
@@ -150,8 +150,9 @@ def csv_line(cells: Iterable[Any]) -> str:
 
 
 def plain_cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe before it; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    """A text that a spreadsheet would take for a formula, also after quotes or blanks, gets an apostrophe before it,
+    and so does one that begins with an apostrophe: without the first of them, each is as it was. Numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 # ---------------------------------------------------------------------- the log itself
