@@ -84,8 +84,8 @@ def main(web: CohortWeb, *, count: int, rounds: int, peer: MlflowSearch | None) 
         queries, unchanged = _queries(client, address), f"{address}&v={_version(query)}"
         whole, read, other = [], [], []
         for number in range(rounds + 3):  # the first three of each fill caches
-            seconds, size = _get(link, address, cookie, 200)
-            alone, _ = _get(link, unchanged, cookie, 204)
+            seconds, size = get(link, address, cookie, 200)
+            alone, _ = get(link, unchanged, cookie, 204)
             peer_took = peer.seconds(name) if peer else None
             if number >= 3:
                 whole.append(1000 * seconds)
@@ -169,10 +169,12 @@ def _version(query: dict[str, str]) -> str:
     return RunPage(Project.objects.get(slug="ours"), QueryDict(urlencode(query))).version
 
 
-def _get(link: http.client.HTTPConnection, address: str, cookie: str, status: int) -> tuple[float, int]:
+def get(
+    link: http.client.HTTPConnection, address: str, cookie: str, status: int, headers: dict[str, str] | None = None
+) -> tuple[float, int]:
     """(seconds until all of the answer was there, its bytes)."""
     began = time.perf_counter()
-    link.request("GET", address, headers={"Cookie": f"sessionid={cookie}"})
+    link.request("GET", address, headers={"Cookie": f"sessionid={cookie}", **(headers or {})})
     answer = link.getresponse()
     size = len(answer.read())
     took = time.perf_counter() - began

@@ -132,7 +132,8 @@ def _samples(group: Group, size: int, chance: random.Random, leaves: list[bytes]
         salt, reward = commitments.new_salt(), float(index % 2)
         text = f"<think>{' '.join(chance.choices(WORDS, k=55))}</think><answer>{chance.randrange(10**6)}</answer>"
         sample = Sample(
-            group=group, run_id=group.run_id, attempt_id=group.attempt_id, step=group.step, index=index, completion=text, tokens=80, finish_reason="eos", reward=reward,
+            group=group, run_id=group.run_id, attempt_id=group.attempt_id, step=group.step, index=index,
+            completion=text, tokens=80, finish_reason="eos", reward=reward,
             components={"answer": {"value": reward, "passed": bool(index % 2), "detail": "19", "seconds": 0.0001}},
             advantage=1.0 if index % 2 else -1.0, logprob_mean=-0.5, salt=salt.hex(),
         )  # fmt: skip

@@ -88,7 +88,15 @@ def run_of(maker: Maker) -> Run:
 
 def run_tabs(maker: Maker, alice: User) -> list[str]:
     run = run_of(maker)
-    tabs = ("", "groups/", f"groups/{run.groups.get().pk}/?sample=2", "evaluations/", "attempts/?all=1")
+    tabs = (
+        "",
+        "groups/",
+        "samples/",
+        "samples/?reward_min=much&finish=eos",
+        f"groups/{run.groups.get().pk}/?sample=2",
+        "evaluations/",
+        "attempts/?all=1",
+    )
     run_tags_change(run=run, actor=alice, add=["hack"])
     run_note_set(run=run, actor=alice, note=HOSTILE.replace("\x07", ""))
     listed = ("runs/", "runs/?q=nothing", "runs/?q=rewrd>1", "runs/?columns=G,algorithm.kl.coef,note&sort=-G")

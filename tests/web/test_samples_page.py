@@ -55,6 +55,8 @@ def test_pages_hold_every_sample_once(viewer: Client, maker: Maker, run: Run, mo
     attempt = maker.attempt(run)
     for step in range(1, 7):
         add_group(attempt, [1.0, 1.0, None, 0.0], step=step, advantages=[0.5, 0.5, 0.0, -0.5])
+    assert "showing 4 of more samples kept" in words(page_of(viewer, run))
+    assert "showing 4 of 24 samples kept" in words(page_of(viewer, run, "facets=1"))
     for order in ("", "sort=reward", "sort=-reward", "sort=step", "component=answer&sort=-component", "reward_max=0"):
         shown, pages = [], []
         page = page_of(viewer, run, order)
@@ -82,12 +84,15 @@ def test_counts_come_by_themselves_and_each_filters(viewer: Client, maker: Maker
     assert "near-duplicate 2" not in words(page_of(viewer, run)).split("Judged")[-1].split("showing")[-1]
     part = page_of(viewer, run, "facets=1", headers={"HX-Request": "true"})
     assert "<html" not in part
+    assert '<span id="sample-count" hx-swap-oob="true">5</span>' in part
     counted = words(part)
     assert "Finish ended by itself 3 truncated 2" in counted
     assert "Verifier right by the verifier 2 wrong by the verifier 1" in counted
     assert "Flag format only 2 near-duplicate 2" in counted
     assert 'href="?finish=length"' in part
-    assert "near-duplicate 2" in words(page_of(viewer, run, "facets=1")), "without JavaScript too"
+    whole = page_of(viewer, run, "facets=1")
+    assert "near-duplicate 2" in words(whole), "without JavaScript too"
+    assert whole.count('id="sample-count"') == 1
     narrowed = page_of(viewer, run, "verifier=right&facets=1", headers={"HX-Request": "true"})
     assert "ended by itself 2" in words(narrowed)
     assert "truncated" not in words(narrowed)
@@ -99,7 +104,7 @@ def test_parts_of_a_filter_can_be_removed(viewer: Client, maker: Maker, run: Run
     page = page_of(viewer, run, "reward_min=0.5&finish=eos&sort=reward")
     assert '<a class="chip remove" href="?finish=eos&amp;sort=reward">' in page
     assert '<a class="chip remove" href="?reward_min=0.5&amp;sort=reward">' in page
-    assert "showing 1 of 1 that fit, 2 kept in all" in words(page)
+    assert "showing 1 of 1 that fit" in words(page)
 
 
 def test_nonsense_is_marked_where_it_was_typed(viewer: Client, maker: Maker, run: Run) -> None:
@@ -120,7 +125,7 @@ def test_empty_pages_say_what_comes_next(viewer: Client, maker: Maker, run: Run)
     add_group(maker.attempt(run), [1.0])
     text = words(page_of(viewer, run, "reward_min=2"))
     assert "No sample fits" in text
-    assert "None of the 1 samples kept is so" in text
+    assert "No sample that was kept is so" in text
 
 
 def test_text_of_models_does_nothing(viewer: Client, maker: Maker, run: Run) -> None:

@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from cohort.base.formatting import natural
@@ -40,9 +41,9 @@ from cohort.web.review.arithmetic import number
 from cohort.web.runs.header import Header
 from cohort.web.runs.list_rows import ViewChip
 
-PAGE = 100
-BEGINNING = 160
-"""Characters of a completion that a row shows."""
+PAGE = 50
+BEGINNING, NAME = 160, 40
+"""Characters of a completion and of a problem's id that a row shows."""
 HEADS = (("step", "Step"), ("reward", "Reward"), ("advantage", "A"), ("tokens", "Tokens"), ("clipped", "Clipped"))
 """(order, words) of the columns that can be sorted by."""
 RANGES = ("reward", "component", "advantage", "tokens", "step", "clipped")
@@ -52,6 +53,8 @@ CHOICES = ("finish", "verifier", "error", "masked", "discarded", "flag", "judgem
 @dataclass(frozen=True)
 class SampleRow:
     sample: Sample
+    address: str
+    """Of its group, with it marked."""
     problem: str
     beginning: str
     scores: tuple[tuple[str, str], ...]
@@ -84,12 +87,15 @@ class SamplePage:
     def __init__(self, run: Run, looked_for: SampleFilter, params: QueryDict) -> None:
         self.run, self.filter = run, looked_for
         self.order = component_order(run.parsed_config.reward)
-        self.matching: int = looked_for.samples(run).count()
-        self.kept: int = self.matching if looked_for.words == "all samples" else current_samples(run).count()
         after, before = _edge(params.get("after")), _edge(params.get("before"))
         read = self._read(looked_for.ordered(run), after, before)
         more = len(read) > PAGE
         shown = read[:PAGE]
+        alone = not more and after is None and before is None
+        self.matching: int | None = len(shown) if alone else None
+        """How many fit; None on one of several pages until they are counted, which takes as long as the page."""
+        self.empty = not shown and not current_samples(run).exists()
+        """Whether the run has no sample at all."""
         if before is not None:
             shown.reverse()
         self.rows = self._rows([pk for pk, _ in shown])
@@ -123,19 +129,21 @@ class SamplePage:
         )
         samples = Sample.objects.filter(pk__in=ids).select_related("group")
         samples = samples.only(*columns, "redacted_at", "group__problem_id")
+        groups = reverse("run_groups", args=[self.run.project.slug, self.run.pk])
         by_id = {sample.pk: sample for sample in samples.annotate(beginning=Left("completion", BEGINNING + 1))}
         judged: dict[int, list[Annotation]] = {}
         for annotation in Annotation.objects.filter(sample__in=ids):
             judged.setdefault(annotation.sample_id, []).append(annotation)
-        return [self._row(by_id[pk], judged.get(pk, [])) for pk in ids]
+        return [self._row(by_id[pk], judged.get(pk, []), groups) for pk in ids]
 
-    def _row(self, sample: Any, annotations: list[Annotation]) -> SampleRow:
+    def _row(self, sample: Any, annotations: list[Annotation], groups: str) -> SampleRow:
         scores = zip(self.order, sample.component_values, strict=False)
         verdicts = Counter(annotation.get_verdict_display() for annotation in newest_by_person(annotations).values())
         return SampleRow(
             sample,
-            sample.group.problem_id,
-            sample.beginning,
+            f"{groups}{sample.group_id}/?sample={sample.index + 1}#sample-{sample.index + 1}",
+            _cut(sample.group.problem_id, NAME),
+            _cut(sample.beginning, BEGINNING),
             tuple((name, number(value)) for name, value in scores if value is not None),
             tuple(f"{verdict} ×{count}" if count > 1 else verdict for verdict, count in verdicts.items()),
         )
@@ -150,6 +158,10 @@ class SamplePage:
             query = replace(self.filter, sort=name if current and falls else f"-{name}").query
             headings[name] = words, query, ("descending" if falls else "ascending") if current else ""
         return headings
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _edge(text: str | None) -> tuple[float, int] | None:
@@ -237,7 +249,8 @@ class FacetList:
     """(words, how many, the query that asks for it too)."""
 
 
-def facet_lists(run: Run, looked_for: SampleFilter) -> list[FacetList]:
+def facet_lists(run: Run, looked_for: SampleFilter) -> tuple[int, list[FacetList]]:
+    """(how many samples fit, what they are)."""
     counts = facet_counts(looked_for.samples(run))
     lists = [
         FacetList(facet.name, _entries(facet, counts[facet.name], looked_for))
@@ -249,7 +262,7 @@ def facet_lists(run: Run, looked_for: SampleFilter) -> list[FacetList]:
         for name in FLAGS
         if counts[name][name]
     ]
-    return [shown for shown in [*lists, FacetList("flag", flags)] if shown.entries]
+    return counts[FINISH.name].total(), [shown for shown in [*lists, FacetList("flag", flags)] if shown.entries]
 
 
 def _entries(facet: Facet, counts: Counter[str], looked_for: SampleFilter) -> list[tuple[str, int, str]]:
@@ -276,12 +289,15 @@ def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         faults = error.message_dict
     context: dict[str, Any] = {"query": looked_for.query}
     if "facets" in request.GET and not faults:
-        context["facets"] = facet_lists(run, looked_for)
+        context["matching"], context["facets"] = facet_lists(run, looked_for)
         if request.htmx:  # type: ignore[attr-defined]
             return render(request, "review/_facets.html", context)
     views = views_for(project=run.project, user=person(request), page=SavedView.Page.SAMPLES)
+    page = None if faults else SamplePage(run, looked_for, request.GET)
+    if page is not None and page.matching is not None:
+        context["matching"] = page.matching
     context |= {
-        "page": None if faults else SamplePage(run, looked_for, request.GET),
+        "page": page,
         "form": FilterForm(run, request.GET, faults),
         "faults": faults,
         "chips": chips_of(looked_for),
