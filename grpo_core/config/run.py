@@ -145,24 +145,30 @@ class OptimConfig(Part):
     """The gradient is scaled down to this norm when longer."""
 
 
-TokenChoice = Literal["best", "worst", "random", "flagged", "all"]
+TokenChoice = Literal["none", "best", "worst", "random", "flagged", "all"]
 
 
 class TracesConfig(Part):
     groups_per_step: CountOrZero = Field(default=32, title="Groups kept per step")
     """Groups kept with all their completions at each step, picked by seed. The rewards of the others are counted."""
-    tokens: tuple[TokenChoice, ...] = Field(default=("best", "worst", "random"), title="Samples kept with token arrays")
-    """Samples of the kept groups, at each step, that are stored token by token (docs/tokens.md): those of the highest
-    reward (best), of the lowest (worst), picked by seed (random), those left out of the update, with an error, of a
-    phantom group or where sampler and trainer differ most (flagged), or all. Empty: none. Changes no training."""
+    tokens: Annotated[tuple[TokenChoice, ...], Field(min_length=1, title="Samples kept with token arrays")] = (
+        "best",
+        "worst",
+        "random",
+    )
+    """Samples of the kept groups, at each step, that are stored token by token: those of the highest reward (best), of
+    the lowest (worst), picked by seed (random), those left out of the update, with an error, of a phantom group or
+    where sampler and trainer differ most (flagged), all, or none. Changes no training."""
     tokens_per_choice: Count = Field(default=2, title="Samples of each choice per step")
     """Most samples that each choice but `all` adds to a step's token arrays."""
 
     @field_validator("tokens")
     @classmethod
-    def _each_choice_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _choices_go_together(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) < len(value):
             raise ValueError("names a choice twice")
+        if "none" in value and len(value) > 1:
+            raise ValueError("none goes with no other choice")
         return value
 
 

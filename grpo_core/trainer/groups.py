@@ -86,7 +86,7 @@ def train_rows(
 ) -> list[TrainRow]:
     """One row for each completion, group by group; before advantages are known they are 0. `traced`: rows of which the
     update returns what it computes."""
-    rows = []
+    rows: list[TrainRow] = []
     for p, group in enumerate(batch):
         for g, (completion, score) in enumerate(zip(group.completions, group.scores, strict=True)):
             cause = mask_cause(completion.finish, score.reward, config)

@@ -207,7 +207,8 @@ def _byte_of() -> dict[str, int]:
     """Letter of a byte-level vocabulary → byte (GPT-2's table, which all byte-level tokenizers share)."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    return {letter: byte for byte, letter in bytes_to_unicode().items()}
+    table: dict[int, str] = bytes_to_unicode()  # type: ignore[no-untyped-call]
+    return {letter: byte for byte, letter in table.items()}
 
 
 def _hex(error: UnicodeError) -> tuple[str, int]:

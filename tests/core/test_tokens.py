@@ -157,7 +157,7 @@ def test_two_ranks_store_what_one_does(home, tmp_path):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_training_is_the_same_to_the_bit_with_arrays_and_without(name, home, tmp_path):
     arrays = trained(home, tmp_path / "arrays", steps=3, **SETTINGS[name])
-    none = trained(home, tmp_path / "none", steps=3, **merged(SETTINGS[name], {"traces": {"tokens": []}}))
+    none = trained(home, tmp_path / "none", steps=3, **merged(SETTINGS[name], {"traces": {"tokens": ["none"]}}))
     assert far(weights_of(arrays), weights_of(none)) == 0
     assert not (none / "tokens").exists()
     drawn = [

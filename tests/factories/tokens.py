@@ -6,10 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from cohort.nodes import leases
-from cohort.review.models import Group
-from cohort.review.token_files import token_part
-from cohort.runs.models import Attempt
 from grpo_core.files.token_file import TokenRow, write_rows
 from grpo_core.records import types as records
 from grpo_core.records.commitments import commit

@@ -190,9 +190,9 @@ def test_a_deletion_that_is_undone_keeps_the_file_and_one_cut_short_is_swept(
     worker: AttemptCaller, content: bytes, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sends(worker, content)
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with transaction.atomic():
         redact(run, sample(0))
-        raise ZeroDivisionError
+        transaction.set_rollback(True)
     assert token_row(sample(0)).columns["piece"] == SECRET
     monkeypatch.setattr(token_files, "_sweep", lambda pk: None)  # killed after its commit
     redact(run, sample(0))

@@ -1,11 +1,11 @@
 """Deleting the text of a sample, for privacy, because it is harmful or because its time is over, without breaking a
 proof.
 
-Text and salt go, and so does the row of its token arrays, whose token ids are the text; the leaf stays in the run's
-tree. Without the salt nobody can find out what was hashed, not even by guessing. Cards that held the text are issued
-again without it, under the same seal, and the earlier zips are deleted. Copies that somebody has downloaded, and the
-folder of the run on its node, are out of the platform's reach. Cards of
-the first schema keep their texts, and so do notes of reviewers, which are only added to; the pages say so.
+Text and salt go, and so does the row of the step's token arrays, whose token ids are the text; the leaf stays in the
+run's tree. Without the salts nobody can find out what was hashed, not even by guessing. Cards that held the text are
+issued again without it, under the same seal, and the earlier zips are deleted. Copies that somebody has downloaded, and
+the folder of the run on its node, are out of the platform's reach. Cards of the first schema keep their texts, and so
+do notes of reviewers, which are only added to; the pages say so.
 """
 
 import logging

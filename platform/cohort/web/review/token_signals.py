@@ -186,7 +186,7 @@ def largest(values: Values, pieces: Sequence[str], *, sign: int = 0) -> list[Lar
     return [Largest(index + 1, pieces[index], signed(value)) for value, index in known[:LISTED]]
 
 
-def alike(values: Values) -> bool:
+def is_uniform(values: Values) -> bool:
     """Whether no token stands out: all that are not 0 have one value."""
     known = [value for value in values if value]
     return not known or max(known) - min(known) <= 1e-6 * max(abs(value) for value in known)

@@ -20,8 +20,8 @@ from cohort.web.review.token_signals import (
     SIGNALS,
     Scale,
     Signal,
-    alike,
     available,
+    is_uniform,
     largest,
     position_curve,
     scale_of,
@@ -32,6 +32,8 @@ from cohort.web.templatetags.cohort import visible, visible_text
 from grpo_core.files.token_file import COLUMNS
 
 WINDOW = 2000
+LONGEST = 200
+"""Characters of a token's text that are shown."""
 TABLE = 400
 """Tokens at once in the table, whose rows are longer."""
 
@@ -76,7 +78,7 @@ class TokenView:
         self._columns = columns
         self.signals: dict[str, Signal] = available(columns)
         self.signal = self.signals.get(signal or "", SIGNALS["advantage"])
-        self.pieces: Sequence[str] = columns["piece"]
+        self.pieces = [_short(piece) for piece in columns["piece"]]
         self.count = len(self.pieces)
         self.at = min(max(at or 1, 1), self.count)
         """Position, from 1, that the window has and the keys begin at."""
@@ -133,7 +135,7 @@ class TokenView:
 
     @property
     def masked_count(self) -> int:
-        return self.count - sum(self._columns["in_loss"])
+        return sum(not used for used in self._columns["in_loss"])
 
     def strip(self) -> SafeString:
         """The window's tokens; everything of the model in it is escaped by `visible`."""
@@ -181,8 +183,8 @@ class TokenView:
         return position_curve(self.values, self.first, self.last)
 
     @property
-    def push_alike(self) -> bool:
-        return alike(self._push)
+    def push_is_uniform(self) -> bool:
+        return is_uniform(self._push)
 
     @property
     def pushed_up(self) -> list[Any]:
@@ -196,6 +198,11 @@ class TokenView:
     def parted(self) -> list[Any] | None:
         """Where sampler and trainer differ most; None where the trainer has no numbers."""
         return None if self._difference is None else largest(self._difference, self.pieces)
+
+
+def _short(piece: str) -> str:
+    """A tokenizer's longest token has some hundred characters; what a file holds can be longer."""
+    return piece if len(piece) <= LONGEST else f"{piece[:LONGEST]}… ({len(piece):,} characters)"
 
 
 def _cell(value: Any) -> str:
