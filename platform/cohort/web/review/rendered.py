@@ -26,7 +26,7 @@ DEEPEST = 40
 """Of lists and quotes in each other; the parser drops what lies deeper."""
 LONGEST_FORMULA = 2000
 _DEEPEST_FORMULA = 30
-_HIDES = re.compile(r"\\(?:href|style|class|tag|label)\b|(?<!\\)%")
+_HIDES = re.compile(r"\\(?:href|style|class|tag|label|color|textcolor|hspace|kern)\b|(?<!\\)%")
 """Commands whose argument is not shown, and TeX's comments."""
 _INVISIBLE_OPERATORS = dict.fromkeys(range(0x2061, 0x2065))
 """Function application and the like, which the converter writes itself."""
