@@ -253,7 +253,7 @@ class Comparison:
     second: int
     pieces: list[Piece]
     cut: bool
-    """Words beyond the first `most` of each were left out."""
+    """Those beyond the first `most` of each were left out."""
     most: int = LONGEST_COMPARED
 
     @property

@@ -13,6 +13,7 @@ from cohort.review.services import Success, current_groups, right
 from cohort.runs.models import Run, StepMetric
 from cohort.web.context import position
 from cohort.web.review.arithmetic import group_scores
+from cohort.web.review.texts import prompt_turns, question_of
 from grpo_core.advantages.base import GroupScores
 from grpo_core.config.run import RunConfig
 
@@ -37,6 +38,10 @@ class GroupRow:
     """Right, wrong, or None: masked or not judged."""
     words: tuple[str, ...]
     """Remarks besides the numbers; empty for an ordinary group."""
+
+    @property
+    def question(self) -> str:
+        return question_of(prompt_turns(self.group.prompt))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ WINDOW = 50_000
 """Characters of one completion that its own page shows at once."""
 FOLDED_FROM = 400
 """Characters of reasoning, and of a prompt, from which on it is folded."""
-LONGEST_COMPARED = 4000
-"""Words of a completion that are compared with another's."""
+LONGEST_COMPARED = 10_000
+"""Words, signs and spaces of a completion that are compared with another's."""
 
 _TURNS = (
     # ChatML (Qwen and others), Llama 3, Gemma, Phi and Zephyr
@@ -175,10 +175,10 @@ class Piece:
 
 
 def difference(first: str, second: str) -> tuple[list[Piece], bool]:
-    """(the pieces in order, whether words beyond LONGEST_COMPARED were left out). By the longest common subsequence
-    of words and the spaces between them."""
-    words = [re.findall(r"\s+|[^\s]+", text) for text in (first, second)]
-    own, other = (every[: 2 * LONGEST_COMPARED] for every in words)
+    """(the pieces in order, whether those beyond LONGEST_COMPARED were left out). By the longest common subsequence
+    of words, signs and spaces."""
+    words = [re.findall(r"\s+|\w+|[^\w\s]", text) for text in (first, second)]
+    own, other = (every[:LONGEST_COMPARED] for every in words)
     pieces = []
     for step in LCSseq.opcodes(own, other):
         if step.tag == "equal":
@@ -186,7 +186,7 @@ def difference(first: str, second: str) -> tuple[list[Piece], bool]:
             continue
         pieces.append(Piece("first", "".join(own[step.src_start : step.src_end])))
         pieces.append(Piece("second", "".join(other[step.dest_start : step.dest_end])))
-    return _merged(piece for piece in pieces if piece.text), any(len(every) > 2 * LONGEST_COMPARED for every in words)
+    return _merged(piece for piece in pieces if piece.text), any(len(every) > LONGEST_COMPARED for every in words)
 
 
 def _merged(pieces: Iterable[Piece]) -> list[Piece]:
