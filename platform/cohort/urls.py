@@ -31,7 +31,7 @@ from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
-from cohort.web.review import judging, samples, token_view
+from cohort.web.review import judging, problems, samples, token_view
 from cohort.web.review import views as review
 from cohort.web.review.export import samples_export
 from cohort.web.review.run_review import run_review
@@ -140,6 +140,8 @@ _runs = [
     path("queue/", queue.queue, name="queue"),
     path("limits/", queue.limits, name="project_limits"),
     path("runs/<int:run_id>/samples/export/", samples_export, name="samples_export"),
+    path("runs/<int:run_id>/problems/", problems.run_problems, name="run_problems"),
+    path("runs/<int:run_id>/problems/<path:key>/", problems.run_problem, name="run_problem"),
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
     path("runs/<int:run_id>/samples/", samples.run_samples, name="run_samples"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),

@@ -7,7 +7,9 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import md5
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.conf import settings
@@ -31,6 +33,8 @@ from cohort.nodes.models import Node
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.statements.services import statement_make
+from cohort.review.models import Group
+from cohort.review.problems import problem_key
 from cohort.runs.charts import chart_create
 from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
@@ -65,6 +69,7 @@ QUERIES = (
     ("state", "rule", "run", "before"),
     ("actor", "kind", "subject", "to", "records", "imported", "superseded", "running", "texts"),
     ("model", "find", "against", "evaluations", "answer"),
+    ("a", "b", "pick", "pick_b", "sort"),
 )
 
 pytestmark = pytest.mark.django_db
@@ -126,6 +131,7 @@ class World:
             "job_id": self.job.pk,
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
+            "key": key_of(self.run.groups.order_by("pk")[0]),
             "rule_id": rule.pk,
             "channel_id": channel.pk,
             "alert_id": Alert.objects.get().pk,
@@ -167,6 +173,7 @@ class World:
         return {
             "run_id": run.pk,
             "group_id": group.pk,
+            "key": key_of(group),
             "datasets": dataset.pk,
             "suites": suite.pk,
             "chat_id": chat.pk,
@@ -201,6 +208,11 @@ class World:
         if "/server/" in route:
             known["entry_id"] = other.get("entry_id", AuditEntry.objects.filter(project="")[0].pk)
         return "/" + PARAMETER.sub(lambda match: str(known[match[1]]), route)
+
+
+def key_of(group: Group) -> str:
+    """Of its problem, in an address."""
+    return quote(problem_key(md5(group.prompt.encode()).hexdigest(), group.problem_id))
 
 
 @contextmanager
@@ -282,7 +294,7 @@ def test_no_text_runs_wherever_it_is_shown(sealed_site: World) -> None:
             ran += [(route, raw) for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in page]
             shown |= {route} if HOSTILE_SHOWN in page else set()
     assert ran == []
-    of_run = ("", "groups/", "groups/<group_id>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
+    of_run = ("", "groups/", "groups/<group_id>/", "problems/", "problems/<key>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
     others = ("", "alerts/", "alerts/<alert_id>/", "runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
     others += ("lab/chat/<chat_id>/", "lab/jobs/<job_id>/")
     assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown

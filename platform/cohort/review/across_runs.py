@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Prefetch
 
 from cohort.review.models import Group, Sample
+from cohort.review.problems import problem_key
 from cohort.runs.models import Run
 
 STEPS = 100
@@ -30,7 +31,7 @@ class ProblemAcross:
     @property
     def key(self) -> str:
         """Names the problem in an address."""
-        return f"{self.prompt_md5[:8]}:{self.problem_id}"
+        return problem_key(self.prompt_md5, self.problem_id)
 
     @property
     def spread(self) -> float:
