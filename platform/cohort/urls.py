@@ -145,6 +145,7 @@ _runs = [
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
     path("runs/<int:run_id>/samples/", samples.run_samples, name="run_samples"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),
+    path("runs/<int:run_id>/samples/scatter/", scatter.run_scatter, name="run_scatter"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(f"{_GROUP}/samples/<int:index>/", token_view.sample_tokens, name="sample_tokens"),
     path(f"{_GROUP}/samples/<int:index>/text/", review.sample_text, name="sample_text"),

@@ -177,7 +177,12 @@ class SampleFilter:
     @property
     def query(self) -> str:
         """Canonical: every field that differs from its default, in the order of declaration."""
-        return urlencode([(name, _text(value)) for name, value in self._given()])
+        return urlencode(self.given)
+
+    @property
+    def given(self) -> list[tuple[str, str]]:
+        """The query as (field, value), for a form that keeps it."""
+        return [(name, _text(value)) for name, value in self._given()]
 
     @property
     def words(self) -> str:
