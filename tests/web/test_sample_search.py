@@ -3,6 +3,7 @@
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
@@ -14,6 +15,8 @@ from cohort.review.word_index import words_index
 from cohort.review.words import unindexed_from
 from cohort.runs.models import Attempt, Run
 from tests.factories.runs import HOSTILE, Maker, add_group, gone_on
+from tests.web.run_page import page_of
+from tests.web.run_page import words as shown
 
 
 @pytest.fixture
@@ -217,3 +220,23 @@ def test_the_beat_schedules_the_task() -> None:
     from cohort.base.celery_app import app
 
     assert app.conf.beat_schedule["index_words"]["task"] == tasks.index_words.name
+
+
+def test_the_page_of_samples_searches_and_says_what_it_could_not_see(
+    viewer: Client, run: Run, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts(attempt, "needle", "hay", step=1)
+    words_index()
+    texts(attempt, "needle later", "hay", step=2)
+    text = shown(page_of(viewer, run, "samples/", text="needle"))
+    assert "text: needle" in text
+    assert "showing 1 of 1 that fit" in text
+    assert "The search sees steps before 2" in text
+    words_index()
+    text = shown(page_of(viewer, run, "samples/", text="needle"))
+    assert "showing 2 of 2 that fit" in text
+    assert "The search sees" not in text
+    monkeypatch.setattr(words, "MOST_SAMPLES", 1)
+    assert "The search went as far as step 1" in shown(page_of(viewer, run, "samples/", text="needle"))
+    refused = shown(page_of(viewer, run, "samples/", text="->"))
+    assert "Nothing was looked for" in refused and "has no word" in refused

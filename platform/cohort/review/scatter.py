@@ -9,7 +9,7 @@ from math import nextafter
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
-from django.db.models import Avg, Case, Count, F, FloatField, Func, IntegerField, Max, Min, QuerySet, Value, When
+from django.db.models import Avg, Case, Count, F, FloatField, Func, IntegerField, Max, Min, Q, QuerySet, Value, When
 
 from cohort.review.facets import VERIFIER, component_order
 from cohort.review.filters import SampleFilter
@@ -104,11 +104,12 @@ def colours_of(run: Run) -> tuple[str, ...]:
 def scatter(run: Run, looked_for: SampleFilter, colour: str) -> Scatter | None:
     """`colour`: one of `colours_of`. None where no sample that fits has a reward. Two queries."""
     samples = looked_for.samples(run).order_by()
+    has_reward = Q(reward__isnull=False)
     totals = samples.aggregate(
         matching=Count("pk"),
         drawn=Count("reward"),
-        shortest=Min("tokens"),
-        longest=Max("tokens"),
+        shortest=Min("tokens", filter=has_reward),
+        longest=Max("tokens", filter=has_reward),
         least=Min("reward"),
         most=Max("reward"),
     )
@@ -116,7 +117,7 @@ def scatter(run: Run, looked_for: SampleFilter, colour: str) -> Scatter | None:
         return None
     tokens = Axis.of(totals["shortest"], totals["longest"], ACROSS, whole=True)
     reward = Axis.of(totals["least"], totals["most"], UP, whole=False)
-    scored = samples.filter(reward__isnull=False).annotate(colour=_colour(run, colour))
+    scored = samples.filter(has_reward).annotate(colour=_colour(run, colour))
     if totals["drawn"] <= MOST_POINTS:
         rows = scored.order_by("step", "pk").values_list("group_id", "index", "step", "tokens", "reward", "colour")
         points = tuple(Point(group, index + 1, *rest) for group, index, *rest in rows)

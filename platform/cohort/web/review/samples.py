@@ -33,6 +33,7 @@ from cohort.review.filters import (
 )
 from cohort.review.models import Annotation, Sample
 from cohort.review.services import newest_by_person
+from cohort.review.words import HELP, unindexed_from
 from cohort.runs.models import Run, SavedView
 from cohort.runs.saved_views import views_for
 from cohort.web.access import run_for
@@ -192,6 +193,7 @@ class Input:
     faults: Sequence[str]
     choices: Mapping[str, str]
     """Empty for a field to type in."""
+    help: str = ""
 
 
 class FilterForm:
@@ -219,7 +221,8 @@ class FilterForm:
         choices = [self._input(name, name.capitalize(), choices_of(name)) for name in CHOICES]
         component = self._input("component", "Component", {name: name for name in self._order})
         orders = {f"{sign}{name}": f"{words}, {end} first" for name, words in SORTS.items() for sign, end in _ENDS}
-        return [component, *choices, self._input("problem", "Problem id"), self._input("sort", "Order", orders)]
+        text = replace(self._input("text", "Text"), help=HELP)
+        return [text, component, *choices, self._input("problem", "Problem id"), self._input("sort", "Order", orders)]
 
 
 _ENDS = (("-", "highest"), ("", "lowest"))
@@ -299,6 +302,8 @@ def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     context |= {
         "page": page,
         "form": FilterForm(run, request.GET, faults),
+        "matches": looked_for.text_matches(run),
+        "unindexed": unindexed_from(run) if looked_for.text else None,
         "faults": faults,
         "chips": chips_of(looked_for),
         "ready": [Chip(r.name, r.query, r.sentence, not faults and r.query == looked_for.query) for r in READY],
