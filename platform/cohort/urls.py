@@ -31,7 +31,8 @@ from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
-from cohort.web.review import judging, problems, samples, token_view
+from cohort.web.review import judging, problems, samples, scatter, token_view
+from cohort.web.review import queue_views as review_queues
 from cohort.web.review import views as review
 from cohort.web.review.export import samples_export
 from cohort.web.review.run_review import run_review
@@ -137,6 +138,16 @@ _runs = [
     path(f"{_CHECKPOINT}further/", checkpoint_page.checkpoint_further, name="checkpoint_further"),
     path(f"{_CHECKPOINT}request/", checkpoint_page.checkpoint_wanted, name="checkpoint_request"),
     path(f"{_CHECKPOINT}checkpoint.zip", checkpoint_page.checkpoint_download, name="checkpoint_download"),
+    path("runs/<int:run_id>/queues/new/", review_queues.queue_new, name="review_queue_new"),
+    path("queues/", review_queues.queue_list, name="review_queue_list"),
+    path("queues/labels/", review_queues.label_add, name="review_label_add"),
+    path("queues/labels/<int:label_id>/remove/", review_queues.label_remove, name="review_label_remove"),
+    path("queues/<int:queue_id>/", review_queues.queue_detail, name="review_queue"),
+    path("queues/<int:queue_id>/next/", review_queues.queue_next, name="review_queue_next"),
+    path("queues/<int:queue_id>/disagreements/", review_queues.queue_disagreements, name="review_disagreements"),
+    path("queues/<int:queue_id>/<int:number>/", review_queues.queue_item, name="review_item"),
+    path("queues/<int:queue_id>/<int:number>/judge/", review_queues.queue_judge, name="review_judge"),
+    path("queues/<int:queue_id>/<int:number>/unblind/", review_queues.queue_unblind, name="review_unblind"),
     path("queue/", queue.queue, name="queue"),
     path("limits/", queue.limits, name="project_limits"),
     path("runs/<int:run_id>/samples/export/", samples_export, name="samples_export"),

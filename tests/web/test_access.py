@@ -33,8 +33,11 @@ from cohort.nodes.models import Node
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.statements.services import statement_make
-from cohort.review.models import Group
+from cohort.review.filters import SampleFilter
+from cohort.review.labels import label_add
+from cohort.review.models import Group, ReviewQueue
 from cohort.review.problems import problem_key
+from cohort.review.queues import queue_create
 from cohort.runs.charts import chart_create
 from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
@@ -142,9 +145,16 @@ class World:
             "chat_id": self.chat.pk,
             "answer_id": ChatAnswer.objects.get(message__conversation=self.chat).pk,
             "number": 1,
+            "queue_id": self._queue(self.run, admin).pk,
+            "label_id": label_add(project=ours, actor=admin, letter="s", word="mine").pk,
             "view_id": view_save(project=ours, actor=self.users["admin"], name="shared", query="", shared=True).pk,
         }
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
+
+    @staticmethod
+    def _queue(run: Run, actor: User) -> ReviewQueue:
+        """Not blind, so that the group's page is as without it."""
+        return queue_create(run=run, actor=actor, name="mine", samples=SampleFilter(), size=2, blind=False)
 
     @staticmethod
     def _hostile(maker: Maker) -> dict[str, Any]:
@@ -174,6 +184,7 @@ class World:
             "run_id": run.pk,
             "group_id": group.pk,
             "key": key_of(group),
+            "queue_id": World._queue(run, maker.actor).pk,
             "datasets": dataset.pk,
             "suites": suite.pk,
             "chat_id": chat.pk,
@@ -294,9 +305,20 @@ def test_no_text_runs_wherever_it_is_shown(sealed_site: World) -> None:
             ran += [(route, raw) for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in page]
             shown |= {route} if HOSTILE_SHOWN in page else set()
     assert ran == []
-    of_run = ("", "groups/", "groups/<group_id>/", "problems/", "problems/<key>/", "evaluations/", "attempts/", "logs/", "config/", "events/")
+    of_run = (
+        "",
+        "groups/",
+        "groups/<group_id>/",
+        "problems/",
+        "problems/<key>/",
+        "evaluations/",
+        "attempts/",
+        "logs/",
+        "config/",
+        "events/",
+    )
     others = ("", "alerts/", "alerts/<alert_id>/", "runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
-    others += ("lab/chat/<chat_id>/", "lab/jobs/<job_id>/")
+    others += ("lab/chat/<chat_id>/", "lab/jobs/<job_id>/", "queues/", "queues/<queue_id>/")
     assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown
 
 

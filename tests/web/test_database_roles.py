@@ -16,7 +16,7 @@ ONLY_ADDED = {
     *("catalog_evalsuiteversion", "lab_verifierprobe", "lab_launchprobe", "lab_launchestimate"),
     *("lab_modelevalresult", "lab_modelevalitem", "review_answerjudgement"),
     *("records_record", "records_card", "records_statement", "records_recordentry", "review_annotation"),
-    *("runs_runevent", "runs_importedresult"),
+    *("review_reviewitem", "review_pairvote", "runs_runevent", "runs_importedresult"),
 }
 PAIRS = "runs_transition"
 TABLES = {model._meta.db_table: model for model in apps.get_models(include_auto_created=True)}

@@ -107,9 +107,7 @@ def test_a_choice_that_does_not_exist_is_the_usual_one(
     assert words(page_of(viewer, run, path_of(group), **values)) == words(page_of(viewer, run, path_of(group)))
 
 
-def test_the_base_models_answer_is_shown_where_it_was_evaluated(
-    viewer: Client, run: Run, attempt: Attempt
-) -> None:
+def test_the_base_models_answer_is_shown_where_it_was_evaluated(viewer: Client, run: Run, attempt: Attempt) -> None:
     add_evaluation(attempt, "before", [0.0], completion="base says 9")
     add_evaluation(attempt, "after", [1.0], completion="trained says 1")
     item = EvalItem.objects.get(phase="before")
@@ -124,9 +122,7 @@ def test_the_base_models_answer_is_shown_where_it_was_evaluated(
     assert "base says 9" not in words(page_of(viewer, run, path_of(other)))
 
 
-def test_answers_of_a_sensitive_suite_are_for_reviewers(
-    viewer: Client, reviewer: Client, maker: Maker
-) -> None:
+def test_answers_of_a_sensitive_suite_are_for_reviewers(viewer: Client, reviewer: Client, maker: Maker) -> None:
     version = add_suite(maker.project, maker.actor, "secret", spec=replace(SPEC, sensitive=True))
     run = maker.launched("first", ChosenSuite(version))
     attempt = maker.attempt(run)

@@ -13,7 +13,7 @@ from cohort.audit import services as audit
 from cohort.base.storable import storable
 from cohort.lab.models import ChatAnswer
 from cohort.review.labels import labels_of
-from cohort.review.models import Annotation, AnswerJudgement, Group, Sample, Verdict
+from cohort.review.models import Annotation, AnswerJudgement, Group, ReviewQueue, Sample, Verdict
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows, run_logged
 
@@ -55,16 +55,32 @@ class Opinion:
         return {"verdict": self.verdict} | ({"labels": [*self.labels]} if self.labels else {})
 
 
+@dataclass(frozen=True)
+class InQueue:
+    """How an opinion is given in a queue."""
+
+    queue: ReviewQueue
+    seconds: float | None
+    unblinded: bool
+
+
 @transaction.atomic
 def sample_judge(
-    *, sample: Sample, actor: User, verdict: str | None = None, toggle: str | None = None, note: str | None = None
+    *,
+    sample: Sample,
+    actor: User,
+    verdict: str | None = None,
+    toggle: str | None = None,
+    note: str | None = None,
+    given: InQueue | None = None,
 ) -> Annotation | None:
     """Change what the reviewer thinks of a sample: the verdict, a label that is set or taken off, the note. What is
-    None stays as it was; where nothing changes, nothing is added. Returns the newest row, None where there is none.
+    None stays as it was; where nothing changes, nothing is added. A queue begins with nothing, whatever was thought
+    before. Returns the newest row, None where there is none.
 
     Raises ValidationError keyed by `verdict`, `toggle` or `note`.
     """
-    before = _newest(sample, actor)
+    before = _newest(sample, actor, given)
     opinion = Opinion.of(before)
     if verdict is not None:
         opinion = replace(opinion, verdict=_checked_verdict(verdict))
@@ -74,37 +90,51 @@ def sample_judge(
         if toggle not in opinion.labels and toggle not in {label.key for label in labels_of(sample.group.run.project)}:
             raise ValidationError({"toggle": f"There is no label {toggle!r}."})
         opinion = replace(opinion, labels=tuple(sorted({*opinion.labels} ^ {toggle})))
-    return _opinion_add(sample, actor, opinion, before)
+    return _opinion_add(sample, actor, opinion, before, given)
 
 
 @transaction.atomic
-def sample_undo(*, sample: Sample, actor: User) -> Annotation | None:
+def sample_undo(*, sample: Sample, actor: User, given: InQueue | None = None) -> Annotation | None:
     """Add what the reviewer thought before their newest change; to undo again brings that change back. The history
     stays. Returns the newest row, None where there was nothing to undo.
 
     Raises ValidationError keyed by `verdict`.
     """
-    newest = _newest(sample, actor)
+    newest = _newest(sample, actor, given)
     if newest is None:
         return None
-    earlier = Annotation.objects.filter(sample=sample, by=actor, pk__lt=newest.pk).order_by("-pk").first()
-    return _opinion_add(sample, actor, Opinion.of(earlier), newest)
+    earlier = _rows(sample, actor, given).filter(pk__lt=newest.pk).first()
+    return _opinion_add(sample, actor, Opinion.of(earlier), newest, given)
 
 
-def _newest(sample: Sample, actor: User) -> Annotation | None:
+def _newest(sample: Sample, actor: User, given: InQueue | None) -> Annotation | None:
     """The person's, until the transaction ends: two changes at once are made one after the other."""
     Sample.objects.select_for_update(no_key=True).get(pk=sample.pk)
-    return Annotation.objects.filter(sample=sample, by=actor).order_by("-pk").first()
+    return _rows(sample, actor, given).first()
 
 
-def _opinion_add(sample: Sample, actor: User, opinion: Opinion, before: Annotation | None) -> Annotation | None:
+def _rows(sample: Sample, actor: User, given: InQueue | None) -> QuerySet[Annotation]:
+    rows = Annotation.objects.filter(sample=sample, by=actor).order_by("-pk")
+    return rows.filter(queue=given.queue) if given else rows
+
+
+def _opinion_add(
+    sample: Sample, actor: User, opinion: Opinion, before: Annotation | None, given: InQueue | None
+) -> Annotation | None:
     if sample.redacted_at is not None:
         raise ValidationError({"verdict": "The text of this sample was deleted, so it cannot be judged any more."})
     if opinion == Opinion.of(before):
         return before
     group = sample.group
     made = Annotation.objects.create(
-        sample=sample, by=actor, verdict=opinion.verdict, labels=[*opinion.labels], note=opinion.note
+        sample=sample,
+        by=actor,
+        verdict=opinion.verdict,
+        labels=[*opinion.labels],
+        note=opinion.note,
+        queue=given.queue if given else None,
+        seconds=given.seconds if given else None,
+        unblinded=given is not None and given.unblinded,
     )
     run_logged(
         run=group.run,
@@ -112,7 +142,9 @@ def _opinion_add(sample: Sample, actor: User, opinion: Opinion, before: Annotati
         kind="sample_judged",
         before=Opinion.of(before).logged if before else None,
         after=opinion.logged,
-        data={"step": group.step, "group": group.index, "sample": sample.index},
+        data={"step": group.step, "group": group.index, "sample": sample.index}
+        | ({"queue": given.queue.pk} if given else {})
+        | ({"unblinded": True} if made.unblinded else {}),
     )
     return made
 

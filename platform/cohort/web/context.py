@@ -30,7 +30,7 @@ LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINI
 
 
 _GROUPS = {
-    "": {"Home": "project_home", "Runs": "run_list", "Alerts": "alert_list"},
+    "": {"Home": "project_home", "Runs": "run_list", "Review": "review_queue_list", "Alerts": "alert_list"},
     "Catalog": {
         "Base models": "base_model_list",
         "Datasets": "dataset_list",
@@ -42,7 +42,13 @@ _GROUPS = {
     "Machines": {"Queue": "queue", "Nodes": "node_list"},
     "People": {"Members": "member_list"},
 }
-_COUNTED = {"run_list": "runs", "alert_list": "alerts", "queue": "waiting", "node_list": "nodes"}
+_COUNTED = {
+    "run_list": "runs",
+    "review_queue_list": "queues",
+    "alert_list": "alerts",
+    "queue": "waiting",
+    "node_list": "nodes",
+}
 """Links with a number beside them."""
 
 
@@ -51,6 +57,8 @@ _COUNTS = """
     UNION ALL
     SELECT 'alerts', count(*) FROM alerts_alert
     WHERE project_id = %(project)s AND closed_at IS NULL AND acknowledged_at IS NULL
+    UNION ALL
+    SELECT 'queues', count(*) FROM review_reviewqueue WHERE project_id = %(project)s AND done_at IS NULL
     UNION ALL
     SELECT 'nodes', count(*) FROM nodes_node
     WHERE revoked_at IS NULL AND last_seen_at > statement_timestamp() - %(silent)s
@@ -74,7 +82,7 @@ class ProjectFrame:
 
     @cached_property
     def _counts(self) -> dict[str, int]:
-        """Of live runs by state, of open alerts and of nodes, in one query."""
+        """Of live runs by state, of open alerts, of open review queues and of nodes, in one query."""
         assert self.project is not None, "only what is a project's is counted"
         named: dict[str, Any] = {"project": self.project.pk, "live": list(LIVE), "silent": SILENT_AFTER}
         with connection.cursor() as cursor:
@@ -93,6 +101,11 @@ class ProjectFrame:
     @property
     def open_alerts(self) -> int:
         return self._counts["alerts"]
+
+    @property
+    def open_queues(self) -> int:
+        """Review queues with samples that are not judged."""
+        return self._counts["queues"]
 
     @property
     def nodes(self) -> int:

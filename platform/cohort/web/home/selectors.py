@@ -17,6 +17,8 @@ from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.records.after_seal.rules import State
 from cohort.records.models import Record
 from cohort.records.statements.services import required_unanswered
+from cohort.review.models import ReviewQueue
+from cohort.review.queue_figures import own_queues
 from cohort.runs.models import EvalResult, Run, RunState
 from cohort.runs.node_status import NodeStatus, node_status_rows
 from cohort.runs.transitions import ENDED, ON_A_WORKER
@@ -122,6 +124,11 @@ class Home:
         needs += self._records_that_wait()
         return needs
 
+    @cached_property
+    def reviews(self) -> list[tuple[ReviewQueue, int]]:
+        """The person's open review queues, with how many samples wait for them."""
+        return own_queues(self.project, self.membership.user) if reaches(self.role, Role.REVIEWER) else []
+
     def _records_that_wait(self) -> list[Need]:
         """Of the newest records: those that the person may sign, or whose required questions they may answer."""
         newest = [row for row in self.records if row.newest and row.standing.state != State.REVOKED]
@@ -221,7 +228,7 @@ class Home:
         needs = [(need.run.pk, need.what, need.alert and need.alert.pk, need.unanswered) for need in self.needs]
         nodes = [(line.node.pk, line.status, [attempt.pk for attempt in line.attempts]) for line in self.nodes]
         records = [(row.record.pk, row.standing.state) for row in self.records]
-        return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, nodes))
+        return version_of((lines, [run.pk for run in self.waiting], ended, needs, records, nodes, self.reviews))
 
 
 def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:

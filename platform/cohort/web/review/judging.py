@@ -1,6 +1,6 @@
 """Judging a sample where it is shown: what its form offers and holds, and what it sends."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -12,7 +12,8 @@ from django.views.decorators.http import require_POST
 from cohort.accounts.models import Project, Role, User
 from cohort.review import services
 from cohort.review.labels import label_words, labels_of
-from cohort.review.models import Annotation, Sample, Verdict
+from cohort.review.models import Annotation, ReviewQueue, Sample, Verdict
+from cohort.review.queues import blinding
 from cohort.review.services import newest_by_person
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
@@ -26,27 +27,31 @@ def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, in
     samples = Sample.objects.select_related("group__run__project")
     sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
     actor = person(request)
-    fault = fault_of(request, services, sample=sample, actor=actor)
+    fault = fault_of(request, services.sample_judge, services.sample_undo, sample=sample, actor=actor)
     if not request.htmx and fault is None:  # type: ignore[attr-defined]
         page = reverse("group_detail", args=[slug, run_id, group_id])
         return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
     opinions = opinions_of([sample], actor, run.project)[sample.pk]
+    if blinding(actor, [sample]):
+        opinions["others"] = []
     context = {"run": run, "group": sample.group, "sample": sample, "may": True, "open": "toggle" in request.POST}
     context |= {"fault": fault, "stored": fault is None and stored_words(sample, opinions["own"])}
     context |= {**form_choices(run.project), **opinions}
     return render(request, "review/_judgement.html", context, status=422 if fault else 200)
 
 
-def fault_of(request: HttpRequest, service: Any, **arguments: Any) -> dict[str, str] | None:
-    """Have `sample_judge` or `sample_undo` of the service store what the form sends; why it was refused, with the note
-    that was typed."""
+def fault_of(
+    request: HttpRequest, judge: Callable[..., Any], undo: Callable[..., Any], **arguments: Any
+) -> dict[str, str] | None:
+    """Have one of the two services store what the form sends; why it was refused, with the note that was typed."""
     sent = request.POST
     try:
+        if not {"undo", "verdict", "toggle", "note"} & {*sent}:
+            raise ValidationError("Nothing was sent: no verdict, no label and no note.")
         if "undo" in sent:
-            service.sample_undo(**arguments)
+            undo(**arguments)
         else:
-            changes = {name: sent.get(name) for name in ("verdict", "toggle", "note")}
-            service.sample_judge(**arguments, **changes)
+            judge(**arguments, **{name: sent.get(name) for name in ("verdict", "toggle", "note")})
     except ValidationError as error:
         return {"words": " ".join(error.messages), "note": sent.get("note", "")}
     return None
@@ -56,11 +61,15 @@ def form_choices(project: Project) -> dict[str, Any]:
     return {"verdicts": Verdict.choices, "labels": labels_of(project)}
 
 
-def opinions_of(samples: Sequence[Sample], reader: User, project: Project) -> dict[int, dict[str, Any]]:
-    """Sample id → the reader's `own` newest opinion, None before there is one, and those of `others`."""
+def opinions_of(
+    samples: Sequence[Sample], reader: User, project: Project, *, queue: ReviewQueue | None = None
+) -> dict[int, dict[str, Any]]:
+    """Sample id → the reader's `own` newest opinion, None before there is one, and those of `others`; with `queue`, of
+    those given in it."""
     words = label_words(project)
     by_sample: dict[int, list[Annotation]] = {sample.pk: [] for sample in samples}
-    for row in Annotation.objects.filter(sample__in=samples).select_related("by"):
+    given = Annotation.objects.filter(sample__in=samples)
+    for row in (given.filter(queue=queue) if queue else given).select_related("by"):
         row.label_words = [words[key] for key in row.labels]
         by_sample[row.sample_id].append(row)
     opinions: dict[int, dict[str, Any]] = {}

@@ -98,9 +98,7 @@ def _table(drawn: Scatter, looked_for: SampleFilter) -> CountTable:
     rows = []
     for x, part in enumerate(across):
         tokens = drawn.tokens.bounds(*part)
-        cells = tuple(
-            (counts.get((x, y), 0), _inside(looked_for, tokens, reward)) for y, reward in enumerate(columns)
-        )
+        cells = tuple((counts.get((x, y), 0), _inside(looked_for, tokens, reward)) for y, reward in enumerate(columns))
         rows.append(TableRow(*tokens, cells))
     return CountTable(columns, tuple(rows))
 

@@ -6,8 +6,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
 from cohort.review.models import Group, Sample
+from cohort.review.queues import blinding
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
@@ -50,6 +52,11 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     view = GroupView.parse(request.GET, variants=[own.value, *(variant.value for variant in variants)])
     chosen = next((variant for variant in variants if variant.value == view.variant), own)
     samples = list(group.samples.all())
+    reader = person(request)
+    blinded = blinding(reader, samples) if reaches(request.membership.role, Role.REVIEWER) else []  # type: ignore[attr-defined]
+    if blinded:
+        context = {"run": run, "group": group, "items": blinded, "samples": samples}
+        return render(request, "review/group_blind.html", context)
     sentence = stored_only(chosen, config.algorithm)
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages: Sequence[float | None] = [sample.advantage for sample in samples]
@@ -60,7 +67,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         group,
         samples,
         advantages,
-        opinions_of(samples, person(request), run.project),
+        opinions_of(samples, reader, run.project),
         reward=config.reward,
         view=view,
         tags=reasoning_tags(config),
