@@ -31,7 +31,7 @@ from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
-from cohort.web.review import judging, problems, samples, scatter, token_view
+from cohort.web.review import judging, pair_views, problems, samples, scatter, token_view
 from cohort.web.review import queue_views as review_queues
 from cohort.web.review import views as review
 from cohort.web.review.export import samples_export
@@ -160,6 +160,7 @@ _runs = [
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(f"{_GROUP}/samples/<int:index>/", token_view.sample_tokens, name="sample_tokens"),
     path(f"{_GROUP}/samples/<int:index>/text/", review.sample_text, name="sample_text"),
+    path("runs/<int:run_id>/groups/<int:group_id>/pairs/", pair_views.group_pairs, name="group_pairs"),
     path(
         "runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/judge/", judging.sample_judge, name="sample_judge"
     ),

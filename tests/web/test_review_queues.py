@@ -238,7 +238,8 @@ def test_blindness_is_given_up_for_one_sample_and_that_is_recorded(
 
 
 def test_two_reviewers_and_what_they_differ_on(queue_for: QueueFor, alice: User, rita: User) -> None:
-    """By hand: right/right, right/wrong, wrong/wrong, and one unsure. Over three: po 2/3, pe (2·1 + 1·2)/9 = 4/9, κ 0.4."""
+    """By hand: right/right, right/wrong, wrong/wrong, and one unsure. Over three: po 2/3, pe (2·1 + 1·2)/9 = 4/9, κ
+    0.4."""
     queue = queue_for(reviewers=2)
     given = [("right", "right"), ("right", "wrong"), ("wrong", "wrong"), ("unsure", "right")]
     for item, verdicts in zip(queue.items.order_by("number"), given, strict=True):

@@ -151,7 +151,8 @@ def csv_line(cells: Iterable[Any]) -> str:
 
 def plain_cell(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula, also after quotes or blanks, gets an apostrophe before it,
-    and so does one that begins with an apostrophe: without the first of them, each is as it was. Numbers stay numbers."""
+    and so does one that begins with an apostrophe: without the first of them, each is as it was. Numbers stay as they
+    are."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 

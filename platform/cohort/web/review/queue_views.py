@@ -17,6 +17,7 @@ from cohort.review import labels, queues
 from cohort.review.filters import SampleFilter
 from cohort.review.informative import HELP
 from cohort.review.models import Annotation, QueueOrder, ReviewItem, ReviewLabel, ReviewQueue, Sample
+from cohort.review.pairs import preference
 from cohort.review.queue_figures import figures_of, paces, waiting_for
 from cohort.review.services import right
 from cohort.web.access import call_service, form_page, project_for, redirect_to, run_for
@@ -30,7 +31,7 @@ from cohort.web.review.judging import fault_of, form_choices, opinions_of, store
 class QueueForm(ServiceForm):
     name = forms.CharField(max_length=queues.MOST_CHARACTERS, help_text="Shown to those who judge.")
     size = forms.IntegerField(initial=50, min_value=1, max_value=queues.MOST_ITEMS, label="Samples, at most")
-    order = forms.ChoiceField(choices=QueueOrder.choices, initial=QueueOrder.INFORMATIVE, help_text=HELP)
+    order = forms.ChoiceField(choices=QueueOrder.choices, initial=QueueOrder.INFORMATIVE)
     seed = forms.IntegerField(initial=0, min_value=0, required=False, help_text="Of a random order.")
     reviewers = forms.TypedChoiceField(
         choices=[(1, "one person"), (2, "two people, with Cohen's κ")],
@@ -66,7 +67,7 @@ def queue_new(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         if queue is not None:
             return redirect("review_queue", slug, queue.pk)
     fitting = samples.samples(run).count()
-    context = {"run": run, "form": form, "samples": samples, "fitting": fitting}
+    context = {"run": run, "form": form, "samples": samples, "fitting": fitting, "help": HELP}
     return render(request, "review/queue_new.html", context, status=form.status)
 
 
@@ -92,14 +93,15 @@ def queue_detail(request: HttpRequest, slug: str, queue_id: int) -> HttpResponse
     queue = queue_of(project_for(request, slug), queue_id)
     waiting = waiting_for(person(request), [queue]).get(queue.pk, 0)
     may_judge = reaches(request.membership.role, Role.REVIEWER)  # type: ignore[attr-defined]
-    figures = figures_of(queue)
+    hidden, figures = queue.blind and may_judge and waiting > 0, figures_of(queue)
     context = {
         "queue": queue,
         "figures": figures,
         "people": paces([queue])[queue.pk],
         "waiting": waiting if may_judge else 0,
-        "hidden": queue.blind and may_judge and waiting > 0,
+        "hidden": hidden,
         "differing": figures.differing,
+        "preference": None if hidden else preference({item.sample.group_id for item in figures.items}),
         "help": HELP,
         "words": SampleFilter.parse(QueryDict(queue.query)).words,
     }

@@ -95,7 +95,8 @@
     const keys = waiting.get(id) ?? [], card = document.getElementById(id);
     judged.delete(id);
     waiting.delete(id);
-    if (!successful || xhr.status === 422) choose(card);
+    const noted = event.detail.requestConfig.triggeringEvent?.submitter?.name === "save";
+    if (!successful || xhr.status === 422 || noted) choose(card);
     else if (keys.length && card) {
       press(card, keys.shift());
       waiting.get(id).push(...keys);
