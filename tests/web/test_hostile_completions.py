@@ -55,7 +55,7 @@ def shown(maker: Maker, texts: list[str]) -> Shown:
         for phase in ("before", "after"):
             for index, text in enumerate(joined):
                 add_evaluation(attempt, phase, [0.0], suite=f"suite {index}", completion=text)
-    Run.objects.filter(pk=run.pk).update(log_tail="\n".join(joined), reason=joined[0], note=joined[1][:500])
+    Run.objects.filter(pk=run.pk).update(log_tail="\n".join(joined), reason=joined[0], note=joined[-1][:500])
     version = add_suite(
         maker.project, maker.actor, f"capitals-{run.pk}", content=ITEMS.splitlines()[0]
     ).suite.versions.get()

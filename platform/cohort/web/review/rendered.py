@@ -8,7 +8,7 @@ that nests too deeply is not rendered at all. `nh3` then keeps what is listed he
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
@@ -98,6 +98,7 @@ def _formula(_: Any, tokens: Sequence[Token], index: int, *__: Any) -> str:
     return _mathml(token.meta["formula"], display=token.meta["display"]) or _code(token.content, "formula")
 
 
+@lru_cache(maxsize=2048)  # completions of a group share most of theirs
 def _mathml(formula: str, *, display: bool) -> str | None:
     """None for one that cannot be read, or whose text would not be seen or be taken for markup."""
     if _depth(formula) > _DEEPEST_FORMULA or _HIDES.search(formula):
