@@ -4,6 +4,7 @@ Loads no torch. The reward's own parameters are checked where a Rubric is made o
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -57,6 +58,15 @@ class GivenText(Part):
     """Further fields of the problem, which some rewards read."""
 
 
+class JudgedText(GivenText):
+    """An answer that people judged, whatever a reward gives for it."""
+
+    other_answers: tuple[str, ...] = ()
+    """Further reference answers of the problem."""
+    right: bool
+    """People call it right: a reward is to pass it; else it is not to."""
+
+
 class TryOptions(Part):
     """Scores answers that are there already: given ones, or those of a dataset's rows."""
 
@@ -69,11 +79,18 @@ class TryOptions(Part):
     def _one_of_them(self) -> Self:
         if bool(self.texts) == bool(self.rows):
             raise ValueError("give either texts to score or a number of rows of the dataset")
-        if (chars := sum(len(text.prompt) + len(text.answer) + len(text.completion) for text in self.texts)) > (
-            MAX_GIVEN_CHARS
-        ):
-            raise ValueError(f"the texts have {chars:,} characters together; {MAX_GIVEN_CHARS:,} at most are taken")
+        _require_few_characters(self.texts)
         return self
+
+
+def characters(texts: Iterable[GivenText]) -> int:
+    """Of all prompts, answers and completions together."""
+    return sum(len(text.prompt) + len(text.answer) + len(text.completion) for text in texts)
+
+
+def _require_few_characters(texts: Sequence[GivenText]) -> None:
+    if (chars := characters(texts)) > MAX_GIVEN_CHARS:
+        raise ValueError(f"the texts have {chars:,} characters together; {MAX_GIVEN_CHARS:,} at most are taken")
 
 
 class SampleOptions(PromptConfig):
@@ -111,6 +128,13 @@ class ProbeOptions(Part):
     """Problems that answers are made for."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Start of every random choice."""
+    judged: Annotated[tuple[JudgedText, ...], Field(max_length=MAX_TEXTS)] = ()
+    """Answers that people judged, which are classes of their own."""
+
+    @model_validator(mode="after")
+    def _judged_few(self) -> Self:
+        _require_few_characters(self.judged)
+        return self
 
 
 MAX_ITEMS = 20_000

@@ -16,11 +16,12 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.lab.chat import Exchange, answer_turns
 from grpo_core.lab.evaluation import evaluate_model
-from grpo_core.lab.job import ChatOptions, EvaluateOptions, Job, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.job import ChatOptions, EvaluateOptions, Job, JudgedText, ProbeOptions, SampleOptions, TryOptions
 from grpo_core.lab.models import job_model, rows_at_once, use_threads
 from grpo_core.lab.result import LabSample, fitted, kept_text, result_of
 from grpo_core.probe.cases.cases import chosen, read_questions
 from grpo_core.probe.cases.forms import forms_for
+from grpo_core.probe.cases.judged import JudgedAnswer
 from grpo_core.probe.run import TRIED, probe_rubric
 from grpo_core.rewards import Rubric, Runner, ScoreRequest
 from grpo_core.rewards.base import Context
@@ -133,6 +134,7 @@ class _Run:
                 progress=self.progress.part,
                 fresh=lambda: self._runner(rubric),
                 source="builtin" if builtin else "data",
+                judged=[_judged(text, number) for number, text in enumerate(options.judged, start=1)],
             )
         return report.to_json()
 
@@ -269,6 +271,13 @@ def answered(
         answers.append(ScoreRequest(problem, question.gold if text is None else text))
     origins = ["row" if _own(problem) is not None else "reference" for problem in problems]
     return answers, origins, best.title if best is not None else None
+
+
+def _judged(text: JudgedText, number: int) -> JudgedAnswer:
+    problem = Problem(
+        f"judged-{number}", text.prompt, text.answer, meta=dict(text.meta), other_answers=text.other_answers
+    )
+    return JudgedAnswer(problem, text.completion, text.right)
 
 
 def _own(problem: Problem) -> str | None:

@@ -15,12 +15,13 @@ from grpo_core import __version__
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
-from grpo_core.probe.cases.case import Case, Form, ProbeClass
+from grpo_core.probe.cases.case import Form, ProbeClass
 from grpo_core.probe.cases.cases import Question, cases, chosen, read_questions
 from grpo_core.probe.cases.choice import CHOICE
 from grpo_core.probe.cases.forms import WHOLE, forms_for
 from grpo_core.probe.cases.json_text import JSON_TEXTS
 from grpo_core.probe.cases.judge import INJECTED, JUDGE
+from grpo_core.probe.cases.judged import JUDGED_RIGHT, JUDGED_WRONG, JudgedAnswer, readable_answers
 from grpo_core.probe.cases.numbers_right import RIGHT_NUMBERS
 from grpo_core.probe.cases.numbers_wrong import WRONG_NUMBERS
 from grpo_core.probe.cases.programs import CODE
@@ -58,7 +59,7 @@ class _Shot:
     """A completion of a class."""
 
     of: ProbeClass
-    case: Case
+    problem: Problem
     completion: str
 
 
@@ -73,8 +74,9 @@ def probe_rubric(
     progress: Progress = lambda done, of, what: None,
     fresh: Callable[[], Runner] | None = None,
     source: Literal["data", "builtin"] = "data",
+    judged: Sequence[JudgedAnswer] = (),
 ) -> ProbeReport:
-    """Probe the rubric on `limit` of the problems, picked by seed.
+    """Probe the rubric on `limit` of the problems, picked by seed, and on all answers that people `judged`.
 
     `check` is called often and may raise to stop. `fresh` opens a second runner, with no memory of the first, for the
     test of determinism; rules alone need none. Raises DataError where there is no problem, or one lacks a field that
@@ -90,8 +92,11 @@ def probe_rubric(
 
     form, tried = _best_form(rubric, questions, scorer, seed, progress)
     made = cases(questions, form, seed=seed)
-    shots = [_Shot(of, case, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
-    samples = [(shot.case.problem, shot.completion) for shot in shots]
+    shots = [_Shot(of, case.problem, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
+    answers, left_out = readable_answers(rubric, judged)
+    for of, right in ((JUDGED_RIGHT, True), (JUDGED_WRONG, False)):
+        shots += [_Shot(of, answer.problem, answer.completion) for answer in answers if answer.right is right]
+    samples = [(shot.problem, shot.completion) for shot in shots]
     scores = scorer.all(samples, lambda done: progress(done, len(shots), "classes"))
     repeated, first = samples[::AGAIN], scores[::AGAIN]
     same = repeats(first, scorer.all(repeated, lambda done: progress(done, len(repeated), "once more")))
@@ -110,7 +115,7 @@ def probe_rubric(
     scored = [(shot.of, score.reward) for shot, score in zip(shots, scores, strict=True) if score.reward is not None]
     full, low, nominal = what_counts(
         [reward for of, reward in scored if of.name == REFERENCE],
-        [reward for of, reward in scored if of.family == "false_positive"],
+        [reward for of, reward in scored if of.family == "false_positive" and of is not JUDGED_WRONG],
         nominal=sum(max(part.component.weight, 0.0) for part in rubric.parts),
     )
     results = [_result(pairs, full, low) for pairs in by_class.values()]
@@ -120,6 +125,7 @@ def probe_rubric(
     unscored = sum(score.reward is None for score in scores)
     reference = next((result for result in results if result.name == REFERENCE), None)
     verdict, reasons = verdict_of(results, reference, calibration, calls=len(scores), unscored=unscored)
+    reasons = (*reasons, *left_out)
     if scorer.given_up:
         reasons = (*reasons, scorer.given_up)
     facts = runner.facts()
@@ -232,8 +238,8 @@ def _result(pairs: Sequence[tuple[_Shot, ProbeScore]], full: float, low: float) 
 def _example(shot: _Shot, score: ProbeScore, full: float, low: float) -> ProbeExample:
     share = None if score.reward is None else share_of(score.reward, full, low)
     return ProbeExample(
-        problem_id=shot.case.problem.id,
-        answer=_cut(shot.case.problem.answer),
+        problem_id=shot.problem.id,
+        answer=_cut(shot.problem.answer),
         completion=_cut(shot.completion),
         reward=score.reward,
         share=share,

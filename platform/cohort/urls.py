@@ -31,7 +31,7 @@ from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
-from cohort.web.review import judging, pair_views, problems, samples, scatter, token_view
+from cohort.web.review import judging, pair_views, problems, samples, scatter, token_view, uses
 from cohort.web.review import queue_views as review_queues
 from cohort.web.review import views as review
 from cohort.web.review.export import samples_export
@@ -157,6 +157,8 @@ _runs = [
     path("runs/<int:run_id>/samples/", samples.run_samples, name="run_samples"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),
     path("runs/<int:run_id>/samples/scatter/", scatter.run_scatter, name="run_scatter"),
+    path("runs/<int:run_id>/review/preferences.jsonl", uses.preferences_download, name="preferences_download"),
+    path("runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/use/", uses.sample_use, name="sample_use"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(f"{_GROUP}/samples/<int:index>/", token_view.sample_tokens, name="sample_tokens"),
     path(f"{_GROUP}/samples/<int:index>/text/", review.sample_text, name="sample_text"),
@@ -187,6 +189,7 @@ _catalog = [
     path("rewards/check/", reward_views.component_check, name="component_check"),
     path("rewards/<int:pk>/", reward_views.verifier_detail, name="verifier_detail"),
     path("rewards/<int:pk>/new-version/", reward_views.verifier_version_new, name="verifier_version_new"),
+    path("rewards/<int:pk>/probe-cases/<int:case_id>/remove/", uses.probe_case_removed, name="probe_case_remove"),
     path("rewards/<int:pk>/compare/", reward_views.verifier_compare, name="verifier_compare"),
 ]
 _lab = [
@@ -198,6 +201,7 @@ _lab = [
     path("lab/chat/<int:chat_id>/", chat.chat_detail, name="chat_detail"),
     path("lab/chat/<int:chat_id>/live/", chat.chat_live, name="chat_live"),
     path("lab/chat/<int:chat_id>/answers/<int:answer_id>/judge/", chat.chat_judge, name="chat_judge"),
+    path("lab/chat/<int:chat_id>/answers/<int:answer_id>/probe-case/", uses.answer_case, name="answer_case"),
     path("lab/chat/<int:chat_id>/messages/<int:number>/suite/", chat.chat_suite_row, name="chat_suite_row"),
     path("lab/chat/<int:chat_id>/messages/<int:number>/delete/", chat.chat_redact, name="chat_redact"),
     path("lab/jobs/<int:job_id>/", job_views.lab_job, name="lab_job"),

@@ -26,7 +26,8 @@ from cohort.alerts.opening import alerts_check
 from cohort.alerts.rules import rule_create
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import ProbeCase, PromptDataset
+from cohort.catalog.probe_cases import probe_case_add
 from cohort.catalog.services import dataset_create
 from cohort.lab.models import ChatAnswer, LabJob
 from cohort.nodes.models import Node
@@ -42,6 +43,7 @@ from cohort.runs.charts import chart_create
 from cohort.runs.models import Checkpoint, Run, Sweep
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.saved_views import view_save
+from grpo_core.data.problem import Problem
 from tests.database import Databases
 from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import evaluated, sampled, talked
@@ -144,12 +146,18 @@ class World:
             "token_id": api_token_create(user=admin, name="ci", scope="launch")[0].pk,
             "chat_id": self.chat.pk,
             "answer_id": ChatAnswer.objects.get(message__conversation=self.chat).pk,
+            "case_id": self._case(admin).pk,
             "number": 1,
             "queue_id": self._queue(self.run, admin).pk,
             "label_id": label_add(project=ours, actor=admin, letter="s", word="mine").pk,
             "view_id": view_save(project=ours, actor=self.users["admin"], name="shared", query="", shared=True).pk,
         }
         self.sessions = {role: self._signed_in(user) for role, user in self.users.items()}
+
+    def _case(self, admin: User) -> ProbeCase:
+        problem = Problem("hostile", HOSTILE, HOSTILE)
+        given = {"verifier": self.version.verifier, "actor": admin, "problem": problem, "completion": HOSTILE}
+        return probe_case_add(**given, right=False, source={"chat": self.chat.pk, "message": 1})
 
     @staticmethod
     def _queue(run: Run, actor: User) -> ReviewQueue:
@@ -307,17 +315,6 @@ def test_no_text_runs_wherever_it_is_shown(sealed_site: World) -> None:
     assert ran == []
     of_run = ("", "groups/", "groups/<group_id>/", "problems/", "problems/<key>/")
     of_run += ("evaluations/", "attempts/", "logs/", "config/", "events/")
-        "",
-        "groups/",
-        "groups/<group_id>/",
-        "problems/",
-        "problems/<key>/",
-        "evaluations/",
-        "attempts/",
-        "logs/",
-        "config/",
-        "events/",
-    )
     others = ("", "alerts/", "alerts/<alert_id>/", "runs/", "datasets/", "datasets/<pk>/", "suites/<pk>/")
     others += ("lab/chat/<chat_id>/", "lab/jobs/<job_id>/", "queues/", "queues/<queue_id>/")
     assert {f"p/<slug>/{route}" for route in (*(f"runs/<run_id>/{tab}" for tab in of_run), *others)} <= shown

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
-from cohort.review.models import Annotation, Group
 from cohort.review.figures import run_figures
+from cohort.review.models import Annotation, Group
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
 from cohort.web.launch.variants import ALL

@@ -34,7 +34,7 @@ from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
-from cohort.review.services import answer_judge
+from cohort.review.services import answer_judge, sample_judge
 from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
@@ -107,6 +107,20 @@ def run_tabs(maker: Maker, alice: User) -> list[str]:
         "runs/new/",
         *(f"runs/{run.pk}/{tab}" for tab in (*tabs, "logs/", "logs/?q=step&level=warning", "config/")),
     ]
+
+
+def reviewed(maker: Maker, alice: User) -> list[str]:
+    """A run whose verifier passes half of what people call wrong, and one that nobody has judged."""
+    run, unjudged = run_of(maker), maker.run("unjudged")
+    attempt = run.attempts.get(fence=2)
+    metric = f"rewards/{run.parsed_config.reward.success_component}/mean"
+    add_steps(attempt, [{"reward": 0.5, metric: 0.2 + 0.01 * step} for step in range(40)], first=7)
+    for step in (8, 20, 45):
+        group = add_group(attempt, [1.0] * 6 + [0.0] * 6, step=step, completion=HOSTILE)
+        for sample in group.samples.all():
+            verdict = "right" if sample.index < step // 8 or sample.index == 9 else "wrong"
+            sample_judge(sample=sample, actor=alice, verdict=verdict, note=HOSTILE if sample.index == 5 else "")
+    return [f"runs/{run.pk}/review/", f"runs/{unjudged.pk}/review/"]
 
 
 def checkpoints(maker: Maker, alice: User) -> list[str]:
@@ -283,7 +297,7 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
 
 
 SCENES = [
-    *(catalog, run_tabs, checkpoints, stalled, standing_still, nodes, log),
+    *(catalog, run_tabs, reviewed, checkpoints, stalled, standing_still, nodes, log),
     *(suites, lab, models, tokens, people, alerts),
 ]
 

@@ -44,12 +44,12 @@ def test_rates_with_intervals_by_step_and_class(viewer: Client, alice: User, mak
         group = add_group(attempt, [1.0] * 6 + [0.0] * 4, step=step)
         judge(group, alice, *["right"] * 4, *["wrong"] * 2, "right", *["wrong"] * 3)
     text = words(page_of(viewer, run))
-    # 14 of 20 agree: Wilson 48.1 to 85.5; 4 of the 12 passed are wrong: 13.8 to 60.9; 2 of 8 not passed right: 7.1 to 59.1
+    # Wilson: 14 of 20 agree, 48.1 to 85.5; 4 of 12 passed are wrong, 13.8 to 60.9; 2 of 8 not passed are right
     assert "Agreement 70.0 % [48.1 %, 85.5 %] 14 of 20 completions" in text
     assert "False positives 33.3 % [13.8 %, 60.9 %] 4 of 12 passed by the verifier" in text
     assert "False negatives 25.0 % [7.1 %, 59.1 %] 2 of 8 not passed" in text
-    assert "steps 3 to 3 7 of 10" in text
-    assert "steps 40 to 40 7 of 10" in text
+    assert "step 3 7 of 10" in text
+    assert "step 40 7 of 10" in text
     assert "rewarded by: answer + format 8 of 12" in text
     assert "rewarded by: format 6 of 8" in text
     assert "chosen by people, not drawn at random" in text
@@ -64,8 +64,8 @@ def test_the_chart_draws_both_and_the_runs_own_curve(viewer: Client, alice: User
     judge(add_group(attempt, [1.0, 1.0], step=2), alice, "right", "wrong")
     page = page_of(viewer, run)
     assert "<polyline" in page
-    assert "steps 2 to 2: the verifier passed 2 of 2, 100.0 % [34.2 %, 100.0 %]" in words(page)
-    assert "steps 2 to 2: people call right 1 of 2, 50.0 % [9.5 %, 90.5 %]" in words(page)
+    assert "step 2: the verifier passed 2 of 2, 100.0 % [34.2 %, 100.0 %]" in words(page)
+    assert "step 2: people call right 1 of 2, 50.0 % [9.5 %, 90.5 %]" in words(page)
 
 
 def test_superseded_samples_do_not_count_and_texts_are_inert(

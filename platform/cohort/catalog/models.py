@@ -126,6 +126,27 @@ class VerifierVersion(models.Model):
         return f"{self.verifier.name} v{self.number}"
 
 
+class ProbeCase(models.Model):
+    """An answer that people judged: every probe of the verifier, whichever version, holds it to that."""
+
+    verifier = models.ForeignKey(Verifier, on_delete=models.CASCADE, related_name="probe_cases")
+    answer = models.JSONField()
+    """As grpo_core.lab.job.JudgedText: the problem, the completion and whether people call it right."""
+    digest = models.CharField(max_length=64)
+    """SHA-256 of problem and completion."""
+    source = models.JSONField()
+    """Where it was judged: {run, group, step, sample} or {chat, message}, ids of runs, groups and chats."""
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["verifier", "pk"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["verifier", "digest"], name="probe_case_once")]
+
+    def __str__(self) -> str:
+        return f"probe case {self.pk} of {self.verifier}"
+
+
 class EvalSuite(models.Model):
     """A suite of evaluation items under a name; its versions hold the items and how they are scored."""
 

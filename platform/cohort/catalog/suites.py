@@ -5,10 +5,11 @@ Input is checked completely first; an error stores nothing and is raised as Vali
 
 import hashlib
 import io
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 from django.core.exceptions import ValidationError
@@ -94,9 +95,11 @@ def suite_version_create(
     files: Sequence[GivenFile],
     limit: int | None = None,
     attacks: Sequence[str] = (),
+    reason: str = "",
 ) -> EvalSuiteVersion:
     """A new version of the suite `name`, which is made when there is none yet. When the newest version is exactly the
-    same, that one is returned and nothing is written. `limit` and `attacks` as `grpo_core.evaluate.suites.convert`."""
+    same, that one is returned and nothing is written. `limit` and `attacks` as `grpo_core.evaluate.suites.convert`;
+    `reason` goes into the audit log."""
     if format not in FORMATS:
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(FORMATS)}."})
     if not files:
@@ -120,7 +123,38 @@ def suite_version_create(
         )
     taken = {"limit": limit, "attacks": list(attacks)} if limit is not None or attacks else {}
     described = [file.as_dict() for file in files]
-    return _create(project, actor, name, spec, content, format=format, files=described, taken=taken)
+    return _create(project, actor, name, spec, content, format=format, files=described, taken=taken, reason=reason)
+
+
+def suite_item_add(
+    *, version: EvalSuiteVersion, actor: User, item: Mapping[str, str], reason: str = ""
+) -> EvalSuiteVersion:
+    """A new version of the suite with one more item {id, prompt, target} and fields that nothing reads, such as its
+    source. Raises ValidationError keyed by `suite`, and as `suite_version_create`, which checks the target against the
+    suite's scorer."""
+    if version.builtin:
+        raise ValidationError({"suite": "A starter suite stays as it comes; choose one of your own."})
+    content = b"".join(artifacts.read_chunks(version.artifact))
+    for other in scan_items(lines_of(io.BytesIO(content)), scorer=None, source=version.suite.name):
+        if _folded(other.prompt) == _folded(item["prompt"]):
+            raise ValidationError({"suite": f"{version} has this prompt already, as item {other.id!r}."})
+    line = json.dumps(dict(item), ensure_ascii=False).encode()
+    whole = b"".join((content, b"" if not content or content.endswith(b"\n") else b"\n", line, b"\n"))
+    same = {field.name: getattr(version, field.name) for field in fields(Spec)}
+    return suite_version_create(
+        project=version.suite.project,
+        actor=actor,
+        name=version.suite.name,
+        spec=Spec(**same),
+        format="jsonl",
+        files=[GivenFile(f"{version.suite.name}.jsonl", whole)],
+        reason=reason,
+    )
+
+
+def _folded(prompt: str) -> str:
+    """Prompts that differ in white space and letter case alone are one."""
+    return " ".join(prompt.casefold().split())
 
 
 @dataclass(frozen=True)
@@ -175,13 +209,14 @@ def _create(
     files: list[dict[str, Any]],
     taken: dict[str, Any] | None = None,
     builtin: str = "",
+    reason: str = "",
 ) -> EvalSuiteVersion:
     """`content` is the items' file as it is stored and handed to workers."""
     config, checked = _scorer(name, spec)
     surveyed = _survey(content, checked, files[0]["name"] if len(files) == 1 else name)
-    fields: dict[str, Any] = {**asdict(spec), "scorer": config.model_dump(mode="json"), "builtin": builtin}
-    fields |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "format": format, "files": files}
-    fields["taken"] = taken or {}
+    columns: dict[str, Any] = {**asdict(spec), "scorer": config.model_dump(mode="json"), "builtin": builtin}
+    columns |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "format": format, "files": files}
+    columns["taken"] = taken or {}
     with transaction.atomic():
         # The project's row orders those who make versions at the same time; a new name has no row to lock.
         project = lock_project(project)
@@ -189,11 +224,11 @@ def _create(
         if suite is None:
             suite = EvalSuite.objects.create(project=project, name=name)
         newest = suite.versions.order_by("-number").first()
-        if newest is not None and all(getattr(newest, field) == value for field, value in fields.items()):
+        if newest is not None and all(getattr(newest, field) == value for field, value in columns.items()):
             return newest
         require_upload_room(project, len(content), field="upload")
         version = EvalSuiteVersion(
-            suite=suite, number=newest.number + 1 if newest else 1, created_by=actor, **fields, **surveyed
+            suite=suite, number=newest.number + 1 if newest else 1, created_by=actor, **columns, **surveyed
         )
         version.clean_fields(exclude={"suite", "created_by", "files", "taken", "preview", "slices", "scorer"})
         if not artifacts.exists(version.artifact):
@@ -205,9 +240,10 @@ def _create(
             kind="suite_version_added",
             subject=f"suite:{name}",
             project=project,
+            reason=reason,
             before={"version": newest.number, "sha256": newest.sha256} if newest else None,
             after={"version": version.number, "items": version.items}
-            | {field: fields[field] for field in ("sha256", "category", "scorer", "higher_is", "sensitive", "margin")},
+            | {field: columns[field] for field in ("sha256", "category", "scorer", "higher_is", "sensitive", "margin")},
         )
     log.info("suite %r version %d of %d items stored in %r", name, version.number, version.items, project.slug)
     return version

@@ -66,7 +66,8 @@ class Judgement:
         for names in classes.values():
             if not isinstance(names, list) or not all(isinstance(n, str) and len(n) <= MAX_TEXT for n in names):
                 raise TypeError(f"classes must be lists of texts of at most {MAX_TEXT} characters")
-        return cls(*numbers, line["verdict"], line["passed"], classes)
+        step, group, sample, reviewer = numbers
+        return cls(step, group, sample, reviewer, line["verdict"], line["passed"], classes)
 
 
 def read_judgements(lines: Iterable[Mapping[str, Any]]) -> list[Judgement]:
@@ -112,7 +113,7 @@ def review_figures(judgements: Iterable[Judgement]) -> dict[str, Any]:
     by_sample: dict[tuple[int, int, int], list[Judgement]] = {}
     for judgement in judgements:
         by_sample.setdefault(judgement.key, []).append(judgement)
-    verdicts = {key: _majority(rows) for key, rows in by_sample.items()}
+    verdicts = {key: majority(row.verdict for row in rows) for key, rows in by_sample.items()}
     decided = [
         _Sample(rows[0].step, rows[0].passed, verdicts[key] == "right", rows[0].classes)
         for key, rows in sorted(by_sample.items())
@@ -134,8 +135,9 @@ def review_figures(judgements: Iterable[Judgement]) -> dict[str, Any]:
     }
 
 
-def _majority(judgements: Iterable[Judgement]) -> str:
-    counts = Counter(judgement.verdict for judgement in judgements)
+def majority(verdicts: Iterable[str]) -> str:
+    """What more reviewers say; "unsure" where as many say right as wrong."""
+    counts = Counter(verdicts)
     if counts["right"] == counts["wrong"]:
         return "unsure"
     return "right" if counts["right"] > counts["wrong"] else "wrong"

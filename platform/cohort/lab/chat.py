@@ -1,9 +1,7 @@
 """What people do in a chat with a base model: begin one, send a message, delete what was written. A worker answers
 (`turns`)."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, NoReturn, get_args
 
 from django.core.exceptions import ValidationError
@@ -14,10 +12,9 @@ from django.db.models.functions import Now
 from cohort.accounts.models import Project, User
 from cohort.accounts.quotas import lock_project
 from cohort.audit import services as audit
-from cohort.base import artifacts
 from cohort.base.storable import storable
 from cohort.catalog.models import BaseModel, EvalSuiteVersion
-from cohort.catalog.suites import GivenFile, Spec, suite_version_create
+from cohort.catalog.suites import suite_item_add
 from cohort.lab.models import OPEN, ChatAnswer, ChatMessage, Conversation, JobKind, LabJob
 from cohort.lab.services import job_create, require_room
 from cohort.lab.turns import unanswered
@@ -172,21 +169,8 @@ def message_to_suite(*, message: ChatMessage, version: EvalSuiteVersion, target:
     ValidationError, also where the suite's scorer cannot read the target."""
     if message.number != 1:
         raise ValidationError("Only the first message of a chat can be an item: the others rest on what came before.")
-    if version.builtin:
-        raise ValidationError({"suite": "A starter suite stays as it comes; choose one of your own."})
     item = {"id": f"chat-{message.conversation_id}", "prompt": message.text, "target": target.strip()}
-    content = b"".join(artifacts.read_chunks(version.artifact))
-    line = json.dumps(item, ensure_ascii=False).encode()
-    whole = b"".join((content, b"" if not content or content.endswith(b"\n") else b"\n", line, b"\n"))
-    same = {field.name: getattr(version, field.name) for field in fields(Spec)}
-    return suite_version_create(
-        project=message.conversation.project,
-        actor=actor,
-        name=version.suite.name,
-        spec=Spec(**same),
-        format="jsonl",
-        files=[GivenFile(f"{version.suite.name}.jsonl", whole)],
-    )
+    return suite_item_add(version=version, actor=actor, item=item)
 
 
 def _refuse(field: str, message: str) -> NoReturn:

@@ -14,6 +14,7 @@ from cohort.accounts.quotas import lock_project, over_project
 from cohort.audit import services as audit
 from cohort.base.storable import Refused
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.catalog.probe_cases import judged_texts
 from cohort.catalog.run_inputs import ChosenSuite, input_path, input_rows, suite_part
 from cohort.catalog.services import SpecInvalid, checked_rubric
 from cohort.lab.estimates import digest_of, measured_as
@@ -53,7 +54,8 @@ def job_request(
     base_model: BaseModel | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> LabJob:
-    """Have a worker try a reward: a saved `version`, or the `spec` of a draft (a RewardConfig as JSON).
+    """Have a worker try a reward: a saved `version`, or the `spec` of a draft (a RewardConfig as JSON). A probe of a
+    version is given its verifier's probe cases.
 
     Raises ConfigError whose problems carry the field: `components.…` for the spec's faults, `options.…`,
     `dataset`, `base_model`, `version`, or `reward` when no node has the sandbox that it needs.
@@ -65,7 +67,10 @@ def job_request(
     except SpecInvalid as invalid:
         listed = "\n".join(f"  {problem}" for problem in invalid.problems)
         raise ConfigError(f"the reward is not valid:\n{listed}", invalid.problems) from None
-    chosen = options_of(kind, dict(options or {}))
+    given = dict(options or {})
+    if kind == "probe" and version is not None:
+        given["judged"] = [text.model_dump(mode="json") for text in judged_texts(version.verifier)]
+    chosen = options_of(kind, given)
     unfit = _unfit(project, kind, rubric, chosen, version=version, dataset=dataset, base_model=base_model)
     if problems := list(unfit):
         listed = "\n".join(f"  {problem}" for problem in problems)

@@ -58,6 +58,15 @@ def rate_text(rate: Mapping[str, Any] | None) -> str:
     return f"{count(rate['count'])} of {count(rate['n'])}, {percent(rate['share'])} {interval}"
 
 
+def kappa_text(kappa: float | None) -> str:
+    """Two decimals; a dash where it is not defined."""
+    return "–" if kappa is None else f"{kappa:.2f}".replace("-", MINUS)
+
+
+def steps_text(first: int, last: int) -> str:
+    return f"step {count(first)}" if first == last else f"steps {count(first)} to {count(last)}"
+
+
 def number(value: float) -> str:
     """As people write it: 0.04, 1e-6."""
     mantissa, e, exponent = f"{value:g}".partition("e")

@@ -10,7 +10,7 @@ from typing import Any
 
 from cohort.evidence.judgements import CLASSES
 from cohort.evidence.plain_text import MINUS, percent, points
-from cohort.records.answers import count, judged_by, number, rate_text
+from cohort.records.answers import count, judged_by, kappa_text, number, rate_text, steps_text
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.schema import Document
 from cohort.records.schema_types import (
@@ -233,7 +233,7 @@ RATES = ("agreement, 95 %", "false positives, 95 %", "false negatives, 95 %", "Î
 
 def review_tables(review: Mapping[str, Any]) -> tuple[Table, ...]:
     """The value of `oversight.human_review`: people against the verifier by step and by class."""
-    by_step = tuple((f"steps {count(row['first'])} to {count(row['last'])}", *_rates(row)) for row in review["by_step"])
+    by_step = tuple((steps_text(row["first"], row["last"]), *_rates(row)) for row in review["by_step"])
     by_class = tuple((f"{CLASSES[row['kind']]}: {row['name']}", *_rates(row)) for row in review["by_class"])
     tables = (
         Table("People against the verifier, by step", ("Steps", *RATES), by_step),
@@ -244,7 +244,7 @@ def review_tables(review: Mapping[str, Any]) -> tuple[Table, ...]:
 
 def _rates(row: Mapping[str, Any]) -> tuple[str, ...]:
     shares = (rate_text(row[name]) for name in ("agreement", "false_positives", "false_negatives"))
-    return (*shares, "â€“" if row["kappa"] is None else number(round(row["kappa"], 2)))
+    return (*shares, kappa_text(row["kappa"]))
 
 
 @dataclass(frozen=True)
@@ -338,6 +338,8 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
         comparisons = document.comparisons if section == "behaviour" else []
         reviewed = entries.get("human_review")
-        tables = review_tables(reviewed.value) if isinstance(reviewed, Entry) and reviewed.value else ()
+        tables = (
+            review_tables(reviewed.value) if isinstance(reviewed, Entry) and isinstance(reviewed.value, dict) else ()
+        )
         blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons)), tables))
     return DocumentView(document, tuple(blocks), *document.counts())

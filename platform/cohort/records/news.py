@@ -8,7 +8,7 @@ from typing import Any
 from cohort.evidence.canonical import dig, sha256
 from cohort.evidence.judgements import Judgement, review_figures, write_judgements
 from cohort.evidence.verify.opened import JUDGEMENTS
-from cohort.records.answers import count, number, rate_text
+from cohort.records.answers import count, kappa_text, rate_text
 from cohort.records.models import Record
 from cohort.records.statements.services import statements_since
 from cohort.review.figures import judgements, newest_annotations
@@ -28,9 +28,9 @@ class JudgementNews:
     @property
     def changes(self) -> list[tuple[str, str, str]]:
         """(figure, in the version, now), of those that differ in words."""
-        rows = [("judged completions", *(count(figures["samples"]) for figures in (self.before or _NONE, self.after)))]
-        for name, words in _FIGURES.items():
-            rows.append((words, *(_figure(figures, name) for figures in (self.before or _NONE, self.after))))
+        before, after = self.before or _NONE, self.after
+        rows = [("judged completions", count(before["samples"]), count(after["samples"]))]
+        rows += [(words, _figure(before, name), _figure(after, name)) for name, words in _FIGURES.items()]
         return [row for row in rows if row[1] != row[2]]
 
 
@@ -45,9 +45,7 @@ _FIGURES = {
 
 def _figure(figures: dict[str, Any], name: str) -> str:
     value = dig(figures, "verifier", name)
-    if name != "kappa":
-        return rate_text(value)
-    return "–" if value is None else number(round(value, 2))
+    return kappa_text(value) if name == "kappa" else rate_text(value)
 
 
 @dataclass(frozen=True)

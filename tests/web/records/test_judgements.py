@@ -1,5 +1,5 @@
-"""People's judgements against the verifier: the figures by hand-worked cases, and judgements made after the seal as news
-of which the next version of the record holds the figures, checked from the card alone."""
+"""People's judgements against the verifier: the figures by hand-worked cases, and judgements made after the seal as
+news of which the next version of the record holds the figures, checked from the card alone."""
 
 import json
 from collections.abc import Callable

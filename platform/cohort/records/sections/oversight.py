@@ -7,12 +7,12 @@ from cohort.evidence.judgements import review_figures
 from cohort.evidence.plain_text import counted
 from cohort.records.answers import (
     count,
+    kappa_text,
     measured,
     moment,
     not_applicable,
     not_evaluated,
     not_stated,
-    number,
     rate_text,
     stated,
 )
@@ -130,7 +130,7 @@ def review_text(review: Mapping[str, Any]) -> str:
     text = f"{counted(review['samples'], 'completion')} judged by {counted(people, 'person', 'people')}: {judged}"
     if (verifier := review["verifier"]) is not None:
         text += f"; people and verifier agree on {rate_text(verifier['agreement'])}"
-        text += f", κ {number(round(verifier['kappa'], 2))}" if verifier["kappa"] is not None else ""
+        text += f", κ {kappa_text(verifier['kappa'])}" if verifier["kappa"] is not None else ""
         text += f"; false positives {rate_text(verifier['false_positives'])}"
         text += f", false negatives {rate_text(verifier['false_negatives'])}"
     return text

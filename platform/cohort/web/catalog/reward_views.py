@@ -26,6 +26,9 @@ from cohort.web.context import listed
 from grpo_core.data.lines import parse_json
 from grpo_core.rewards import KINDS
 
+CASES = 10
+"""Probe cases on one page."""
+
 
 @require_safe
 def verifier_list(request: HttpRequest, slug: str) -> HttpResponse:
@@ -165,6 +168,9 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         "limits": version.spec.get("limits"),
         "kinds": KINDS,
         "probes": selectors.probes_of(version),
+        "probe_cases": listed(
+            request, verifier.probe_cases.select_related("created_by").order_by("-pk"), CASES, name="cases"
+        ),
         "launches": selectors.launches_of(version),
         "used": selectors.runs_with(verifier_version=version),
         "judged": selectors.runs_with(eval_verifier_version=version),

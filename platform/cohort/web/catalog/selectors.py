@@ -138,6 +138,11 @@ def newest_suite_versions(suites: Iterable[EvalSuite]) -> list[tuple[EvalSuite, 
     return [(suite, newest[suite.pk]) for suite in suites]
 
 
+def own_suites(project: Project) -> list[EvalSuiteVersion]:
+    """Newest versions of suites that people made; a starter suite stays as it comes."""
+    return [version for _, version in newest_suite_versions(suites(project)) if not version.builtin]
+
+
 def suite(project: Project, pk: int) -> EvalSuite:
     return get_object_or_404(EvalSuite, project=project, pk=pk)
 

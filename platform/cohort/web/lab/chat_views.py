@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
-from cohort.catalog.models import BaseModel, EvalSuiteVersion
+from cohort.catalog.models import BaseModel
 from cohort.lab import chat
 from cohort.lab.evaluations import reference_of
 from cohort.lab.models import ChatAnswer, ChatMessage, Conversation, JobState
@@ -120,7 +120,7 @@ def chat_suite_row(request: HttpRequest, slug: str, chat_id: int, number: int) -
     """A message as an item of a suite, in a new version of it (POST)."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     message = _message_of(project, chat_id, number)
-    form = SuiteRowForm(_suites_of(project), request.POST if request.method == "POST" else None)
+    form = SuiteRowForm(catalog.own_suites(project), request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         given = {"version": form.cleaned_data["suite"], "target": form.cleaned_data["target"]}
         version = form.call(chat.message_to_suite, message=message, actor=person(request), **given)
@@ -129,12 +129,6 @@ def chat_suite_row(request: HttpRequest, slug: str, chat_id: int, number: int) -
             return redirect("suite_detail", slug, version.suite_id)
     context = {"conversation": message.conversation, "message": message, "form": form}
     return render(request, "lab/chat_suite_row.html", context, status=form.status)
-
-
-def _suites_of(project: Project) -> list[EvalSuiteVersion]:
-    """Newest versions of suites that people made; a starter suite stays as it comes."""
-    newest = catalog.newest_suite_versions(catalog.suites(project))
-    return [version for _, version in newest if not version.builtin]
 
 
 @form_page

@@ -24,6 +24,7 @@ ABOUT = {
     "form": "the form",
     "judge": "judges",
     "hacks": "grader hacks",
+    "judged": "judged samples",
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.base.formatting import num, percent
+from cohort.records.answers import steps_text
 from cohort.web.compare.curves import Curve
 from cohort.web.lab.charts import Tick
 
@@ -45,7 +46,7 @@ class RatesDrawn:
 def rates_drawn(by_step: Sequence[Mapping[str, Any]], curve: Curve | None) -> RatesDrawn:
     """`by_step` as of `evidence.judgements`, not empty; the scale of shares is 0 to 1."""
     points = [*zip(curve.step, curve.value, strict=True)] if curve is not None else []
-    steps = [step for step, _ in points] + [row[end] for row in by_step for end in ("first", "last")]
+    steps: list[int] = [step for step, _ in points] + [row[end] for row in by_step for end in ("first", "last")]
     first, last = min(steps), max(*steps, min(steps) + 1)
 
     def x(step: float) -> float:
@@ -57,15 +58,15 @@ def rates_drawn(by_step: Sequence[Mapping[str, Any]], curve: Curve | None) -> Ra
     def mark(row: Mapping[str, Any], by: str) -> Mark:
         name, shift, what = _SIDES[by]
         part = row[name]
-        steps = f"steps {num(row['first'])} to {num(row['last'])}"
-        interval = f"[{percent(part['low'])}, {percent(part['high'])}]"
+        interval = f"{percent(part['share'])} [{percent(part['low'])}, {percent(part['high'])}]"
+        steps = steps_text(row["first"], row["last"])
         return Mark(
             x=x((row["first"] + row["last"]) / 2) + shift,
             y=y(part["share"]),
             low=y(part["low"]),
             high=y(part["high"]),
             by=by,
-            words=f"{steps}: {what} {part['count']} of {part['n']}, {percent(part['share'])} {interval}",
+            words=f"{steps}: {what} {part['count']} of {part['n']}, {interval}",
         )
 
     return RatesDrawn(
