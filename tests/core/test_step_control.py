@@ -57,6 +57,14 @@ def test_refill_fills_the_step_and_keeps_what_is_left_over(home, tmp_path):
         assert all(group["sampled_at"] == step - 1 for group in older)
     assert any(m["dynamic_sampling/surplus_groups"] > 0 for m in metrics), "the test must see a surplus"
     assert any("clip_ratio/high_mean" in m for m in metrics)  # an older group has a ratio that is not 1
+    for step, m in enumerate(metrics, start=1):
+        kept = [s for g in groups if g["step"] == step and g["discarded"] is None for s in g["samples"]]
+        if "clip_ratio/high_mean" not in m:
+            assert {sample["clipped"] for sample in kept} == {None}
+            continue
+        clipped = sum((sample["clipped"] or 0) * sample["tokens"] for sample in kept)
+        both = m["clip_ratio/low_mean"] + m["clip_ratio/high_mean"]
+        assert clipped == pytest.approx(both * sum(sample["tokens"] for sample in kept))
 
 
 def test_refill_stops_at_its_bound_and_says_so(home, tmp_path):

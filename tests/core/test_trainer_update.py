@@ -170,6 +170,22 @@ def test_inner_iterations_report_clipping(folder):
     assert 0 < metrics["clip_ratio/high_mean"] < 1
 
 
+@pytest.mark.parametrize("budget", [1, 100_000])
+def test_each_row_has_the_share_of_its_tokens_that_the_last_pass_clipped(folder, budget):
+    """In the first of two passes the ratio is 1, so what the metrics count was clipped in the second."""
+    masked = TrainRow([1, 2], [3, 4, 5], 3.0, False)
+    optim, engine = {"steps": 1, "lr": 0.05}, {"micro_batch_tokens": budget}
+    _, training = build(folder, algorithm={"inner_iterations": 2}, optim=optim, engine=engine)
+    result = training.update([masked, *ROWS], step=1)
+    assert 0 not in result.clipped
+    sizes = {index: len(row.completion) for index, row in enumerate(ROWS, start=1)}
+    clipped = sum(share * sizes[index] for index, share in result.clipped.items())
+    both = result.metrics["clip_ratio/low_mean"] + result.metrics["clip_ratio/high_mean"]
+    assert clipped > 0
+    assert clipped == pytest.approx(both * 2 * sum(sizes.values()))
+    assert build(folder, optim=optim)[1].update(ROWS, step=1).clipped == {}, "at μ=1 nothing can be clipped"
+
+
 def test_kl_pulls_back_to_the_reference(folder):
     def distance(coef):
         _, training = build(folder, reference=True, algorithm={"kl": {"coef": coef}})
