@@ -91,10 +91,12 @@ def test_a_problem_through_time(viewer: Client, run: Run, attempt: Attempt) -> N
     assert "what is 49 + 78?" in text
     assert "pass rate at step 3: 50 %" in text
     assert "mean reward at step 7: 0.25" in text
-    assert "so the answer is <del>12</del>" in page and "so the answer is <ins>13</ins>" in page, "best against best"
+    assert "so the answer is <del>12</del>" in page, "best against best"
+    assert "so the answer is <ins>13</ins>" in page
     assert "No answer of the base model is stored" in text
     page = page_of(viewer, run, path_of(group), a=str(newest.pk), b=str(group.pk), pick="worst", pick_b="2")
-    assert "worst of all" in words(page) and "no idea" in words(page)
+    assert "worst of all" in words(page)
+    assert "no idea" in words(page)
     assert "so the answer" not in words(page)
 
 
@@ -115,7 +117,8 @@ def test_the_base_models_answer_is_shown_where_it_was_evaluated(viewer: Client, 
     Group.objects.filter(pk=group.pk).update(problem_id=item.problem_id)
     group.refresh_from_db()
     text = words(page_of(viewer, run, path_of(group)))
-    assert "base says 9" in text and "trained says 1" not in text
+    assert "base says 9" in text
+    assert "trained says 1" not in text
     other = add_group(attempt, [1.0, 0.0], step=4, prompt="another problem of that id")
     Group.objects.filter(pk=other.pk).update(problem_id=item.problem_id)
     other.refresh_from_db()

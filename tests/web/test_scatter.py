@@ -1,4 +1,4 @@
-"""The scatter of a run's samples: which field a sample falls into, that all are counted, and what the page says of it."""
+"""The scatter of a run's samples: which field a sample falls into, that all are counted, and what the page says."""
 
 import html as markup
 import json
@@ -120,7 +120,8 @@ def test_the_part_alone_for_htmx_and_a_fault_of_the_filter(viewer: Client, run: 
     sized(attempt, [0.0, 1.0, 1.0, 1.0], [10, 20, 30, 40])
     address = f"/p/ours/runs/{run.pk}/samples/scatter/"
     part = viewer.get(address, headers={"HX-Request": "true"}).content.decode()
-    assert part.lstrip().startswith("<section") and "<html" not in part
+    assert part.lstrip().startswith("<section")
+    assert "<html" not in part
     refused = viewer.get(address, {"reward_min": "<b>"}, headers={"HX-Request": "true"})
     assert refused.status_code == 422
     assert "<b>" not in refused.content.decode()

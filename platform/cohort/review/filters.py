@@ -236,7 +236,7 @@ class SampleFilter:
         """What the search could not do in full, for the page to say; None without a text. Call it after `samples`."""
         return self._searched.get(run.pk)
 
-    def _matches(self, rows: QuerySet[Sample], run: Run) -> TextMatches:
+    def _matches(self, rows: QuerySet[Any], run: Run) -> TextMatches:
         if run.pk not in self._searched:
             self._searched[run.pk] = text_matches(rows, run, TextQuery.parse(self.text))
         return self._searched[run.pk]

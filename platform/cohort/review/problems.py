@@ -117,7 +117,7 @@ class Problems(Sequence[Problem]):
     def _rows(self, start: int, count: int) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:
             cursor.execute(_PROBLEMS.format(order=self._order), [self._run.pk, count, start])
-            return cursor.fetchall()
+            return list(cursor.fetchall())
 
 
 def groups_of(run: Run, key: str) -> QuerySet[Group]:

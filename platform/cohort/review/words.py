@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
-from typing import Self
+from typing import Any, Self
 
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
@@ -143,19 +143,19 @@ class TextQuery:
 
 @dataclass(frozen=True)
 class TextMatches:
-    rows: QuerySet[Sample]
+    rows: QuerySet[Any]
     """Samples that fit, MOST_SAMPLES at most."""
     through: int | None
     """Where not all could be looked at: the step that was reached. Later steps are looked at by a filter of steps."""
 
 
-def text_matches(rows: QuerySet[Sample], run: Run, query: TextQuery) -> TextMatches:
+def text_matches(rows: QuerySet[Any], run: Run, query: TextQuery) -> TextMatches:
     """Those of `rows`, samples of the run, whose completion fits: the earliest MOST_SAMPLES by step; phrases are looked
     for in the earliest MOST_READ that have their words."""
     ids = _with_words(run, query)
     if len(ids) > MANY:
         # Row by row, in order of steps: with so many, the first are soon together.
-        own = SampleWords.objects.filter(sample=OuterRef("pk")).values_list(query.indexed(run.pk))
+        own = SampleWords.objects.annotate(fits=query.indexed(run.pk)).filter(sample=OuterRef("pk")).values("fits")
         fitting = rows.alias(has_words=Subquery(own, output_field=BooleanField())).filter(has_words=True)
     else:
         fitting = rows.filter(pk__in=_rows_of(ids))

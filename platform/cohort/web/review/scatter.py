@@ -67,8 +67,9 @@ def _data(drawn: Scatter, looked_for: SampleFilter, groups: str, colour: str) ->
 
 def _inside(looked_for: SampleFilter, tokens: tuple[float, float], reward: tuple[float, float]) -> str:
     """The query of the samples that fit and lie within these bounds."""
-    inside = {"tokens_min": int(tokens[0]), "tokens_max": int(tokens[1])}
-    return replace(looked_for, **inside, reward_min=reward[0], reward_max=reward[1]).query
+    shortest, longest = map(int, tokens)
+    inside = replace(looked_for, tokens_min=shortest, tokens_max=longest, reward_min=reward[0], reward_max=reward[1])
+    return inside.query
 
 
 @dataclass(frozen=True)
