@@ -8,17 +8,19 @@ import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection, connections
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from cohort.accounts.models import User
 from cohort.audit.models import AuditEntry
 from cohort.review.filters import SampleFilter
 from cohort.review.informative import Candidate, by_information
+from cohort.review.labels import label_add
 from cohort.review.models import Annotation, Group, ReviewClaim, ReviewItem, ReviewQueue
 from cohort.review.queue_figures import figures_of, own_queues, paces, waiting_for
 from cohort.review.queues import disagreements_queue, item_judge, item_next, item_undo, queue_create
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
-from tests.factories.runs import Maker, add_group
+from tests.factories.runs import HOSTILE, Maker, add_group
 from tests.web.pages import html
 
 pytestmark = pytest.mark.django_db
@@ -273,3 +275,47 @@ def test_a_queue_is_made_by_its_form(reviewer: Client, groups: list[Group], rita
         answer = reviewer.post(f"/p/ours/queues/{queue.pk}/{number}/judge/", {"verdict": "unsure"})
     assert answer.headers["Location"] == f"/p/ours/queues/{queue.pk}/"
     assert "done" in html(reviewer.get("/p/ours/queues/"))
+
+
+def test_pages_ask_no_more_for_more_queues_and_samples(
+    reviewer: Client, queue_for: QueueFor, rita: User, alice: User
+) -> None:
+    def queries(address: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert reviewer.get(address).status_code == 200
+        return len(captured)
+
+    first = queue_for(size=1, assignees=[rita])
+    item_judge(item=first.items.get(), actor=rita, verdict="right")
+    addresses = ("/p/ours/queues/", "/p/ours/", f"/p/ours/queues/{first.pk}/")
+    before = [queries(address) for address in addresses[:2]]
+    for _ in range(3):
+        more = queue_for(assignees=[rita, alice], reviewers=2)
+        for item in list(more.items.all())[:2]:
+            for actor in (rita, alice):
+                item_judge(item=item, actor=actor, verdict="right")
+    after = [queries(address) for address in addresses[:2]]
+    assert after[0] == before[0]
+    assert after[1] <= before[1] + 3, "assignees, who judged and what waits, once for all queues"
+    done = queue_for(size=4, assignees=[rita])
+    for item in done.items.all():
+        item_judge(item=item, actor=rita, verdict="right")
+    assert queries(f"/p/ours/queues/{done.pk}/") == queries(addresses[2])
+
+
+def test_no_text_of_a_model_or_a_person_runs(reviewer: Client, maker: Maker, run: Run, rita: User, alice: User) -> None:
+    texts = {"prompt": HOSTILE, "answer": HOSTILE, "completion": HOSTILE, "detail": HOSTILE}
+    group = add_group(maker.attempt(run), [1.0, 0.0], **texts)
+    group.samples.filter(index=1).update(completion=f"{HOSTILE}.")
+    label_add(project=maker.project, actor=rita, letter="s", word=HOSTILE[:40].replace("\x07", ""))
+    name = HOSTILE.replace("\x07", "")[:120]
+    for blind in (False, True):
+        queue = queue_create(run=run, actor=rita, name=name, samples=SampleFilter(), size=2, blind=blind)
+        item_judge(item=queue.items.get(number=1), actor=alice, note=name)
+        page = f"/p/ours/runs/{run.pk}/groups/{group.pk}/"
+        shown = [f"/p/ours/queues/{queue.pk}/1/", f"/p/ours/queues/{queue.pk}/", "/p/ours/queues/", "/p/ours/"]
+        for address in [*shown, page, f"{page}pairs/", f"/p/ours/runs/{run.pk}/queues/new/"]:
+            answer = reviewer.get(address)
+            assert answer.status_code == 200
+            content = answer.content.decode()
+            assert not [raw for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in content], address

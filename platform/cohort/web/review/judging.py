@@ -66,15 +66,16 @@ def opinions_of(
 ) -> dict[int, dict[str, Any]]:
     """Sample id → the reader's `own` newest opinion, None before there is one, and those of `others`; with `queue`, of
     those given in it."""
-    words = label_words(project)
     by_sample: dict[int, list[Annotation]] = {sample.pk: [] for sample in samples}
     given = Annotation.objects.filter(sample__in=samples)
-    for row in (given.filter(queue=queue) if queue else given).select_related("by"):
+    rows = list((given.filter(queue=queue) if queue else given).select_related("by"))
+    words = label_words(project) if any(row.labels for row in rows) else {}
+    for row in rows:
         row.label_words = [words[key] for key in row.labels]
         by_sample[row.sample_id].append(row)
     opinions: dict[int, dict[str, Any]] = {}
-    for sample_id, rows in by_sample.items():
-        newest = newest_by_person(rows)
+    for sample_id, of_sample in by_sample.items():
+        newest = newest_by_person(of_sample)
         own = newest.pop(reader.pk, None)
         others = [row for row in newest.values() if row.verdict or row.labels or row.note]
         opinions[sample_id] = {"own": own, "others": sorted(others, key=lambda row: row.pk)}
