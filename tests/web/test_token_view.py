@@ -10,13 +10,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from cohort.base import artifacts
-from cohort.review.models import Sample, TokenFile
+from cohort.review.models import Sample
 from cohort.runs.models import Run
 from cohort.web.review.token_signals import SIGNALS, available, is_uniform, largest, position_curve, scale_of
-from grpo_core.files.token_file import TokenRow
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group
-from tests.factories.tokens import SALT, columns, content_of
+from tests.factories.tokens import columns, stored_sample
 
 pytestmark = pytest.mark.django_db
 
@@ -24,30 +22,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def run(maker: Maker) -> Run:
     return maker.run(state="training")
-
-
-def stored(maker: Maker, run: Run, arrays: dict[str, Any], **fields: Any) -> Sample:
-    """A sample whose arrays have arrived."""
-    group = add_group(run.attempts.first() or maker.attempt(run), [1.0, 0.0], **fields)
-    sample = group.samples.get(index=1)
-    row = TokenRow(group.index, 1, SALT, arrays)
-    content = content_of([row])
-    sample.tokens, sample.tokens_sha256 = len(arrays["piece"]), row.digest
-    sample.save()
-    file = TokenFile.objects.create(
-        attempt=group.attempt,
-        run=run,
-        seq=group.seq + 1000,
-        step=group.step,
-        size=len(content),
-        sha256="ab" * 32,
-        samples=[[group.index, 1]],
-        held=[[group.index, 1]],
-        done_at="2026-11-28T00:00Z",
-        artifact=f"tokens/run-{run.pk}/{group.step}.parquet",
-    )
-    artifacts.put(file.artifact, [content])
-    return sample
 
 
 def address(sample: Sample) -> str:
@@ -130,7 +104,7 @@ def test_each_token_has_its_level_its_marks_and_its_numbers(viewer: Client, make
     arrays = columns(
         ["The", " answer", "\n", ""], clipped=[False, True, False, False], in_loss=[True, True, False, True]
     )
-    shown = page(viewer, stored(maker, run, arrays), signal="advantage", at=1)
+    shown = page(viewer, stored_sample(maker, run, arrays), signal="advantage", at=1)
     assert [(classes, text) for classes, _, text in tokens(shown)] == [
         ("tok down2", "The"),
         ("tok up4 clip", " answer"),
@@ -141,12 +115,12 @@ def test_each_token_has_its_level_its_marks_and_its_numbers(viewer: Client, make
     assert "1 clipped" in shown
     assert "1 masked" in shown
     assert '<a href="?signal=entropy' not in shown
-    table = page(viewer, stored(maker, run, arrays, step=2), view="table")
+    table = page(viewer, stored_sample(maker, run, arrays, step=2), view="table")
     assert len(re.findall(r'<tr id="t\d+">', table)) == 4
 
 
 def test_a_window_holds_2000_tokens_and_every_token_has_one(viewer: Client, maker: Maker, run: Run) -> None:
-    sample = stored(maker, run, columns([f"w{at} " for at in range(4500)]))
+    sample = stored_sample(maker, run, columns([f"w{at} " for at in range(4500)]))
     for at, first, last in ((1, 1, 2000), (2000, 1, 2000), (2001, 2001, 4000), (4500, 4001, 4500), (99999, 4001, 4500)):
         shown = tokens(page(viewer, sample, at=at))
         assert (shown[0][1], shown[-1][1], len(shown)) == (f"t{first}", f"t{last}", last - first + 1)
@@ -157,7 +131,7 @@ def test_a_window_holds_2000_tokens_and_every_token_has_one(viewer: Client, make
 
 
 def test_ten_thousand_tokens_take_half_a_second_and_a_megabyte(viewer: Client, maker: Maker, run: Run) -> None:
-    sample = stored(maker, run, columns([f"word{at % 900} " for at in range(10_000)]))
+    sample = stored_sample(maker, run, columns([f"word{at % 900} " for at in range(10_000)]))
     page(viewer, sample)
     began = time.perf_counter()
     response = viewer.get(address(sample), {"at": 5000, "signal": "ratio"})
@@ -167,8 +141,8 @@ def test_ten_thousand_tokens_take_half_a_second_and_a_megabyte(viewer: Client, m
 
 
 def test_queries_do_not_grow_with_tokens(viewer: Client, maker: Maker, run: Run) -> None:
-    short = stored(maker, run, columns(["a", "b"]))
-    long = stored(maker, run, columns(["a"] * 500), step=2)
+    short = stored_sample(maker, run, columns(["a", "b"]))
+    long = stored_sample(maker, run, columns(["a"] * 500), step=2)
     counts = []
     for sample in (short, long):
         with CaptureQueriesContext(connection) as executed:
@@ -180,8 +154,8 @@ def test_queries_do_not_grow_with_tokens(viewer: Client, maker: Maker, run: Run)
 
 def test_hostile_pieces_are_shown_and_do_nothing(viewer: Client, maker: Maker, run: Run) -> None:
     hostile = [HOSTILE, '"><img src=x>', "\u202e\u200b", "'&#10;\x00</div>"]
-    hostile.append("x" * 100_000)
-    sample = stored(maker, run, columns(hostile))
+    hostile.append("x" * 3000)
+    sample = stored_sample(maker, run, columns(hostile))
     for query in ({}, {"view": "table"}):
         shown = page(viewer, sample, **query)
         assert HOSTILE_SHOWN in shown
@@ -189,7 +163,7 @@ def test_hostile_pieces_are_shown_and_do_nothing(viewer: Client, maker: Maker, r
         assert "<img src=x" not in shown
         assert not {"\u202e", "\u200b", "\x00"} & set(shown)
         assert "\\u202e" in shown
-        assert "x" * 200 + "… (100,000 characters)" in shown
+        assert "x" * 200 + "… (3,000 characters)" in shown
         assert len(shown) < 60_000
 
 

@@ -63,7 +63,7 @@ class FieldSpec:
                 return ""
             case "switch":
                 return "true" if value else "false"
-            case "lines":
+            case "lines" | "checks":
                 return "\n".join(map(str, value))
             case "yaml":
                 return dump_yaml(value).strip().removesuffix("\n...") if value not in ({}, []) else ""

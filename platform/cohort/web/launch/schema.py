@@ -161,7 +161,7 @@ GROUPS = (
         "checkpoints.",
         "every {checkpoints.every} steps · newest {checkpoints.keep} kept · best {checkpoints.best}",
     ),
-    Group("rest", "Traces, seed", "", "{traces.groups_per_step} groups kept · seed {seed}"),
+    Group("rest", "Traces, seed", "", "{traces.groups_per_step} groups kept · tokens of {traces.tokens} · seed {seed}"),
 )
 
 

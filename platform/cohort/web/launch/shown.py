@@ -117,7 +117,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             path,
             spec.label,
             spec.kind,
-            help=spec.help + (" One a line." if spec.kind == "lines" else ""),
+            help=spec.help + _lines_note(spec),
             hint=" · ".join(filter(None, (of_preset, spec.limits))),
             differs=preset_text if preset_text != "" and _other(spec, text, preset_text) else "",
             options=_options(form, spec),
@@ -125,6 +125,16 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             kept=path in form.problems or given or path in FIRST,
         )
     return by_path
+
+
+def _lines_note(spec: FieldSpec) -> str:
+    match spec.kind:
+        case "lines":
+            return " One a line."
+        case "checks":
+            return f" One a line, of: {', '.join(map(str, spec.choices))}."
+        case _:
+            return ""
 
 
 def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupShown]:
@@ -307,4 +317,4 @@ def _written(kind: str, text: str) -> str:
     if kind == "switch":
         return {"true": "on", "false": "off"}.get(text, text)
     whole = natural(text)
-    return text.replace("_", " ") if whole is None else f"{whole:,}"
+    return text.replace("_", " ").replace("\n", ", ") if whole is None else f"{whole:,}"
