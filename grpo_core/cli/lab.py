@@ -1,7 +1,7 @@
 """`grpo lab`: runs one job of the reward lab and writes its result. Workers run it, and it needs no platform.
 
 In DIR: progress.json while it runs, then result.json, or error.json with the error's code and message; of a chat, turns
-and answers in turns/ (`grpo_core.lab.chat.Exchange`).
+and answers in turns/ (`grpo_core.lab.chat.Exchange`); of a re-score, pages and their scores in samples/.
 Imports what is heavy only when it runs.
 """
 
@@ -39,6 +39,7 @@ def _lab(options: argparse.Namespace) -> int:
         (options.out / name).unlink(missing_ok=True)
     try:
         with Stop() as stop, closing(Progress(file=options.out / PROGRESS)) as progress:
+            from grpo_core.lab import rescore
             from grpo_core.lab.chat import FOLDER
             from grpo_core.lab.job import Job
             from grpo_core.lab.run import run_job
@@ -50,6 +51,7 @@ def _lab(options: argparse.Namespace) -> int:
                 progress=progress,
                 check=stop.raise_if_requested,
                 turns=options.out / FOLDER,
+                pages=options.out / rescore.FOLDER,
             )
     except GrpoError as error:
         _write(options.out / ERROR, {"code": error.code, "message": str(error)})
@@ -70,6 +72,8 @@ def _words(result: dict[str, Any]) -> str:
         return "; ".join(f"{each['suite']} {each['correct']:g} of {each['problems']}" for each in result["results"])
     if "answers" in result:
         return f"{result['answers']} answers"
+    if result.get("kind") == "rescore":
+        return f"{result['samples']:,} samples scored again"
     if "rows" in result:
         return f"{len(result['rows'])} of {result['problems']:,} prompts"
     rewards = result["rewards"]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, JsonValue, model_validator
 
+from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.evaluation import SuiteConfig
 from grpo_core.config.messages import validated
 from grpo_core.config.prompt import PromptConfig
@@ -28,7 +29,7 @@ from grpo_core.specs.fields import (
     Temperature,
 )
 
-LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor", "evaluate", "chat"]
+LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor", "evaluate", "chat", "rescore"]
 OF_CONFIG: frozenset[str] = frozenset({"estimate", "preview"})
 """Kinds that are about a run's whole config."""
 OF_MODEL: frozenset[str] = frozenset({"doctor", "evaluate", "chat"})
@@ -182,11 +183,24 @@ class TurnSettings(Part):
     """Start of every random choice, the same for both models."""
 
 
+class RescoreOptions(Part):
+    """Scores the stored samples of a run again. What the run's own scorer was given beyond problem and completion."""
+
+    samples: Count
+    """Of the run, for the progress; they come one page after another."""
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    """The run's, whose overlong punishment and signal gate belong to its rewards."""
+    max_completion_tokens: Count
+    """The run's longest completion."""
+    prefill: str = ""
+    """What the prompt had already written of the answer."""
+
+
 class NoOptions(Part):
     """Of a job whose settings are all in the run's config, or in the model."""
 
 
-Options = TryOptions | SampleOptions | ProbeOptions | EvaluateOptions | ChatOptions | NoOptions
+Options = TryOptions | SampleOptions | ProbeOptions | EvaluateOptions | ChatOptions | RescoreOptions | NoOptions
 OPTIONS: dict[LabKind, type[Options]] = {
     "try": TryOptions,
     "sample": SampleOptions,
@@ -196,6 +210,7 @@ OPTIONS: dict[LabKind, type[Options]] = {
     "doctor": NoOptions,
     "evaluate": EvaluateOptions,
     "chat": ChatOptions,
+    "rescore": RescoreOptions,
 }
 
 
@@ -250,6 +265,8 @@ class Job(Part):
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
+        if self.kind == "rescore" and self.data is None:
+            raise ValueError("a re-score needs the run's dataset as data")
         if self.kind == "sample" and (self.data is None or self.model is None):
             raise ValueError("to sample, a job needs data and a model")
         if self.kind in OF_MODEL and self.model is None:

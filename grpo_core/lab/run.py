@@ -16,8 +16,18 @@ from grpo_core.data.problem import Problem
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.lab.chat import Exchange, answer_turns
 from grpo_core.lab.evaluation import evaluate_model
-from grpo_core.lab.job import ChatOptions, EvaluateOptions, Job, JudgedText, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.job import (
+    ChatOptions,
+    EvaluateOptions,
+    Job,
+    JudgedText,
+    ProbeOptions,
+    RescoreOptions,
+    SampleOptions,
+    TryOptions,
+)
 from grpo_core.lab.models import job_model, rows_at_once, use_threads
+from grpo_core.lab.rescore import PageExchange, RescoreEnded, rescore, unfailing
 from grpo_core.lab.result import LabSample, fitted, kept_text, result_of
 from grpo_core.probe.cases.cases import chosen, read_questions
 from grpo_core.probe.cases.forms import forms_for
@@ -34,11 +44,18 @@ _SCORED_AT_ONCE = 64
 
 
 def run_job(
-    job: Job, *, base: Path, progress: Progress, check: Check = lambda: None, turns: Path | None = None
+    job: Job,
+    *,
+    base: Path,
+    progress: Progress,
+    check: Check = lambda: None,
+    turns: Path | None = None,
+    pages: Path | None = None,
 ) -> dict[str, Any]:
     """The result as JSON. Relative paths are taken from `base`; `check` is called often and may raise to stop. `turns`:
-    folder of a chat's `Exchange`. Raises a GrpoError that says what is wrong."""
-    return _Run(job, base, progress, check, turns).result()
+    folder of a chat's `Exchange`; `pages`: of a re-score's `PageExchange`. Raises a GrpoError that says what is
+    wrong."""
+    return _Run(job, base, progress, check, turns, pages).result()
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,7 @@ class _Run:
     progress: Progress
     check: Check
     turns: Path | None
+    pages: Path | None
 
     def result(self) -> dict[str, Any]:
         began = time.monotonic()
@@ -74,6 +92,8 @@ class _Run:
         rubric = Rubric(self.job.reward)
         if isinstance(options, ProbeOptions):
             return self._probed(rubric, options)
+        if isinstance(options, RescoreOptions):
+            return self._rescored(rubric, options, began)
         assert isinstance(options, SampleOptions | TryOptions)
         # What a component cannot score is recorded with its sample, also where it would end a run.
         forgiving = Rubric(RewardConfig.model_validate({**self.job.reward.model_dump(), "on_error": "mask"}))
@@ -137,6 +157,30 @@ class _Run:
                 judged=[_judged(text, number) for number, text in enumerate(options.judged, start=1)],
             )
         return report.to_json()
+
+    def _rescored(self, rubric: Rubric, options: RescoreOptions, began: float) -> dict[str, Any]:
+        assert self.pages is not None, "a re-score has a folder of pages"
+        self.progress.begin("reading the problems", 0)
+        problems = {problem.id: problem for problem in self._problems()}
+        with self._runner(unfailing(rubric)) as runner:
+            samples = rescore(
+                options,
+                PageExchange(self.pages),
+                runner=runner,
+                problems=problems,
+                progress=self.progress,
+                check=self.check,
+            )
+            facts, sandbox = runner.facts(), runner.sandbox()
+        ended = RescoreEnded(
+            rubric_digest=rubric.digest,
+            samples=samples,
+            device=self._device(),
+            cost=facts,
+            sandbox=sandbox,
+            seconds=time.monotonic() - began,
+        )
+        return ended.model_dump(mode="json")
 
     # ------------------------------------------------------------------ existing answers
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grpo_core.records.bounds import Count, Prose, RelativePath, Seconds, Step, StorableFacts, Text
-from grpo_core.records.types import FileEntry, FinishReason
+from grpo_core.records.bounds import Count, Number, Prose, RelativePath, Seconds, Step, StorableFacts, Text
+from grpo_core.records.types import ErrorClass, FileEntry, FinishReason
 
 Id = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """Of a run, an attempt or a job."""
@@ -293,6 +293,82 @@ class ChatAnswer(Message):
     """Why there is no answer."""
 
 
+class StoredSample(Message):
+    """A completion that a re-score is to score."""
+
+    sample: Id
+    completion: str
+    tokens: int
+    """Of the completion, its end included."""
+
+
+class StoredGroup(Message):
+    """The samples of one group whose texts are still stored."""
+
+    group: Id
+    problem_id: str
+    prompt: str
+    answer: str
+    samples: list[StoredSample]
+
+
+class PageRequest(Message):
+    """Asks for the next stored groups of the run that a job re-scores."""
+
+    fence: Step
+    after: Id | None = None
+    """The last group of the page before; null: whatever has no scores yet."""
+
+
+MAX_PAGE_BYTES = 64 * 1024 * 1024
+"""Of a page of stored groups, uncompressed: several times the largest group."""
+
+
+class GroupPage(Message):
+    """Answer to it, zstd-compressed."""
+
+    groups: list[StoredGroup]
+    """Whole ones, in order; none: there are no more."""
+    done: int
+    """Samples of the run that have scores by now."""
+
+
+RescoreError = ErrorClass | Literal["no_problem"]
+"""no_problem: the run's dataset has no problem with the group's id, so what the reward reads of it is not known."""
+
+
+class SampleRescored(Message):
+    """What a re-score made of one sample."""
+
+    sample: Id
+    value: Number | None
+    """The reward; null where it could not be computed."""
+    passed: bool | None
+    """By the component that means right."""
+    error_class: RescoreError | None = None
+    """Of the first component that failed."""
+    error: Annotated[Prose, Field(max_length=300)] = ""
+
+
+class GroupRescored(Message):
+    group: Id
+    phantom: bool
+    """Only shaping varies in the group (grpo_core.rewards.signal)."""
+    samples: Annotated[list[SampleRescored], Field(max_length=100_000)]
+
+
+class ScoresSent(Message):
+    """Scores of whole groups, in the order in which the platform gave them."""
+
+    fence: Step
+    groups: Annotated[list[GroupRescored], Field(max_length=10_000)]
+
+
+class ScoresReply(Message):
+    done: int
+    """Samples of the run that have scores by now."""
+
+
 class JobBeat(Message):
     """Sign of life, every `heartbeat_seconds`."""
 
@@ -318,8 +394,8 @@ class JobFinish(Message):
     end: Literal["done", "failed", "cancelled", "released"]
     result: dict[str, Any] | None = None
     """With done: a grpo_core.lab.result.LabResult, or of a probe a grpo_core.probe.report.ProbeReport, of an
-    estimate a grpo_core.records.estimate.Estimate, of an evaluation a grpo_core.lab.evaluation.ModelEvaluation, of at
-    most 8 MiB of JSON."""
+    estimate a grpo_core.records.estimate.Estimate, of an evaluation a grpo_core.lab.evaluation.ModelEvaluation, of a
+    re-score a grpo_core.lab.rescore.RescoreEnded, of at most 8 MiB of JSON."""
     code: Prose = "ok"
     """`ok`, a GrpoError code, or one of the worker's own: deadline, result_too_large, job_died …"""
     message: Annotated[Prose, Field(max_length=20_000)] = ""

@@ -13,6 +13,7 @@ from grpo_core.advantages.base import Signal
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.reward import RewardConfig
 from grpo_core.records.types import ComponentScore
+from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
 from grpo_core.rewards.rubric import Scored
 from grpo_core.stats.paired import nearly_equal
 
@@ -25,6 +26,18 @@ def component_weights(reward: RewardConfig, algorithm: AlgorithmConfig) -> dict[
     factors = {component.name: component.weight for component in reward.components}
     overlong = algorithm.overlong
     return factors | ({OVERLONG: overlong.penalty} if overlong.buffer_tokens is not None else {})
+
+
+def with_overlong(score: Scored, tokens: int, algorithm: AlgorithmConfig, *, longest: int) -> Scored:
+    """The score of a completion of so many tokens with the soft overlong punishment, where `algorithm` asks for one.
+    `longest`: sampling.max_completion_tokens."""
+    overlong = algorithm.overlong
+    if overlong.buffer_tokens is None:
+        return score
+    value = soft_overlong_punishment(tokens, max_tokens=longest, buffer_tokens=overlong.buffer_tokens)
+    component = ComponentScore(value=value, detail=f"{tokens:,} of {longest:,} tokens")
+    reward = None if score.reward is None else score.reward + overlong.penalty * value
+    return Scored(reward, {**score.components, OVERLONG: component})
 
 
 def signal_of(scores: Sequence[Scored], reward: RewardConfig, algorithm: AlgorithmConfig) -> Signal:

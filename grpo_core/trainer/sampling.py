@@ -19,10 +19,9 @@ from grpo_core.data.prompts import Prompted, completion_text
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RewardError
 from grpo_core.model.load import LoadedModel
-from grpo_core.records.types import ComponentScore, Discard
+from grpo_core.records.types import Discard
 from grpo_core.rewards import Runner, Scored, ScoreRequest
-from grpo_core.rewards.kinds.soft_overlong import soft_overlong_punishment
-from grpo_core.rewards.signal import OVERLONG, signal_of
+from grpo_core.rewards.signal import signal_of, with_overlong
 from grpo_core.rollout.base import Completion, Decoding, Rollout
 from grpo_core.runtime import watchdog
 from grpo_core.runtime.clock import Clock, timed
@@ -177,20 +176,14 @@ class GroupSampler:
             for text, completion in zip(texts, completions, strict=True)
         ]
         scores = iter(self.runner.score(samples, check=self.check))
+        algorithm, longest = self.config.algorithm, self.config.sampling.max_completion_tokens
         return [
-            [self._with_length(next(scores), completion) for completion in completions] for _, _, completions in groups
+            [
+                with_overlong(next(scores), len(completion.tokens), algorithm, longest=longest)
+                for completion in completions
+            ]
+            for _, _, completions in groups
         ]
-
-    def _with_length(self, score: Scored, completion: Completion) -> Scored:
-        """The score with the soft overlong punishment, where the config asks for one."""
-        overlong, longest = self.config.algorithm.overlong, self.config.sampling.max_completion_tokens
-        if overlong.buffer_tokens is None:
-            return score
-        tokens = len(completion.tokens)
-        value = soft_overlong_punishment(tokens, max_tokens=longest, buffer_tokens=overlong.buffer_tokens)
-        component = ComponentScore(value=value, detail=f"{tokens:,} of {longest:,} tokens")
-        reward = None if score.reward is None else score.reward + overlong.penalty * value
-        return Scored(reward, {**score.components, OVERLONG: component})
 
     def _why_discarded(self, group: SampledGroup) -> Discard | None:
         """Why the group carries no signal; None when it does."""

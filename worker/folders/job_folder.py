@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+from grpo_core.lab import rescore
 from grpo_core.lab.chat import FOLDER, Exchange
+from grpo_core.lab.rescore import PageExchange
 from grpo_core.lab.result import MAX_RESULT_BYTES
 from grpo_core.protocol.messages import JobGiven
 from worker.folders.run_folder import fetch_inputs
@@ -42,6 +44,8 @@ class JobFolder:
         self.log, self.out = self.path / "log.txt", self.path / "out"
         self.exchange = Exchange(self.out / FOLDER)
         """Of a chat."""
+        self.pages = PageExchange(self.out / rescore.FOLDER)
+        """Of a re-score."""
 
     def __enter__(self) -> Self:
         return self

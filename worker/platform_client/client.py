@@ -15,14 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import zstandard
 from pydantic import BaseModel, ValidationError
 
 from grpo_core.protocol.messages import (
+    MAX_PAGE_BYTES,
     Beat,
     BeatReply,
     ClaimReply,
     ClaimRequest,
     Finish,
+    GroupPage,
+    GroupRescored,
     IngestReply,
     InputFile,
     JobBeat,
@@ -35,7 +39,10 @@ from grpo_core.protocol.messages import (
     LostAttempts,
     NodeInfo,
     NodeReply,
+    PageRequest,
     Refusal,
+    ScoresReply,
+    ScoresSent,
     Unavailable,
     UploadReply,
 )
@@ -273,6 +280,21 @@ class JobLink(_Link):
 
     def beat(self, beat: JobBeat) -> JobBeatReply:
         return _parse(JobBeatReply, self._post("heartbeat", beat))
+
+    def page(self, after: int | None) -> GroupPage:
+        """The next stored groups of the run that is re-scored, after the last group of the page before; None: after
+        what has scores. Tried once."""
+        reply = self._post("samples", PageRequest(fence=self._fence, after=after))
+        try:
+            text = zstandard.ZstdDecompressor().decompress(reply.body, max_output_size=MAX_PAGE_BYTES)
+            return GroupPage.model_validate_json(text)
+        except (zstandard.ZstdError, ValidationError) as error:
+            raise Unreachable(f"{reply.url} gave a reply that is no page of samples: {error}") from None
+
+    def scores(self, groups: list[GroupRescored], *, patience: float, meanwhile: Meanwhile) -> ScoresReply:
+        """Send the scores of groups; the same ones again change nothing. `meanwhile` is called between tries."""
+        sent = ScoresSent(fence=self._fence, groups=groups)
+        return _parse(ScoresReply, self._post("scores", sent, patience, meanwhile))
 
 
 def _part_headers(offset: int) -> dict[str, str]:

@@ -19,6 +19,7 @@ from worker.folders.run_folder import log_tail, progress, trainer_environment
 from worker.platform_client.client import Refused, Unreachable
 from worker.processes.child import Child
 from worker.supervisor.loop import Loop, Stopped, Supervisor
+from worker.supervisor.pages import PageTransfer
 
 ANSWERS_A_BEAT = 4
 """Of a chat; the body of a beat has at most 1 MiB."""
@@ -92,11 +93,19 @@ class _Job:
             log=folder.log,
             group=Cgroup.make(f"cohort-job-{self._given.job_id}-{self._given.fence}-{os.getpid()}"),
         )
-        status = loop.watch(child, started=_give_way, turn=lambda: False)
-        if loop.stopped_for is not None:
-            return self._stopped()
-        while self._unconfirmed():
-            self._send_beat()
+        transfer = PageTransfer(self._link, folder.pages) if self._given.job.get("kind") == "rescore" else None
+        try:
+            status = loop.watch(child, started=_give_way, turn=transfer.turn if transfer else lambda: False)
+            if loop.stopped_for is not None:
+                return self._stopped()
+            while self._unconfirmed():
+                self._send_beat()
+            if transfer is not None:
+                transfer.drain(patience=patience, meanwhile=loop.beat_while_finishing)
+        except Refused as refused:
+            if refused.disowned or transfer is None:
+                raise
+            return self._failed(refused.code, f"The platform refused samples or their scores: {refused}")
         return self._ended(folder, status, out_of_memory=child.ran_out_of_memory())
 
     def _ended(self, folder: JobFolder, status: int, *, out_of_memory: bool) -> JobFinish:

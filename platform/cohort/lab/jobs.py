@@ -35,6 +35,7 @@ from grpo_core.lab.chat import ChatEnded
 from grpo_core.lab.evaluation import ModelEvaluation
 from grpo_core.lab.job import OF_CONFIG
 from grpo_core.lab.preview import Preview
+from grpo_core.lab.rescore import RescoreEnded
 from grpo_core.lab.result import MAX_RESULT_BYTES, LabResult
 from grpo_core.probe.report import ProbeReport
 from grpo_core.protocol.messages import JobBeat, JobBeatReply, JobFinish, NodeInfo
@@ -44,6 +45,8 @@ from grpo_core.records.estimate import Estimate
 
 DEADLINE = timedelta(hours=1)
 """A job that takes longer is ended by its worker."""
+RESCORE_DEADLINE = timedelta(days=2)
+"""A re-score may have a million samples to judge."""
 CHAT_BEAT_SECONDS = 1.0
 """Between two beats of a chat's job, which bring messages and take answers."""
 MAX_STORED_CHARS = 2 * MAX_RESULT_BYTES
@@ -131,6 +134,10 @@ def _model_part(model: BaseModel) -> dict[str, Any]:
     return {"path": model.path, "revision": model.revision or None}
 
 
+def deadline(job: LabJob) -> timedelta:
+    return RESCORE_DEADLINE if job.kind == JobKind.RESCORE else DEADLINE
+
+
 def heartbeat_seconds(job: LabJob) -> float:
     """Between two beats of the job's worker."""
     every: float = settings.COHORT_HEARTBEAT_SECONDS
@@ -205,13 +212,14 @@ def _requeue(job: LabJob, **columns: Any) -> None:
     job_on_commit(job=job)
 
 
-_RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis | ModelEvaluation | ChatEnded]] = {
+_RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis | ModelEvaluation | ChatEnded | RescoreEnded]] = {
     JobKind.PROBE: ProbeReport,
     JobKind.ESTIMATE: Estimate,
     JobKind.PREVIEW: Preview,
     JobKind.DOCTOR: Diagnosis,
     JobKind.EVALUATE: ModelEvaluation,
     JobKind.CHAT: ChatEnded,
+    JobKind.RESCORE: RescoreEnded,
 }
 
 

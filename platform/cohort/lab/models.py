@@ -20,6 +20,7 @@ class JobKind(models.TextChoices):
     DOCTOR = "doctor", "look at a base model"
     EVALUATE = "evaluate", "evaluation of a base model"
     CHAT = "chat", "chat with a base model"
+    RESCORE = "rescore", "re-score of a run"
 
 
 class JobState(models.TextChoices):
@@ -85,7 +86,8 @@ class LabJob(Leased):
     result = models.JSONField(null=True)
     """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.records.estimate; of a preview,
     grpo_core.lab.preview; of the doctor, grpo_core.records.doctor; of an evaluation, grpo_core.lab.evaluation without
-    its items; of a chat, grpo_core.lab.chat; of the others, grpo_core.lab.result."""
+    its items; of a chat, grpo_core.lab.chat; of a re-score, grpo_core.lab.rescore; of the others,
+    grpo_core.lab.result."""
     error_code = models.CharField(max_length=40, blank=True)
     error = models.TextField(blank=True)
     log_tail = models.TextField(blank=True)

@@ -258,7 +258,7 @@ def _unfit_evaluation(
             f"{items:,} items are chosen, and {MAX_ITEMS:,} at most are taken: take the first ones only",
         )
     if dataset is not None and rubric is not None:
-        yield from _columns_missing(dataset, rubric)
+        yield from columns_missing(dataset, rubric)
 
 
 def _foreign(project: Project, rows: Mapping[str, Any]) -> Iterator[FieldProblem]:
@@ -267,7 +267,7 @@ def _foreign(project: Project, rows: Mapping[str, Any]) -> Iterator[FieldProblem
             yield FieldProblem(field, f"does not belong to the project {project.name}")
 
 
-def _columns_missing(dataset: PromptDataset, rubric: Rubric) -> Iterator[FieldProblem]:
+def columns_missing(dataset: PromptDataset, rubric: Rubric) -> Iterator[FieldProblem]:
     for column, component in sorted(rubric.columns.items()):
         if (having := dataset.columns.get(column, 0)) < dataset.problems:
             count = f"{having:,} of {dataset.problems:,} problems have" if having else "no problem has"
@@ -359,4 +359,4 @@ def _unfit(
     if base_model is None and kind == "sample":
         yield FieldProblem("base_model", "choose the model that answers")
     if dataset is not None and not (kind == "try" and not of_rows):
-        yield from _columns_missing(dataset, rubric)
+        yield from columns_missing(dataset, rubric)

@@ -45,6 +45,6 @@ def larger_limits() -> dict[str, int]:
         "run_statements": MAX_STATEMENT_BYTES,
         "verify_page": 2 * MAX_CARD_BYTES,
     }
-    of_workers = ("records", "uploads", "requested_uploads", "job_finished")
+    of_workers = ("records", "uploads", "requested_uploads", "job_finished", "job_scores")
     calls = {f"worker_api:{name}": settings.DATA_UPLOAD_MAX_MEMORY_SIZE for name in of_workers}
     return {name: limit + OVERHEAD_BYTES for name, limit in uploads.items()} | calls

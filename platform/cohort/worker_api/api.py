@@ -18,8 +18,9 @@ from ninja.security import HttpBearer
 from cohort.base import artifacts
 from cohort.base.storable import Refused
 from cohort.catalog.models import PromptDataset
+from cohort.ingest import rescored
 from cohort.lab import jobs
-from cohort.lab.models import LabJob
+from cohort.lab.models import JobKind, LabJob
 from cohort.lab.turns import BadAnswer
 from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
@@ -209,7 +210,7 @@ def job_claimed(request: HttpRequest, body: wire.JobClaim) -> Any:
         files=[wire.InputFile(path=file["path"], sha256=file["sha256"], size=file["size"]) for file in job.inputs],
         heartbeat_seconds=jobs.heartbeat_seconds(job),
         lease_seconds=settings.COHORT_LEASE_SECONDS,
-        deadline_seconds=jobs.DEADLINE.total_seconds(),
+        deadline_seconds=jobs.deadline(job).total_seconds(),
     )
 
 
@@ -233,7 +234,22 @@ def job_heartbeat(request: HttpRequest, job_id: int, body: wire.JobBeat) -> Any:
 
 @api.post(_JOB + "/finish", auth=_job_auth, response={204: None})
 def job_finished(request: HttpRequest, job_id: int, body: wire.JobFinish) -> None:
-    jobs.job_finish(job=_caller(request), finish=body)
+    job: LabJob = _caller(request)
+    if job.kind == JobKind.RESCORE:
+        rescored.rescore_finish(job=job, finish=body)
+    else:
+        jobs.job_finish(job=job, finish=body)
+
+
+@api.post(_JOB + "/samples", auth=_job_auth)
+def job_samples(request: HttpRequest, job_id: int, body: wire.PageRequest) -> HttpResponse:
+    """The next stored groups of the run that the job scores again: a GroupPage, as zstd."""
+    return HttpResponse(rescored.page_of(job=_caller(request), request=body), content_type="application/zstd")
+
+
+@api.post(_JOB + "/scores", auth=_job_auth, response=wire.ScoresReply)
+def job_scores(request: HttpRequest, job_id: int, body: wire.ScoresSent) -> Any:
+    return wire.ScoresReply(done=rescored.scores_store(job=_caller(request), sent=body))
 
 
 # ---------------------------------------------------------------------- replies
@@ -284,7 +300,7 @@ def _refused(request: HttpRequest, error: Refused, status: int) -> HttpResponse:
 for _status, _errors in {
     404: (UnknownFile, FileMissing),
     409: (NotWaiting, OtherVersion, StaleFence, attempts.RecordsMissing, WrongOffset),
-    422: (BadFile, BadPart, jobs.BadResult, BadAnswer),
+    422: (BadFile, BadPart, jobs.BadResult, BadAnswer, rescored.BadScores),
 }.items():
     for _error in _errors:
         api.add_exception_handler(_error, partial(_refused, status=_status))
