@@ -126,7 +126,7 @@ def rescore(
     check: Callable[[], None],
 ) -> int:
     """Score every page that comes; returns how many samples that were. `problems` of the run's dataset by their id."""
-    scorer = _PageScorer(options, runner, problems, check)
+    scorer = PageScorer(options, runner, problems, check)
     samples = before = 0
     for path, page in exchange.pages(check):
         if not samples:  # an earlier worker may have scored some
@@ -138,7 +138,9 @@ def rescore(
     return samples
 
 
-class _PageScorer:
+class PageScorer:
+    """Makes scores of pages, one after another."""
+
     def __init__(
         self, options: RescoreOptions, runner: Runner, problems: Mapping[str, Problem], check: Callable[[], None]
     ) -> None:

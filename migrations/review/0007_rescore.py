@@ -4,13 +4,15 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+from migrations.append_only import append_only
+
 
 class Migration(migrations.Migration):
 
     dependencies = [
         ('catalog', '0006_base_model_archived'),
         ('lab', '0005_alter_labjob_kind'),
-        ('review', '0004_sample_columns'),
+        ('review', '0006_judging'),
         ('runs', '0009_checkpoint_requested'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -57,4 +59,5 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('rescore', 'sample'), name='rescored_once')],
             },
         ),
+        *append_only("review_rescoredsample"),
     ]

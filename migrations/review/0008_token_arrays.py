@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('review', '0006_judging'),
+        ('review', '0007_rescore'),
         ('runs', '0009_checkpoint_requested'),
     ]
 

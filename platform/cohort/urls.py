@@ -33,6 +33,7 @@ from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import judging, pair_views, problems, samples, scatter, token_view, uses
 from cohort.web.review import queue_views as review_queues
+from cohort.web.review import rescore_views as rescores
 from cohort.web.review import views as review
 from cohort.web.review.export import samples_export
 from cohort.web.review.run_review import run_review
@@ -153,6 +154,9 @@ _runs = [
     path("runs/<int:run_id>/samples/export/", samples_export, name="samples_export"),
     path("runs/<int:run_id>/problems/", problems.run_problems, name="run_problems"),
     path("runs/<int:run_id>/problems/<path:key>/", problems.run_problem, name="run_problem"),
+    path("runs/<int:run_id>/rescores/", rescores.run_rescores, name="run_rescores"),
+    path("runs/<int:run_id>/rescores/<int:rescore_id>/", rescores.run_rescore, name="run_rescore"),
+    path("runs/<int:run_id>/rescores/<int:rescore_id>/live/", rescores.run_rescore_live, name="run_rescore_live"),
     path("runs/<int:run_id>/groups/", review.run_groups, name="run_groups"),
     path("runs/<int:run_id>/samples/", samples.run_samples, name="run_samples"),
     path("runs/<int:run_id>/review/", run_review, name="run_review"),

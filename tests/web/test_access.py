@@ -47,6 +47,7 @@ from grpo_core.data.problem import Problem
 from tests.database import Databases
 from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import evaluated, sampled, talked
+from tests.factories.rescores import rescored
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_group, add_steps
 from tests.factories.stock import R1_EXACT
 from tests.factories.suites import add_suite
@@ -137,6 +138,7 @@ class World:
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "key": key_of(self.run.groups.order_by("pk")[0]),
+            "rescore_id": rescored(self.run, self.version, admin).pk,
             "rule_id": rule.pk,
             "channel_id": channel.pk,
             "alert_id": Alert.objects.get().pk,

@@ -7,9 +7,9 @@ from django.test import Client
 
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
+from cohort.review.figures import run_figures
 from cohort.review.labels import BUILT_IN, FREE, label_add, label_remove, labels_of
 from cohort.review.models import Annotation, AnswerJudgement, Group
-from cohort.review.figures import run_figures
 from cohort.review.services import answer_judge, sample_judge, sample_undo
 from cohort.runs.models import Run
 from tests.factories.lab import talked

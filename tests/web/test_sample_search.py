@@ -41,7 +41,7 @@ def texts(attempt: Attempt, *completions: str, step: int = 1, index: int = 0) ->
 def hits(run: Run, text: str, **other: str) -> list[str]:
     """Completions that fit, by step and index."""
     rows = SampleFilter.parse({"text": text, **other}).samples(run)
-    return list(rows.order_by("group__step", "group__index", "index").values_list("completion", flat=True))
+    return list(rows.order_by("step", "group__index", "index").values_list("completion", flat=True))
 
 
 @pytest.mark.parametrize(
@@ -175,31 +175,31 @@ def test_hostile_texts_are_indexed_whole(run: Run, attempt: Attempt) -> None:
     assert hits(run, '"a b" -w1') == []
 
 
-def test_of_too_many_to_list_the_page_still_fills_and_the_limit_is_said(
-    run: Run, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("many", [4, 1000])
+def test_of_more_than_one_search_finds_the_earliest_are_shown_and_the_step_is_said(
+    run: Run, attempt: Attempt, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
+    """Whether so many have the words that they are looked at one by one, or are read from the index."""
+    monkeypatch.setattr(words, "MANY", many)
     monkeypatch.setattr(words, "MOST_SAMPLES", 4)
     monkeypatch.setattr(words, "MOST_READ", 4)
     monkeypatch.setattr(words, "_AT_ONCE", 2)
-    for step in range(1, 6):
-        texts(attempt, f"needle in {step}", "needle hay", step=step)
-    texts(attempt, "nothing", step=6)
+    for step in range(1, 7):
+        texts(attempt, f"needle in {step}", "hay in needle", step=step)
+    texts(attempt, "nothing", step=7)
     words_index()
-    frequent = SampleFilter.parse({"text": "needle", "sort": "step"})
-    assert frequent.ordered(run).count() == 10
-    limits = frequent.text_limits(run)
-    assert limits is not None and limits.frequent and limits.compared is None
-    assert len(hits(run, "needle -hay")) == 5
-    phrase = SampleFilter.parse({"text": '"needle in"'})
-    assert [row.completion for row in phrase.samples(run).order_by("pk")] == [
-        f"needle in {step}" for step in range(1, 5)
-    ]
-    limits = phrase.text_limits(run)
-    assert limits is not None and limits.compared == 4, "what was not looked at is said"
-    later = SampleFilter.parse({"text": '"needle in"', "step_min": "4"})
-    assert [row.completion for row in later.samples(run).order_by("pk")] == ["needle in 4", "needle in 5"]
-    limits = later.text_limits(run)
-    assert limits is not None and limits.compared is None
+
+    def search(text: str, **other: str) -> tuple[list[str], int | None]:
+        samples = SampleFilter.parse({"text": text, "sort": "step", **other})
+        matches = samples.text_matches(run)
+        assert matches is not None
+        return [row.completion for row in samples.ordered(run)], matches.through
+
+    assert search("needle") == (["needle in 1", "hay in needle", "needle in 2", "hay in needle"], 2)
+    assert search("needle -hay") == ([f"needle in {step}" for step in range(1, 5)], 4)
+    assert search('"needle in"') == (["needle in 1", "needle in 2"], 2)
+    assert search('"needle in"', step_min="5") == (["needle in 5", "needle in 6"], None)
+    assert search("needle", step_min="6") == (["needle in 6", "hay in needle"], None)
 
 
 def test_a_search_costs_the_same_however_many_fit(run: Run, attempt: Attempt) -> None:

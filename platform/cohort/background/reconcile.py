@@ -28,6 +28,7 @@ from cohort.nodes import leases
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record, Statement
+from cohort.review.rescores import figures_republish
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
 from cohort.runs.models import Attempt, AttemptState, Run, RunEvent, RunState
@@ -87,6 +88,7 @@ def reconcile() -> None:
     this.part("waiting runs", queued_republish)
     this.part("waiting jobs of the lab", jobs_republish)
     this.part("missing records", seals_republish)
+    this.part("figures of re-scores", figures_republish)
     this.part("alerts", alerts_check)
     this.part("deliveries of alerts", deliveries_republish)
     this.part("the audit log", audit.keep)

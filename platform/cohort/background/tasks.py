@@ -15,6 +15,7 @@ from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
+from cohort.review import rescores
 from cohort.review.token_files import token_files_sweep
 from cohort.review.word_index import words_index
 from cohort.runs.models import Run
@@ -60,6 +61,11 @@ def check_overlap(overlap_id: int) -> None:
 @shared_task(name="cohort.contamination.republish_pending")  # type: ignore[untyped-decorator]
 def republish_pending(**_: Any) -> None:
     contamination.republish_pending()
+
+
+@shared_task(name=rescores.FIGURES_TASK)  # type: ignore[untyped-decorator]
+def rescore_figures(rescore_id: int) -> None:
+    rescores.figures_store(rescore_id)
 
 
 @shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]

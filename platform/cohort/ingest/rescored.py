@@ -37,9 +37,7 @@ PAGE_CHARS = 4 * 1024 * 1024
 """Of texts; what goes beyond one of these is left for the next page, but a page has a group at least."""
 _READ_AT_ONCE = 64
 """Samples; texts may be long."""
-_ROWS = Table(
-    RescoredSample, "rescore", "sample", "value", "passed", "error_class", "phantom", "change", "differs"
-)
+_ROWS = Table(RescoredSample, "rescore", "sample", "value", "passed", "error_class", "phantom", "change", "differs")
 
 
 class BadScores(Refused, code="bad_scores"):
@@ -103,7 +101,7 @@ def _stored(groups: Sequence[Group]) -> Iterator[tuple[Group, list[StoredSample]
 def scores_store(*, job: LabJob, sent: ScoresSent) -> int:
     """Store the scores of the groups whose turn it is; groups that have theirs are passed over. Returns how many
     samples have scores by now. Raises StaleFence, and BadScores: then nothing is stored."""
-    leases.lock(job, sent.fence)
+    leases.lock(job, sent.fence, "node")
     rescore = _rescore(job)
     fresh = _fresh(rescore, sent.groups)
     if not fresh:

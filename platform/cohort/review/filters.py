@@ -20,7 +20,7 @@ from django.http import QueryDict
 from cohort.base import formatting
 from cohort.base.storable import storable
 from cohort.review.facets import DISCARDED, ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
-from cohort.review.models import Annotation, Sample, Verdict
+from cohort.review.models import Annotation, Change, RescoredSample, Sample, Verdict
 from cohort.review.words import TextMatches, TextQuery, text_matches
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows
@@ -110,6 +110,23 @@ def _text_query(text: str) -> str:
     return text
 
 
+RESCORE_WORDS = {
+    "differs": "called otherwise",
+    "lower": "rewarded less",
+    "higher": "rewarded more",
+    "unscored": "not scored",
+}
+
+
+def _rescore(text: str) -> str:
+    pk, _, what = text.partition(":")
+    if not re.fullmatch(r"[0-9]{1,18}", pk) or what not in RESCORE_WORDS:
+        raise ValidationError(
+            f"{text!r} is no re-score: give its number, a colon, and one of {', '.join(RESCORE_WORDS)}."
+        )
+    return text
+
+
 def _sort(text: str) -> str:
     if text.removeprefix("-") not in SORTS:
         raise ValidationError(f"{text!r} is no order; there are {', '.join(SORTS)}, each with - before it for falling.")
@@ -143,6 +160,8 @@ class SampleFilter:
     discarded: str = _choice("discarded", DISCARD_WORDS)
     flag: str = _choice("flag", FLAG_WORDS)
     judgement: str = _choice("judgement", JUDGEMENTS)
+    rescore: str = field(default="", metadata={"label": "re-score", "read": _rescore})
+    """Number of a re-score of the run, a colon, and what it made of the sample."""
     problem: str = field(default="", metadata={"label": "problem", "read": _problem})
     text: str = field(default="", metadata={"label": "text", "read": _text_query})
     sort: str = field(default=FIRST, metadata={"label": "order", "read": _sort})
@@ -205,6 +224,9 @@ class SampleFilter:
                     parts.append((names, f"{label} {_range(least, most)}"))
             elif value is None or name in ("sort", "component"):
                 continue
+            elif name == "rescore":
+                pk, _, what = value.partition(":")
+                parts.append(((name,), f"{RESCORE_WORDS[what]} by re-score {pk}"))
             else:
                 words = declared.metadata.get("words")
                 parts.append(((name,), words[value] if words else f"{label}: {value}"))
@@ -227,13 +249,17 @@ class SampleFilter:
             rows = rows.filter(~ERROR.has("") if self.error == "yes" else ERROR.has(self.error))
         if self.flag:
             rows = rows.filter(FLAGS[self.flag].has(self.flag))
+        if self.rescore:
+            rows = rows.filter(pk__in=_rescored(run, self.rescore))
         if self.problem:
             rows = rows.filter(group__problem_id=self.problem)
         rows = _judged(rows, self.judgement, run) if self.judgement else rows
         return self._matches(rows, run).rows if self.text else rows
 
-    def text_limits(self, run: Run) -> TextMatches | None:
-        """What the search could not do in full, for the page to say; None without a text. Call it after `samples`."""
+    def text_matches(self, run: Run) -> TextMatches | None:
+        """What the search found and could not look at, for the page to say; None where no text is searched for."""
+        if self.text and run.pk not in self._searched:
+            self.samples(run)
         return self._searched.get(run.pk)
 
     def _matches(self, rows: QuerySet[Any], run: Run) -> TextMatches:
@@ -243,7 +269,7 @@ class SampleFilter:
 
     @cached_property
     def _searched(self) -> dict[int, TextMatches]:
-        """By run; one page asks for the same samples several times."""
+        """By run; one page reads the same samples several times."""
         return {}
 
     def _columns(self, run: Run) -> dict[str, str]:
@@ -309,6 +335,20 @@ def current_samples(run: Run) -> QuerySet[Sample]:
     of samples answers alone."""
     rows = Sample.objects.filter(run=run).order_by()
     return current_rows(rows) if run.attempts.filter(valid_through__isnull=False).exists() else rows
+
+
+def _rescored(run: Run, rescore: str) -> QuerySet[RescoredSample]:
+    """Ids of the samples; none for a re-score of another run."""
+    pk, _, what = rescore.partition(":")
+    rows = RescoredSample.objects.filter(rescore=int(pk), rescore__run=run)
+    conditions = {
+        "differs": Q(differs=True),
+        "lower": Q(change=Change.LOWER),
+        "higher": Q(change=Change.HIGHER),
+        "unscored": Q(change=Change.UNSCORED, value=None),
+    }
+    rows = rows.filter(conditions[what])
+    return rows.order_by().values("sample")  # type: ignore[return-value]
 
 
 def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample]:

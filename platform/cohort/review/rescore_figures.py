@@ -137,7 +137,8 @@ def _share(part: float, of: float) -> float | None:
 
 
 def figures_of(rescore: Rescore) -> dict[str, Any]:
-    """JSON-ready: confusion, agreement with Wilson's interval, κ, curves, changes of advantages, samples that part."""
+    """JSON-ready: confusion, agreement with Wilson's interval, κ, curves, changes of advantages, samples that part the
+    most; `deleted`: samples without scores, because their texts are gone."""
     config = rescore.run.parsed_config
     sentence = why_no_advantages(config)
     totals, points = _Totals(), list[_Point]()
@@ -151,7 +152,9 @@ def figures_of(rescore: Rescore) -> dict[str, Any]:
             totals.confusion[row.verdicts] += 1
             totals.changes[row.change] += 1
         seconds = {} if sentence else second_advantages(rows, counts, config.algorithm)
-        totals.groups_left_out += len({row.group for row in rows} - {row.group for row in rows if row.sample in seconds})
+        totals.groups_left_out += len(
+            {row.group for row in rows} - {row.group for row in rows if row.sample in seconds}
+        )
         for row in rows:
             second = seconds.get(row.sample)
             _count(totals, row, second)
@@ -168,12 +171,11 @@ def figures_of(rescore: Rescore) -> dict[str, Any]:
         else {name: getattr(totals, name) for name in ("compared", "flipped", "lost", "gained", "groups_left_out")},
         "curve": [point.shown for point in _thinned(points)],
         "parted": [entry for _, _, entry in sorted(parted, reverse=True)],
+        "deleted": sum(counts.values()) - rescore.done,
     }
 
 
-def second_advantages(
-    rows: Sequence[Row], counts: dict[int, int], algorithm: AlgorithmConfig
-) -> dict[int, float]:
+def second_advantages(rows: Sequence[Row], counts: dict[int, int], algorithm: AlgorithmConfig) -> dict[int, float]:
     """Sample → advantage by the second reward, of the groups of one step that were trained on and have all their
     samples (`counts`, by group); a sample without a second reward has none."""
     groups = {group: list(members) for group, members in groupby(rows, attrgetter("group"))}

@@ -4,7 +4,6 @@ User code runs on the worker alone. `cohort.ingest.rescored` gives its worker th
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
@@ -117,7 +116,13 @@ def rescore_request(*, run: Run, version: VerifierVersion, actor: User, reason: 
         options=options.model_dump(mode="json"),
     )
     rescore = Rescore.objects.create(
-        run=run, version=version, job=job, reason=storable(reason.strip()), by=actor, newest_group=newest, samples=samples
+        run=run,
+        version=version,
+        job=job,
+        reason=storable(reason.strip()),
+        by=actor,
+        newest_group=newest,
+        samples=samples,
     )
     known = gate(version, run.dataset)
     run_logged(
@@ -154,7 +159,7 @@ def figures_on_commit(rescore: Rescore) -> None:
 
 def figures_republish() -> list[int]:
     """Request again the figures of re-scores that are done and have none. Returns their ids."""
-    done = Rescore.objects.filter(job__state=JobState.DONE, figures=None)
+    done = Rescore.objects.filter(job__state=JobState.DONE, figures__isnull=True)
     waiting = done.filter(job__finished_at__lt=Now() - dispatch.UNCLAIMED)
     ids = waiting.order_by("pk").values_list("pk", flat=True)
     return dispatch.republish(FIGURES_TASK, dict.fromkeys(ids, SEAL_QUEUE))
@@ -164,7 +169,7 @@ def figures_republish() -> list[int]:
 def figures_store(rescore_id: int) -> None:
     """Work the figures out, unless they are there already or another process does. Takes up to a minute for a million
     samples."""
-    waiting = Rescore.objects.filter(pk=rescore_id, job__state=JobState.DONE, figures=None)
+    waiting = Rescore.objects.filter(pk=rescore_id, job__state=JobState.DONE, figures__isnull=True)
     rescore = waiting.select_for_update(of=["self"], skip_locked=True).select_related("run__project", "version").first()
     if rescore is None:
         return

@@ -195,3 +195,8 @@ def answer_judge(
 def newest_by_person(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
     """User id → their newest annotation; it may have no verdict."""
     return {annotation.by_id: annotation for annotation in sorted(annotations, key=lambda annotation: annotation.pk)}
+
+
+def judges(annotations: Iterable[Annotation]) -> dict[int, Annotation]:
+    """User id → their newest annotation, of those whose newest one has a verdict."""
+    return {by: newest for by, newest in newest_by_person(annotations).items() if newest.verdict}

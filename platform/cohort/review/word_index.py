@@ -16,8 +16,8 @@ from cohort.runs.models import Attempt
 
 GROUPS = 25
 """Indexed in one transaction: with 16 completions of 32,000 tokens each, some 50 MB of text."""
-BATCHES = 200
-"""In one round: the worker has other work too."""
+BATCHES = 20
+"""In one round: sealing waits meanwhile."""
 
 _INSERT = """
     INSERT INTO review_samplewords (sample_id, words)

@@ -26,7 +26,7 @@ from cohort.web.lab.probe_shown import probe_shown
 from cohort.web.lab.results import GROUPS_A_PAGE, results_of
 from grpo_core.errors import ConfigError
 
-JOB_ROWS = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe")
+JOB_ROWS = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe", "rescore")
 """Rows that the pages of a job show too."""
 
 
@@ -36,6 +36,8 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     context = _frame(job)
     if job.conversation_id is not None:
         return redirect("chat_detail", slug, job.conversation_id)
+    if job.kind == JobKind.RESCORE:
+        return redirect("run_rescore", slug, job.rescore.run_id, job.rescore.pk)
     if job.state != JobState.DONE:
         return render(request, "lab/job.html", context)
     if job.kind == JobKind.EVALUATE:

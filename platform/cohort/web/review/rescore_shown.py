@@ -1,0 +1,104 @@
+"""What the page of a re-score shows of its figures: the table of both verdicts, the curves as plain SVG made on the
+server, with the same numbers in a table, and how long it still takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from cohort.base.formatting import num, percent
+from cohort.lab.models import JobState
+from cohort.review.models import Rescore
+from cohort.review.rescore_figures import VERDICTS
+from cohort.web.lab.charts import Tick
+
+WIDTH, HEIGHT = 600, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 24, 12, 26
+WORDS = {"right": "right", "wrong": "wrong", "": "not scored, or neither"}
+
+
+@dataclass(frozen=True)
+class CurvesDrawn:
+    """Two lines on one axis: of the run's own reward and of the second."""
+
+    title: str
+    name: str
+    """In the figures: right, or reward."""
+    first: tuple[str, ...]
+    """Points of polylines; a step without a value parts two of them."""
+    second: tuple[str, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = _LEFT
+    right: int = WIDTH - _RIGHT
+    base: int = HEIGHT - _BOTTOM
+
+
+def curves(figures: dict[str, Any]) -> list[CurvesDrawn]:
+    """Share right and mean reward by step; a curve without any value is left out."""
+    drawn = (_drawn(figures["curve"], "right", "Share right"), _drawn(figures["curve"], "reward", "Mean reward"))
+    return [each for each in drawn if each is not None]
+
+
+def _drawn(points: Sequence[dict[str, Any]], name: str, title: str) -> CurvesDrawn | None:
+    values = [value for point in points for value in point[name] if value is not None]
+    if not values:
+        return None
+    low, high = (0.0, 1.0) if name == "right" else (min(values), max(values))
+    if high == low:
+        low, high = low - 0.5, high + 0.5
+    first, last = points[0]["step"], max(points[-1]["step"], points[0]["step"] + 1)
+
+    def x(step: float) -> float:
+        return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / (last - first), 2)
+
+    def y(value: float) -> float:
+        return round(_TOP + (HEIGHT - _TOP - _BOTTOM) * (high - value) / (high - low), 2)
+
+    def lines(at: int) -> tuple[str, ...]:
+        parts: list[list[str]] = [[]]
+        for point in points:
+            value = point[name][at]
+            if value is None:
+                parts.append([])
+            else:
+                parts[-1].append(f"{x(point['step'])},{y(value)}")
+        return tuple(" ".join(part) for part in parts if part)
+
+    ticks = (low, (low + high) / 2, high)
+    return CurvesDrawn(
+        title=title,
+        name=name,
+        first=lines(0),
+        second=lines(1),
+        across=tuple(Tick(x(step), f"step {num(step)}") for step in sorted({first, (first + last) // 2, last})),
+        up=tuple(Tick(y(value), percent(value, 0) if name == "right" else num(value)) for value in ticks),
+    )
+
+
+def confusion_rows(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    """By what the run's own reward says, counts by what the second says."""
+    return [
+        {
+            "words": WORDS[first],
+            "cells": [
+                {"count": count, "differs": bool(first and second) and first != second}
+                for second, count in zip(VERDICTS, row, strict=True)
+            ],
+            "total": sum(row),
+        }
+        for first, row in zip(VERDICTS, figures["confusion"], strict=True)
+    ]
+
+
+def seconds_left(rescore: Rescore) -> timedelta | None:
+    """By the pace of its worker so far; None before its first scores."""
+    job = rescore.job
+    scored = rescore.done - rescore.begun_with
+    if job.state != JobState.RUNNING or job.started_at is None or scored <= 0:
+        return None
+    return (timezone.now() - job.started_at) / scored * (rescore.samples - rescore.done)
