@@ -6,6 +6,7 @@ Reads only. A problem is the same where its id and its prompt are: ids of two da
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import md5
 from typing import Any
 
 from django.db import connection
@@ -41,6 +42,11 @@ assert SORTS.keys() == _ORDERS.keys()
 def problem_key(prompt_md5: str, problem_id: str) -> str:
     """Names a problem in an address."""
     return f"{prompt_md5[:DIGITS]}:{problem_id}"
+
+
+def key_of(group: Group) -> str:
+    """Of the group's problem."""
+    return problem_key(md5(group.prompt.encode(), usedforsecurity=False).hexdigest(), group.problem_id)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from cohort.runs.saved_views import views_for
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.review.arithmetic import number
+from cohort.web.review.export import export_menu
 from cohort.web.runs.header import Header
 from cohort.web.runs.list_rows import ViewChip
 
@@ -301,6 +302,7 @@ def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         context["matching"] = page.matching
     context |= {
         "page": page,
+        "export": export_menu(looked_for),
         "form": FilterForm(run, request.GET, faults),
         "matches": looked_for.text_matches(run),
         "unindexed": unindexed_from(run) if looked_for.text else None,

@@ -10,6 +10,7 @@ from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
 from cohort.review.models import Group, Sample
 from cohort.review.pairs import preference
+from cohort.review.problems import key_of
 from cohort.review.queues import blinding
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
@@ -90,6 +91,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "whole_step": whole,
         "table": sample_table(samples, advantages, config, worked),
         "sampling": selectors.sampling_of_step(group) if config.algorithm.dynamic_sampling.enabled else None,
+        "key": key_of(group),
         "preference": preference([group.pk]),
         "shaped": any(sample.shaped_reward is not None for sample in samples),
         **form_choices(run.project),

@@ -1,0 +1,179 @@
+"""Sampled groups, their completions, and what is stored of each completion besides."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+
+from cohort.runs.models import Attempt, Run, SentFile
+
+
+class Group(models.Model):
+    """G completions of one problem at one step."""
+
+    # The constraint and the index below begin with them; so no index of each alone.
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="groups", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="groups", db_index=False)
+    seq = models.BigIntegerField()
+    step = models.PositiveIntegerField()
+    index = models.PositiveIntegerField()
+    problem_id = models.CharField(max_length=200)
+    prompt = models.TextField()
+    answer = models.TextField()
+    reward_mean = models.FloatField(null=True)
+    reward_std = models.FloatField(null=True)
+    signal = models.CharField(max_length=10)
+    discarded = models.CharField(max_length=12, blank=True, default="")
+    """Why dynamic sampling left the group out of training (records.Discard); empty when it was trained on."""
+    sampled_at = models.PositiveIntegerField(null=True)
+    """Step whose policy sampled the group, when that is an earlier one."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "-step", "index"]
+        indexes: ClassVar = [models.Index(fields=["run", "step", "index"], name="group_by_step")]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["attempt", "seq"], name="group_seq_once")]
+
+    def __str__(self) -> str:
+        return f"group {self.index} of step {self.step}"
+
+
+class Sample(models.Model):
+    """One completion with its reward."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="samples", db_index=False)
+    # Of its group, so that one index answers for all samples of a run; the group's own constraints hold for them.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="samples", db_index=False, db_constraint=False)
+    attempt = models.ForeignKey(
+        Attempt, on_delete=models.CASCADE, related_name="samples", db_index=False, db_constraint=False
+    )
+    step = models.PositiveIntegerField()
+    index = models.PositiveIntegerField()
+    completion = models.TextField()
+    tokens = models.PositiveIntegerField()
+    finish_reason = models.CharField(max_length=10)
+    reward = models.FloatField(null=True)
+    components = models.JSONField(default=dict)
+    """{component name: records.ComponentScore}"""
+    component_values = ArrayField(models.FloatField(null=True), default=list)
+    """Value of each component, in the order of `review.facets.component_order`; null where it has none."""
+    facets = models.IntegerField(default=0)
+    """What has few values, in bits: `review.facets` says which."""
+    clipped = models.FloatField(null=True)
+    """Share of its tokens whose ratio was clipped; null where nothing can be."""
+    shaped_reward = models.FloatField(null=True)
+    """The reward as its group compared it, after a KL penalty on it; null where that is the reward itself."""
+    advantage = models.FloatField()
+    mask_cause = models.CharField(max_length=20, blank=True)
+    logprob_mean = models.FloatField(null=True)
+    salt = models.CharField(max_length=32, blank=True, default="")
+    """Hex, of its leaf in the step's commitments; empty where its trainer made none, and once it was redacted."""
+    tokens_sha256 = models.CharField(max_length=64, blank=True, default="")
+    """Digest of its row in the step's token arrays; empty where none was stored."""
+    redacted_at = models.DateTimeField(null=True)
+    """When text and salt were deleted; the leaf stays."""
+
+    class Meta:
+        ordering: ClassVar = ["group", "index"]
+        indexes: ClassVar = [
+            # Filters, orders and facets over a run are answered from it alone, without a look at the texts' pages.
+            models.Index(
+                fields=["run", "step"],
+                include=["id", "attempt", *("reward", "advantage", "tokens", "facets", "component_values", "clipped")],
+                name="sample_by_step",
+            ),
+            models.Index(fields=["redacted_at"], condition=models.Q(redacted_at__isnull=False), name="sample_redacted"),
+        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["group", "index"], name="sample_once_per_group")]
+
+    def __str__(self) -> str:
+        return f"sample {self.index} of {self.group}"
+
+    @property
+    def compared_reward(self) -> float | None:
+        """What advantages were made from."""
+        return self.reward if self.shaped_reward is None else self.shaped_reward
+
+
+class SampleWords(models.Model):
+    """Which words a sample's completion has, for the full-text search (`cohort.review.words`). A row is made in the
+    background, and deleted with the text."""
+
+    # Without a constraint: its check would write to every sample's row, the largest table there is, once more.
+    sample = models.OneToOneField(
+        Sample, on_delete=models.CASCADE, primary_key=True, related_name="words", db_constraint=False
+    )
+    words = ArrayField(models.BigIntegerField())
+    """Of each distinct word its hash, which is not negative; and minus the run's id, so that the index finds the words
+    of one run."""
+
+    class Meta:
+        indexes: ClassVar = [GinIndex(fields=["words"], name="sample_by_word")]
+
+    def __str__(self) -> str:
+        return f"words of sample {self.sample_id}"
+
+
+class WordsPosition(models.Model):
+    """How far the words of an attempt's samples are indexed."""
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, primary_key=True, related_name="words_position")
+    seq = models.BigIntegerField()
+    """Of the attempt's records: samples up to it are indexed."""
+
+    def __str__(self) -> str:
+        return f"{self.attempt} to record {self.seq}"
+
+
+class StepCommitments(models.Model):
+    """A salted hash of every completion of a step, kept or not; `grpo_core.records.commitments` defines it."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="commitments", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commitments", db_index=False)
+    seq = models.BigIntegerField()
+    step = models.PositiveIntegerField()
+    count = models.PositiveIntegerField()
+    leaves = models.BinaryField()
+    """count × 32 bytes."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "attempt", "step"]
+        indexes: ClassVar = [models.Index(fields=["run", "attempt", "step"], name="commitments_by_step")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["attempt", "seq"], name="commitments_seq_once"),
+            models.UniqueConstraint(fields=["attempt", "step"], name="commitments_once_per_step"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} commitments of step {self.step}"
+
+
+class TokenFile(SentFile):
+    """The token arrays of a step's samples, as the attempt announced them; `review.token_files` keeps what came."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="token_files", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="token_files")
+    seq = models.BigIntegerField()
+    step = models.PositiveIntegerField()
+    samples = models.JSONField()
+    """[group, sample] of each row, as announced."""
+    held = models.JSONField(default=list)
+    """The same of the rows in `artifact`, in their order: all announced but those that were deleted."""
+    artifact = models.CharField(max_length=200, blank=True, default="")
+    """Key of the file as the platform wrote it; empty until it came, and where it holds no row."""
+    fault = models.CharField(max_length=500, blank=True, default="")
+    """Why nothing of what came is kept."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "attempt", "step"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["attempt", "seq"], name="token_file_seq_once"),
+            models.UniqueConstraint(fields=["attempt", "step"], name="token_file_once_per_step"),
+        ]
+
+    def __str__(self) -> str:
+        return f"token arrays of step {self.step}"
+
+    @property
+    def folder(self) -> str:
+        return f"tokens/run-{self.run_id}/parts-{self.pk}"
