@@ -35,6 +35,7 @@ from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
 from cohort.review.services import answer_judge, sample_judge
+from cohort.review.uses import sample_to_probe_case
 from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
@@ -120,7 +121,11 @@ def reviewed(maker: Maker, alice: User) -> list[str]:
         for sample in group.samples.all():
             verdict = "right" if sample.index < step // 8 or sample.index == 9 else "wrong"
             sample_judge(sample=sample, actor=alice, verdict=verdict, note=HOSTILE if sample.index == 5 else "")
-    return [f"runs/{run.pk}/review/", f"runs/{unjudged.pk}/review/"]
+    sample_to_probe_case(sample=sample, verifier=maker.verifier_version.verifier, actor=alice)
+    add_suite(maker.project, alice)
+    of_group = f"runs/{run.pk}/groups/{group.pk}/"
+    reward = f"rewards/{maker.verifier_version.verifier_id}/"
+    return [f"runs/{run.pk}/review/", f"runs/{unjudged.pk}/review/", of_group, f"{of_group}samples/11/use/", reward]
 
 
 def checkpoints(maker: Maker, alice: User) -> list[str]:
