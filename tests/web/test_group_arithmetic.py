@@ -3,14 +3,17 @@ that hypothesis makes, with samples that were not scored, equal groups and group
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from django.test import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.review.models import Sample
+from cohort.catalog.services import verifier_version_create
+from cohort.review.models import Group, Sample
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review.arithmetic import derive, group_scores, stored_only, variants_for
 from grpo_core.advantages.base import Estimator, GroupScores, Signal, StepScores
@@ -19,6 +22,9 @@ from grpo_core.algo.advantages import Advantages, step_advantages
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 from tests.core.tiny import config
+from tests.factories.runs import Maker, add_group, add_steps
+from tests.web.pages import html
+from tests.web.run_page import words
 
 WEIGHTS = {"answer": 1.0, "format": 0.25}
 REWARDS = st.sampled_from([0.0, 1.0, 0.1, 0.30000000000000004, 0.3, -0.5, 0.25, 1e-9]) | st.floats(-3, 3)
@@ -154,3 +160,53 @@ def test_the_sentence_of_what_is_only_stored_has_the_run_s_numbers() -> None:
     )
     assert "KL penalty of each token" in stored_only(variant_of(by_token), by_token)
     assert isinstance(variant_of(by_token), Variant)
+
+
+def page_of(client: Client, group: Group, **query: str) -> str:
+    response = client.get(f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", query)
+    assert response.status_code == 200
+    return words(html(response))
+
+
+def test_a_page_with_gdpo_leads_from_components_to_advantages(viewer: Client, maker: Maker) -> None:
+    """answer 1, 0 has mean 0.5 and std 0.5: z = ±1. format 1, 1 does not differ: 0. x = ±1 · weight 1, whose
+    std over the step of one group is 1: A = ±1."""
+    run = maker.run(
+        state="training",
+        algorithm={"multi_objective_aggregation": "normalize_then_sum", "advantage_eps": 0},
+        sampling={"group_size": 2, "prompts_per_step": 1},
+    )
+    page = page_of(viewer, add_group(maker.attempt(run), [1.0, 0.0], advantages=[1.0, -1.0]))
+    assert "std of x over the step = 1 A = (x − 0) / (1 + 0), x = Σ weight" in page
+    assert "1 1 1 1 0 1 1 1 2 1 0 0 0 −1 −1 −1" in page, "format, answer, reward, their z, x and A"
+    assert "→ 1 gives +1.00 , 0 gives −1.00" in page
+
+
+def test_a_page_with_process_rewards_has_the_steps(viewer: Client, maker: Maker) -> None:
+    """Step rewards 1, 0 and 1, 1: mean 0.75, not divided: +0.25, −0.75 and +0.25, +0.25, and sums from the end."""
+    given: dict[str, Any] = {"project": maker.project, "actor": maker.actor, "name": "steps"}
+    spec = {"components": [{"name": "answer", "kind": "equations"}]}
+    maker = replace(maker, verifier_version=verifier_version_create(**given, spec=spec))
+    run = maker.run(state="training", algorithm={"supervision": "process", "scale": "none"})
+    group = add_group(maker.attempt(run), [1.0, 1.0], advantages=[-0.25, 0.375])
+    for sample, second in zip(group.samples.order_by("index"), (0.0, 1.0), strict=True):
+        steps = [{"end": 2, "value": 1.0}, {"end": 5, "value": second}]
+        sample.components = {"answer": {"value": 1.0, "passed": True, "error": None, "steps": steps}}
+        sample.save()
+    page = page_of(viewer, group)
+    assert "steps = 0.75 A = Σ over steps" in page
+    assert "step 1: r 1.000, alone 0.250, its tokens A −0.500" in page
+    assert "step 2: r 0.000, alone −0.750, its tokens A −0.750" in page
+    assert "A −0.25" in page, "the stored mean over the completion's tokens"
+
+
+def test_a_page_has_what_dynamic_sampling_did_in_the_step(viewer: Client, maker: Maker) -> None:
+    run = maker.run(state="training", algorithm={"dynamic_sampling": {"enabled": True}})
+    attempt = maker.attempt(run)
+    names = ("batches", "discarded_groups", "surplus_groups")
+    add_steps(attempt, [{f"dynamic_sampling/{name}": float(n) for n, name in enumerate(names, start=3)}])
+    group = add_group(attempt, [1.0, 0.0])
+    add_group(attempt, [1.0, 1.0], index=1, signal="all_equal", discarded="all_right")
+    page = page_of(viewer, group)
+    assert "3 batches sampled, 4 groups discarded, 5 left over for the next step." in page
+    assert "Stored: 1 group trained on, 1 discarded as all right." in page

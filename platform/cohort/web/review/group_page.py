@@ -219,7 +219,8 @@ def sample_table(
     weights = component_weights(config.reward, config.algorithm)
     shaped = any(sample.shaped_reward is not None for sample in samples)
     columns: dict[str, list[float | None]] = {}
-    for name in dict.fromkeys(name for sample in samples for name in sample.components):
+    named = {name for sample in samples for name in sample.components}
+    for name in [*(name for name in weights if name in named), *sorted(named - set(weights))]:
         factor = "" if (weight := weights.get(name, 1.0)) == 1 else f" × {number(weight)}"
         columns[f"{name}{factor}"] = [sample.components.get(name, {}).get("value") for sample in samples]
     columns["reward"] = [sample.reward for sample in samples]

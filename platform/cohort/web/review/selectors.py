@@ -159,7 +159,7 @@ def sampling_of_step(group: Group) -> dict[str, Any]:
     stored = Group.objects.filter(run=group.run_id, step=group.step, attempt=group.attempt_id)
     counts = stored.values_list("discarded").annotate(count=Count("pk")).order_by("discarded")
     metrics = StepMetric.objects.filter(attempt=group.attempt_id, step=group.step).values_list("metrics", flat=True)
-    own = metrics.first() or {}
+    own = {name: int(value) for name, value in (metrics.first() or {}).items() if name.startswith("dynamic_sampling/")}
     return {
         "trained": dict(counts).get("", 0),
         "discarded": [(DISCARD_WORDS[why].removeprefix("discarded: "), count) for why, count in counts if why],
