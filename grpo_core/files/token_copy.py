@@ -5,6 +5,7 @@ A process of its own, with bounds on memory and time, is the only place where su
 copy reads what `write_rows` wrote. Loads no torch.
 """
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -76,4 +77,5 @@ def _checked(file: TokenFile, announced: list[Announced]) -> list[TokenRow]:
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
-    print(copy_rows(Request.model_validate_json(sys.stdin.read())).model_dump_json())
+    print(copy_rows(Request.model_validate_json(sys.stdin.read())).model_dump_json(), flush=True)
+    os._exit(0)  # Arrow's threads may outlive the interpreter's own end, which then aborts
