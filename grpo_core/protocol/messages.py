@@ -294,8 +294,6 @@ class ChatAnswer(Message):
 
 
 class StoredSample(Message):
-    """A completion that a re-score is to score."""
-
     sample: Id
     completion: str
     tokens: int
@@ -313,8 +311,6 @@ class StoredGroup(Message):
 
 
 class PageRequest(Message):
-    """Asks for the next stored groups of the run that a job re-scores."""
-
     fence: Step
     after: Id | None = None
     """The last group of the page before; null: whatever has no scores yet."""
@@ -325,7 +321,7 @@ MAX_PAGE_BYTES = 64 * 1024 * 1024
 
 
 class GroupPage(Message):
-    """Answer to it, zstd-compressed."""
+    """Stored groups of the run that a job re-scores; sent zstd-compressed."""
 
     groups: list[StoredGroup]
     """Whole ones, in order; none: there are no more."""

@@ -111,6 +111,7 @@ class World:
         self.draft = maker.run("draft")
         self.suite = add_suite(ours, admin).suite
         self.job = sampled(self.version, admin, self.dataset, self.base_model, groups=["rw"])
+        self.rescore = rescored(self.run, self.version, admin)
         self.chat = talked(admin, "2 + 3 =", {"model": "5"}, base_model=self.base_model)
         rule = rule_create(project=ours, actor=admin, name="mine", condition="ended")
         channel = webhook(ours, admin, "https://example.org/hook")
@@ -138,7 +139,7 @@ class World:
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "key": key_of(self.run.groups.order_by("pk")[0]),
-            "rescore_id": rescored(self.run, self.version, admin).pk,
+            "rescore_id": self.rescore.pk,
             "rule_id": rule.pk,
             "channel_id": channel.pk,
             "alert_id": Alert.objects.get().pk,

@@ -34,6 +34,8 @@ from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
+from cohort.review.models import Rescore
+from cohort.review.rescores import rescore_request
 from cohort.review.services import answer_judge, sample_judge
 from cohort.review.uses import sample_to_probe_case
 from cohort.runs.base_models import checkpoint_register, checkpoint_request
@@ -44,6 +46,7 @@ from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
 from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import chat_model, done, evaluated, failed, format_only, lab_node, probed, sampled, talked
+from tests.factories.rescores import ended_run, rescored, second
 from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
@@ -138,6 +141,17 @@ def checkpoints(maker: Maker, alice: User) -> list[str]:
     checkpoint_request(checkpoint=final, actor=alice)
     pages = [f"runs/{run.pk}/checkpoints/{one.pk}/" for one in (stored, there, final)]
     return [f"runs/{run.pk}/attempts/", *pages, "models/", f"models/{model.pk}/", f"runs/new/?model={model.pk}"]
+
+
+def rescores(maker: Maker, alice: User) -> list[str]:
+    """One done, with a group and a hostile reason; one that waits; what a further one takes."""
+    run, version = ended_run(maker), second(maker)
+    done = rescored(run, version, alice, reason=HOSTILE.replace("\x07", ""))
+    Rescore.objects.filter(pk=done.pk).update(errors={"verifier": {"count": 2, "example": HOSTILE}})
+    waiting = rescore_request(run=run, version=version, actor=alice)
+    below = ("", f"?version={version.pk}", f"{done.pk}/", f"{waiting.pk}/")
+    group = run.groups.get(step=1)
+    return [*(f"runs/{run.pk}/rescores/{page}" for page in below), f"runs/{run.pk}/groups/{group.pk}/"]
 
 
 def stalled(maker: Maker, alice: User) -> list[str]:
@@ -302,7 +316,7 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
 
 
 SCENES = [
-    *(catalog, run_tabs, reviewed, checkpoints, stalled, standing_still, nodes, log),
+    *(catalog, run_tabs, reviewed, checkpoints, rescores, stalled, standing_still, nodes, log),
     *(suites, lab, models, tokens, people, alerts),
 ]
 

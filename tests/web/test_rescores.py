@@ -1,13 +1,16 @@
 """Re-scores: who may request one and of what, what its worker is given and may send, and the page with the figures.
 The hand-worked run is in tests/factories/rescores.py; a real worker does one in tests/worker/test_rescores.py."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import zstandard
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.db.models.functions import Now
+from django.http import QueryDict
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -16,6 +19,7 @@ from cohort.audit.models import AuditEntry
 from cohort.ingest import rescored as rescored_module
 from cohort.lab.jobs import job_expire
 from cohort.lab.models import LabJob
+from cohort.review.filters import SampleFilter
 from cohort.review.models import Rescore, RescoredSample, Sample
 from cohort.review.rescores import figures_republish, figures_store, rescore_request
 from cohort.runs import dispatch
@@ -93,6 +97,36 @@ def test_the_page_shows_them_and_links_the_groups(rescore: Rescore, run: Run, cl
     assert "62.5\u00a0%" in listed
 
 
+def test_the_group_has_a_line_for_each_sample(rescore: Rescore, run: Run, client: Client, alice: User) -> None:
+    client.force_login(alice)
+    group = run.groups.get(step=1)
+    shown = " ".join(client.get(f"/p/ours/runs/{run.pk}/groups/{group.pk}/").content.decode().split())
+    assert "0 (was 1.00)" in shown
+    assert "A +1.00 → \N{MINUS SIGN}1.00" in shown
+
+
+@pytest.mark.parametrize(
+    ("what", "completions"),
+    [("differs", ["17", "3.", "so 9."]), ("lower", ["3.", "so 9."]), ("higher", ["17"]), ("unscored", [])],
+)
+def test_samples_are_found_by_what_a_re_score_made_of_them(
+    rescore: Rescore, run: Run, what: str, completions: list[str]
+) -> None:
+    chosen = SampleFilter.parse({"rescore": f"{rescore.pk}:{what}"})
+    assert SampleFilter.parse(QueryDict(chosen.query)) == chosen
+    assert f"by re-score {rescore.pk}" in chosen.words
+    assert sorted(chosen.samples(run).values_list("completion", flat=True)) == completions
+    other = SampleFilter.parse({"rescore": f"{rescore.pk + 1}:{what}"})
+    assert not other.samples(run).exists()
+
+
+@pytest.mark.parametrize("text", ["1", "1:", "x:differs", "1:better", "-1:lower", "1" * 19 + ":lower"])
+def test_nonsense_is_refused_at_its_field(text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SampleFilter.parse({"rescore": text})
+    assert list(caught.value.message_dict) == ["rescore"]
+
+
 def test_the_page_takes_as_many_queries_for_more_samples(
     rescore: Rescore, maker: Maker, client: Client, alice: User
 ) -> None:
@@ -125,7 +159,7 @@ def test_what_it_takes_is_shown_before_it_is_requested(run: Run, maker: Maker, c
     assert HOSTILE_SHOWN in page
     assert "<script>alert" not in page
     entry = AuditEntry.objects.get(kind="rescore_requested")
-    assert (entry.actor, entry.after["samples"]) == ("user:alice", 8)
+    assert (entry.actor, json.loads(bytes(entry.body))["after"]["samples"]) == ("user:alice", 8)
     assert client.get(f"/p/ours/lab/jobs/{rescore.job_id}/").url == answer.url
 
 

@@ -35,7 +35,7 @@ from worker.supervisor.loop import Limits, Supervisor
 
 MOODY = """
 def verify(sample):
-    text = sample["completion"]
+    text = sample.completion
     if text == "raise":
         raise ValueError("no <b>such</b> thing")
     while text == "hang":
@@ -107,13 +107,14 @@ def test_every_sample_gets_its_score_page_by_page(lab: Lab, small_pages: None) -
     assert list((lab.folder / "runs" / "lab").iterdir()) == []
 
 
-def test_a_verifier_that_raises_or_hangs_leaves_its_samples_without_a_score(lab: Lab) -> None:
+def test_a_verifier_that_raises_or_hangs_counts_as_in_a_run(lab: Lab) -> None:
+    """A sample on which it raises has no score; one on which it never ends has 0, for the completion made it hang."""
     works = Report.from_json(WORKS)
     rescore = lab.request(ended_run(lab.site, [["17.", "raise", "hang"]]), spec=MOODY_REWARD)
     finish = lab.do(rescore, sandbox=works)
     assert finish is not None
     assert (finish.end, finish.message) == ("done", "")
-    assert rows(rescore) == [("17.", 1.0, ""), ("raise", None, "verifier"), ("hang", None, "timeout")]
+    assert rows(rescore) == [("17.", 1.0, ""), ("raise", None, "verifier"), ("hang", 0.0, "")]
     assert rescore.errors["verifier"]["count"] == 1
     assert "no <b>such</b> thing" in rescore.errors["verifier"]["example"]
 

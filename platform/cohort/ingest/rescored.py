@@ -52,7 +52,8 @@ def page_of(*, job: LabJob, request: PageRequest) -> bytes:
         Rescore.objects.filter(pk=rescore.pk).update(begun_with=F("done"))
     after = rescore.acked_group if request.after is None else request.after
     groups = list(_after(rescore, after)[:PAGE_GROUPS])
-    page, samples, chars = [], 0, 0
+    page: list[StoredGroup] = []
+    samples = chars = 0
     for group, stored in _stored(groups):
         samples += len(stored)
         chars += sum(len(sample.completion) for sample in stored) + len(group.prompt)
@@ -83,15 +84,15 @@ def _after(rescore: Rescore, group_id: int | None) -> QuerySet[Group]:
 
 def _stored(groups: Sequence[Group]) -> Iterator[tuple[Group, list[StoredSample]]]:
     """Each group with its samples, without those whose text was deleted."""
-    rows = Sample.objects.filter(group__in=groups, redacted_at=None).order_by("step", "group__index", "index")
-    rows = rows.values_list("group", "pk", "completion", "tokens").iterator(chunk_size=_READ_AT_ONCE)
+    samples = Sample.objects.filter(group__in=groups, redacted_at=None).order_by("step", "group__index", "index")
+    rows = samples.values_list("group", "pk", "completion", "tokens").iterator(chunk_size=_READ_AT_ONCE)
     ahead = next(rows, None)
     for group in groups:
-        samples = []
+        stored = []
         while ahead is not None and ahead[0] == group.pk:
-            samples.append(StoredSample(sample=ahead[1], completion=ahead[2], tokens=ahead[3]))
+            stored.append(StoredSample(sample=ahead[1], completion=ahead[2], tokens=ahead[3]))
             ahead = next(rows, None)
-        yield group, samples
+        yield group, stored
 
 
 # ---------------------------------------------------------------------- scores

@@ -14,11 +14,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django.db.models import Count, F
+from django.db.models import Count, F, QuerySet
 from django.db.models.functions import Coalesce
 
 from cohort.review.facets import VERIFIER
-from cohort.review.models import Change, Rescore, RescoredSample
+from cohort.review.models import Change, Group, Rescore, RescoredSample
 from cohort.review.services import current_groups
 from grpo_core.advantages.base import GroupScores
 from grpo_core.advantages.explain import explain
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     step: int
     group: int
     sample: int
-    index: int
+    sample_index: int
     tokens: int
     reward: float | None
     compared: float | None
@@ -63,14 +63,16 @@ class Row(NamedTuple):
 
     @property
     def verdicts(self) -> tuple[str, str]:
-        return VERIFIER.read(self.facets), "" if self.passed is None else "right" if self.passed else "wrong"
+        return _FIRST[self.facets & VERIFIER.mask], _SECOND[self.passed]
 
 
+_FIRST = {VERIFIER.packed(verdict): verdict for verdict in VERIFIER.values}
+_SECOND = {True: "right", False: "wrong", None: ""}
 _COLUMNS: dict[str, Any] = {
     "step": F("sample__step"),
     "group": F("sample__group"),
     "tokens": F("sample__tokens"),
-    "index": F("sample__index"),
+    "sample_index": F("sample__index"),
     "reward": F("sample__reward"),
     "compared": Coalesce("sample__shaped_reward", "sample__reward"),
     "advantage": F("sample__advantage"),
@@ -143,7 +145,7 @@ def figures_of(rescore: Rescore) -> dict[str, Any]:
     sentence = why_no_advantages(config)
     totals, points = _Totals(), list[_Point]()
     parted: list[tuple[float, int, dict[str, Any]]] = []
-    counts = _stored_counts(rescore)
+    counts = stored_counts(current_groups(rescore.run).filter(pk__lte=rescore.newest_group))
     for step, rows in _steps(rescore):
         point = _Point(step)
         points.append(point)
@@ -159,8 +161,11 @@ def figures_of(rescore: Rescore) -> dict[str, Any]:
             second = seconds.get(row.sample)
             _count(totals, row, second)
             if row.change != Change.SAME:
-                entry = (_distance(row, second), -row.sample, _parted(row, second))
-                (heapq.heappush if len(parted) < MOST_PARTED else heapq.heappushpop)(parted, entry)
+                rank = (_distance(row, second), -row.sample)
+                if len(parted) < MOST_PARTED:
+                    heapq.heappush(parted, (*rank, _parted(row, second)))
+                elif rank > parted[0][:2]:
+                    heapq.heapreplace(parted, (*rank, _parted(row, second)))
     return {
         "confusion": [[totals.confusion[first, second] for second in VERDICTS] for first in VERDICTS],
         **_agreement(totals.confusion),
@@ -189,8 +194,10 @@ def second_advantages(rows: Sequence[Row], counts: dict[int, int], algorithm: Al
         for group, members in whole.items()
     }
     seconds: dict[int, float] = {}
+    step = list(scores.values())
     for group, members in whole.items():
-        figures = explain(scores[group], list(scores.values()), algorithm)
+        own = scores[group]
+        figures = explain(own, step if algorithm.scaling.uses_step else [own], algorithm)
         advantages = None if figures is None else figures.advantages
         if advantages is None:
             continue
@@ -216,10 +223,9 @@ def _steps(rescore: Rescore) -> Iterator[tuple[int, list[Row]]]:
         yield step, list(rows)
 
 
-def _stored_counts(rescore: Rescore) -> dict[int, int]:
+def stored_counts(groups: QuerySet[Group]) -> dict[int, int]:
     """Group → how many samples it has, those with deleted texts too."""
-    groups = current_groups(rescore.run).filter(pk__lte=rescore.newest_group).order_by()
-    return dict(groups.values_list("pk").annotate(count=Count("samples")))
+    return dict(groups.order_by().values_list("pk").annotate(count=Count("samples")))
 
 
 def _count(totals: _Totals, row: Row, second: float | None) -> None:
@@ -239,8 +245,8 @@ def _distance(row: Row, second: float | None) -> float:
 
 
 def _parted(row: Row, second: float | None) -> dict[str, Any]:
-    kept = {name: getattr(row, name) for name in ("step", "group", "sample", "index", "reward", "value", "advantage")}
-    return {**kept, "second": second, "verdicts": row.verdicts}
+    kept = {name: getattr(row, name) for name in ("step", "group", "sample", "reward", "value", "advantage")}
+    return {**kept, "index": row.sample_index, "second": second, "verdicts": row.verdicts}
 
 
 def _agreement(confusion: Counter[tuple[str, str]]) -> dict[str, Any]:

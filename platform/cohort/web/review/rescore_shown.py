@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from cohort.base.formatting import num, percent
 from cohort.lab.models import JobState
-from cohort.review.models import Rescore
-from cohort.review.rescore_figures import VERDICTS
+from cohort.review.models import Group, Rescore
+from cohort.review.rescore_figures import VERDICTS, Row, rows_of, second_advantages, stored_counts, why_no_advantages
 from cohort.web.lab.charts import Tick
 
 WIDTH, HEIGHT = 600, 190
@@ -45,13 +45,14 @@ def curves(figures: dict[str, Any]) -> list[CurvesDrawn]:
 
 
 def _drawn(points: Sequence[dict[str, Any]], name: str, title: str) -> CurvesDrawn | None:
-    values = [value for point in points for value in point[name] if value is not None]
+    values: list[float] = [value for point in points for value in point[name] if value is not None]
     if not values:
         return None
     low, high = (0.0, 1.0) if name == "right" else (min(values), max(values))
     if high == low:
         low, high = low - 0.5, high + 0.5
-    first, last = points[0]["step"], max(points[-1]["step"], points[0]["step"] + 1)
+    first: int = points[0]["step"]
+    last: int = max(points[-1]["step"], first + 1)
 
     def x(step: float) -> float:
         return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / (last - first), 2)
@@ -102,3 +103,28 @@ def seconds_left(rescore: Rescore) -> timedelta | None:
     if job.state != JobState.RUNNING or job.started_at is None or scored <= 0:
         return None
     return (timezone.now() - job.started_at) / scored * (rescore.samples - rescore.done)
+
+
+@dataclass(frozen=True)
+class RescoredGroup:
+    """A group by the newest re-score of its run."""
+
+    rescore: Rescore
+    rows: tuple[tuple[Row, float | None], ...]
+    """Each sample that has a row, and its advantage by the second reward."""
+
+
+def rescored_group(group: Group) -> RescoredGroup | None:
+    """None where the run has no finished re-score, or none that scored this group. Three queries at most."""
+    finished = Rescore.objects.filter(run=group.run_id, figures__isnull=False, newest_group__gte=group.pk)
+    rescore = finished.select_related("run", "version__verifier").defer("figures").order_by("-pk").first()
+    if rescore is None:
+        return None
+    config = rescore.run.parsed_config
+    of_step = not why_no_advantages(config) and config.algorithm.scaling.uses_step
+    compared = {"sample__step": group.step} if of_step else {"sample__group": group.pk}
+    rows = list(rows_of(rescore, **compared))
+    counts = stored_counts(Group.objects.filter(pk__in={row.group for row in rows}))
+    seconds = {} if why_no_advantages(config) else second_advantages(rows, counts, config.algorithm)
+    own = tuple((row, seconds.get(row.sample)) for row in rows if row.group == group.pk)
+    return RescoredGroup(rescore, own) if own else None

@@ -19,6 +19,7 @@ from cohort.web.review import selectors
 from cohort.web.review.arithmetic import Derivation, derive, group_scores, stored_only, variants_for
 from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares, sample_table
 from cohort.web.review.judging import form_choices, opinions_of
+from cohort.web.review.rescore_shown import rescored_group
 from cohort.web.review.texts import WINDOW, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
@@ -99,6 +100,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "cards": cards,
         "squares": sample_squares(cards),
         "folded": len(samples) - len(cards),
+        "rescored": rescored_group(group),
     }
     return render(request, "review/group.html", context)
 
