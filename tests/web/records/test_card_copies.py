@@ -13,6 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from huggingface_hub import ModelCard
 from pypdf import PdfReader
 
+from cohort.evidence.judgements import Judgement, review_figures
 from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme, svg
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.fields import FIELDS
@@ -159,3 +160,17 @@ def test_pdf_carries_the_seal_in_its_text() -> None:
 def test_pdf_takes_any_text(text: str) -> None:
     content = pdf.card_pdf(reading(reward__domain=entry(text)) if text != HOSTILE else reading(text=HARMLESS))
     assert (content[:5], content.rstrip()[-5:]) == (b"%PDF-", b"%%EOF")
+
+
+@pytest.mark.parametrize("copy", [markdown.card_markdown, issue.card_html, pdf.card_pdf])
+def test_every_copy_has_the_rates_of_people_against_the_verifier(copy: Callable[[Reading], bytes]) -> None:
+    """Of the 2 that passed people call 1 wrong: Wilson of 1 of 2."""
+    classes = {"rewarded_by": ["answer <script>alert(1)</script>\u202e | x"]}
+    rows = [Judgement(4, 0, sample, 1, ("right", "wrong")[sample], True, classes) for sample in range(2)]
+    content = copy(reading(oversight__human_review=entry("two judged", review_figures(rows))))
+    text = pdf_text(content) if copy is pdf.card_pdf else content.decode().replace("\\", "")
+    text = " ".join(text.replace("\u00a0", " ").replace("\u200b", "").split())
+    assert "People against the verifier, by step" in text
+    assert "People against the verifier, by class of completion" in text
+    assert text.count("1 of 2, 50.0 % [9.5 %, 90.5 %]") == 4, "agreement and false positives, by step and by class"
+    assert b"<script>alert" not in content
