@@ -195,7 +195,7 @@ def is_uniform(values: Values) -> bool:
 # ---------------------------------------------------------------------- over positions
 
 PARTS = 240
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 150, 54, 12, 10, 26
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 150, 54, 26, 10, 26
 
 
 @dataclass(frozen=True)
