@@ -10,7 +10,8 @@ from pytest_django.live_server_helper import LiveServer
 from cohort.review.models import Sample
 from tests.browser import picture
 from tests.factories.runs import Maker
-from tests.factories.tokens import columns, stored_sample
+from tests.factories.token_rows import columns
+from tests.factories.tokens import stored_sample
 from tests.web.windows import serious_faults, windows
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from cohort.runs.models import Attempt, Run
 from grpo_core.files.token_file import TokenRow
 from grpo_core.records import types as records
 from tests.factories.runs import Maker
-from tests.factories.tokens import SALT, columns, content_of, named, with_tokens
+from tests.factories.token_rows import SALT, columns, content_of, named, with_tokens
 from tests.factories.worker import envelopes, packed, phase, step
 from tests.web.worker_calls import AttemptCaller, Caller, claim, refused
 

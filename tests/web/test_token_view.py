@@ -14,7 +14,8 @@ from cohort.review.models import Sample
 from cohort.runs.models import Run
 from cohort.web.review.token_signals import SIGNALS, available, is_uniform, largest, position_curve, scale_of
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_group
-from tests.factories.tokens import columns, stored_sample
+from tests.factories.token_rows import columns
+from tests.factories.tokens import stored_sample
 
 pytestmark = pytest.mark.django_db
 

@@ -1,7 +1,7 @@
 """Stands in for the trainer where a real one cannot be made to behave so, or starts too slowly: writes real records,
 then does as its mode says: finish, die, obey, deaf, fail, silent-death, wait-for-file, bad-spool, bad-record,
-checkpoints, fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given checkpoints, it
-records that it resumes from the last of them.
+checkpoints, tokens, fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given
+checkpoints, it records that it resumes from the last of them.
 """
 
 import os
@@ -16,7 +16,9 @@ import yaml
 
 from grpo_core.files.checkpoint import file_entries, step_folder, verify_checkpoint, write_manifest
 from grpo_core.files.run_folder import RunDir
+from grpo_core.files.token_file import TokenRow
 from grpo_core.records.types import CheckpointManifest, Resumed, SkippedCheckpoint
+from tests.factories.token_rows import columns, with_tokens
 from tests.factories.worker import WHOLE_RUN, group, manifest, outcome, phase, step
 
 
@@ -67,6 +69,11 @@ def main(mode: str, out: str, *resume_from: str) -> NoReturn:
                 run.append(checkpoint_of(run, number))
             run.commit()
             stop_when_asked(run)
+        case "tokens":
+            for number in (done + 4, done + 5):
+                run.append(step(number))
+                tokens_of(run, number)
+            end(run, outcome())
         case "fill-disk":
             stop_when_asked(run)
             (folder / "ballast").write_bytes(bytes(int(os.environ["TORCH_BALLAST"])))
@@ -107,6 +114,19 @@ def take_steps(run: RunDir) -> NoReturn:
         time.sleep(0.05)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     end(run, outcome().model_copy(update={"steps_done": planned, "steps_planned": planned}))
+
+
+def tokens_of(run: RunDir, number: int) -> None:
+    """Token arrays of the first sample of the step's group."""
+    kept = group(number)
+    pieces = [f"w{at} " for at in range(kept.samples[0].tokens)]
+    records, content = with_tokens([kept], [TokenRow(kept.index, 0, bytes([number] * 16), columns(pieces))])
+    path = run.token_file(number)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    for record in records:
+        run.append(record)  # type: ignore[arg-type]
+    run.commit()
 
 
 def checkpoint_of(run: RunDir, number: int) -> CheckpointManifest:
