@@ -13,6 +13,7 @@ from transformers import LlamaForSequenceClassification, LlamaForTokenClassifica
 
 from grpo_core.cli.main import main
 from grpo_core.errors import SandboxError
+from grpo_core.files.token_file import TokenFile
 from grpo_core.rewards import Runner
 from grpo_core.rewards.base import Context
 from grpo_core.rewards.models.process import Process, ProcessParams
@@ -266,7 +267,8 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(runs_home, tmp_path):
     params = {"path": "steps", "label": "good", "separator": "9", "aggregate": "mean"}
     component, out = {"name": "steps", "kind": "process", "params": params}, tmp_path / "run"
     algorithm = {"supervision": "process", "advantage": "group", "scale": "group_std"}
-    status, printed = with_model(runs_home, "steps", component, algorithm=algorithm).train_captured(out)
+    kept = {"algorithm": algorithm, "traces": {"tokens": ["all"]}}
+    status, printed = with_model(runs_home, "steps", component, **kept).train_captured(out)
     assert status == 0, printed
     paid = runs.samples_of(out)
     alone = Process(ProcessParams(**params), Context(base=runs_home))
@@ -281,6 +283,21 @@ def test_a_process_reward_model_pays_the_steps_of_a_run(runs_home, tmp_path):
     assert sum(len(sample["components"]["steps"]["steps"]) > 1 for sample in paid) > 2
     assert any(sample["advantage"] > 0.1 for sample in paid)
     assert facts_of(out)[0]["steps"]["steps"] > len(paid)
+    groups = {group["index"]: group for group in runs.rows(out / "samples" / "step-000001.jsonl")}
+    with (out / "tokens" / "step-000001.parquet").open("rb") as handle:
+        file = TokenFile(handle)
+        rows = [file.row(number, most_tokens=6) for number in range(file.rows)]
+    checked = 0
+    for row in rows:
+        sample, columns = groups[row.group]["samples"][row.sample], row.columns
+        steps = sample["components"]["steps"]["steps"]
+        if steps and sample["completion"].isascii():  # a token of the tiny policy is a byte
+            checked += 1
+            ends = {step["end"] - 1: pytest.approx(step["value"], abs=1e-5) for step in steps}
+            assert columns["step_reward"] == [ends.get(index) for index in range(len(columns["token_id"]))]
+            mean = sum(columns["advantage"]) / len(columns["advantage"])
+            assert sample["advantage"] == pytest.approx(mean, abs=1e-5)
+    assert checked > 2
 
 
 SEEN: set[bytes] = set()
