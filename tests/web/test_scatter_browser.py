@@ -55,32 +55,36 @@ def test_a_click_on_a_point_opens_its_group(open_page: OpenPage, run: Run) -> No
     plot = page.locator("[data-scatter]")
     expect(plot).to_have_class(re.compile("js-plotly-plot"))
     assert page.evaluate("() => document.querySelector('[data-scatter]').data.length") == 2, "right and wrong"
-    assert serious_faults(page) == []
+    assert serious_faults(page, page.url) == []
     picture(page, "scatter")
     page.get_by_label("Coloured by").select_option("format")
     page.wait_for_function("() => document.querySelector('[data-scatter]').data?.[0].marker.colorbar")
     point = page.locator("[data-scatter] .points path").first
+    point.scroll_into_view_if_needed()
     box = point.bounding_box()
     assert box is not None
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(*at, steps=4)
+    page.locator("[data-scatter] .hoverlayer .hovertext").first.wait_for()
+    page.mouse.click(*at)
     page.wait_for_url(re.compile(r"/groups/\d+/\?sample=\d#sample-\d$"))
 
 
 def test_the_samples_page_has_the_scatter_and_searches(open_page: OpenPage, run: Run) -> None:
     page = open_page(f"runs/{run.pk}/samples/")
     expect(page.locator("[data-scatter]")).to_have_class(re.compile("js-plotly-plot"))
-    assert serious_faults(page) == []
+    assert serious_faults(page, page.url) == []
     picture(page, "samples-with-scatter")
 
 
 def test_a_problem_through_time(open_page: OpenPage, run: Run) -> None:
     page = open_page(f"runs/{run.pk}/problems/")
-    assert serious_faults(page) == []
+    assert serious_faults(page, page.url) == []
     picture(page, "problems")
     prompt = f"{PROMPT} "
     page.goto(f"{page.url}{quote(problem_key(md5(prompt.encode()).hexdigest(), 'p0'))}/")
     expect(page.locator(".problem-curve circle")).to_have_count(24)
-    assert serious_faults(page) == []
+    assert serious_faults(page, page.url) == []
     picture(page, "problem")
     page.get_by_label("Sample, first").select_option("worst")
     page.get_by_role("button", name="Compare").click()

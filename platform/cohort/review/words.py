@@ -24,13 +24,13 @@ from cohort.runs.models import Attempt, Run
 
 MOST_CHARACTERS = 200
 """Of a search text."""
-MOST_SAMPLES = 10_000
+MOST_SAMPLES = 5_000
 """That one search finds."""
-MANY = 100_000
+MANY = 25_000
 """Samples with the words that are read from the index; of more, samples are looked at one by one."""
-MOST_READ = 5_000
+MOST_READ = 1_500
 """Texts in which one search looks for phrases."""
-MOST_TEXT = 25_000_000
+MOST_TEXT = 10_000_000
 """Characters of them."""
 HELP = 'Words that must all occur; "words in quotes" as they are written; -word must not occur.'
 
