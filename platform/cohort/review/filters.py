@@ -237,7 +237,7 @@ class SampleFilter:
 
     def samples(self, run: Run) -> QuerySet[Sample]:
         """Current samples of the run that fit, in no order."""
-        rows = current_samples(run).annotate(strength=Abs("advantage"))
+        rows: QuerySet[Any] = current_samples(run).annotate(strength=Abs("advantage"))
         for name, column in self._columns(run).items():
             least, most = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             rows = rows.filter(*([Q((f"{column}__gte", least))] if least is not None else []))
