@@ -42,6 +42,7 @@ from cohort.web.review.arithmetic import number
 from cohort.web.review.export import export_menu
 from cohort.web.runs.header import Header
 from cohort.web.runs.list_rows import ViewChip
+from cohort.web.runs.page import charts_csp
 
 PAGE = 50
 BEGINNING, NAME = 160, 40
@@ -282,6 +283,7 @@ def _with(looked_for: SampleFilter, changes: dict[str, Any]) -> SampleFilter:
 
 
 @require_safe
+@charts_csp
 def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """With `facets` the counts too, and for htmx those alone."""
     header = Header(run_for(request, slug, run_id))

@@ -14,12 +14,14 @@ from cohort.review.filters import SampleFilter
 from cohort.review.scatter import RIGHT, Axis, Scatter, colours_of, scatter
 from cohort.web.access import run_for
 from cohort.web.runs.header import Header
+from cohort.web.runs.page import charts_csp
 
 COLUMNS, ROWS = 6, 8
 """Of the table of counts, at most."""
 
 
 @require_safe
+@charts_csp
 def run_scatter(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """By the filter of the samples' page; `colour` is a component's name, right or wrong without. For htmx the part."""
     header = Header(run_for(request, slug, run_id))
