@@ -79,6 +79,7 @@ from cohort.records.sections import method_text as method_words
 from cohort.web.review.arithmetic import derive
 from cohort.web.launch.schema import fields
 from cohort.web.launch.variants import offered, variant_of
+from grpo_core.advantages.base import GroupScores
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 algorithm = AlgorithmConfig.model_validate({CHOSEN["algorithm"]!r})
@@ -92,7 +93,7 @@ print(json.dumps({{
     "loss": method_words.loss(algorithm),
     "normalization": method_words.normalization(algorithm),
     "clipping": method_words.clipping(algorithm),
-    "derived": derive([1.0, 0.0], variant_of(algorithm), algorithm).parts,
+    "derived": derive(GroupScores([1.0, 0.0]), variant_of(algorithm), algorithm).parts,
     "schema": json.dumps(RunConfig.model_json_schema()),
 }}))
 """,
