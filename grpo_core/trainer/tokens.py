@@ -18,9 +18,9 @@ from grpo_core.files.token_file import TokenRow, estimated_bytes, write_file
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.commitments import new_salt
 from grpo_core.records.types import MAX_TOKEN_FILE_BYTES, Event, Group, Sample, TokenArrays
+from grpo_core.rewards.signal import component_weights
 from grpo_core.rewards.steps import completion_step_rewards
 from grpo_core.text import UNSTORABLE
-from grpo_core.trainer.groups import component_weights
 from grpo_core.trainer.recorder import TOKENS, kept_groups
 from grpo_core.trainer.sampled import SampledGroup
 from grpo_core.training.base import TokenSignals
@@ -156,7 +156,8 @@ class TokenWriter:
 
     def _step_rewards(self, sampled: SampledGroup, g: int) -> list[float | None]:
         policy, tokens = self._policy, sampled.completions[g].tokens
-        weights, components = component_weights(self._config), sampled.scores[g].components
+        weights = component_weights(self._config.reward, self._config.algorithm)
+        components = sampled.scores[g].components
         given = dict(completion_step_rewards(components, weights, tokens, policy.tokenizer, policy.eos_ids))
         return [given.get(index) for index in range(len(tokens))]
 

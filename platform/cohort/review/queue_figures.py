@@ -21,18 +21,16 @@ _PEOPLE = f"""
     ORDER BY newest.queue_id, people.username
 """
 _WAITING = f"""
-    WITH newest AS ({JUDGED}), judged AS (SELECT * FROM newest WHERE verdict <> '')
+    WITH newest AS ({JUDGED}), judged AS (
+        SELECT queue_id, sample_id, count(*) AS people, bool_or(by_id = %(reader)s) AS mine
+        FROM newest WHERE verdict <> '' GROUP BY queue_id, sample_id
+    )
     SELECT item.queue_id, count(*) FROM review_reviewitem AS item
     JOIN review_reviewqueue AS queue ON queue.id = item.queue_id
     JOIN review_sample AS sample ON sample.id = item.sample_id
+    LEFT JOIN judged ON judged.queue_id = item.queue_id AND judged.sample_id = item.sample_id
     WHERE item.queue_id = ANY(%(queues)s) AND queue.done_at IS NULL AND sample.redacted_at IS NULL
-        AND NOT EXISTS (
-            SELECT FROM judged
-            WHERE judged.queue_id = item.queue_id AND judged.sample_id = item.sample_id AND judged.by_id = %(reader)s
-        )
-        AND queue.reviewers > (
-            SELECT count(*) FROM judged WHERE judged.queue_id = item.queue_id AND judged.sample_id = item.sample_id
-        )
+        AND coalesce(judged.people, 0) < queue.reviewers AND NOT coalesce(judged.mine, false)
     GROUP BY item.queue_id
 """
 
@@ -144,4 +142,5 @@ def figures_of(queue: ReviewQueue) -> Figures:
         cursor.execute(f"SELECT sample_id, by_id, verdict FROM ({JUDGED}) AS newest WHERE verdict <> ''", named)
         for sample, by, verdict in cursor.fetchall():
             verdicts.setdefault(sample, {})[by] = verdict
-    return Figures(queue, verdicts, list(queue.items.select_related("sample__group").order_by("number")))
+    items = queue.items.select_related("sample").only("queue", "number", "sample__index", "sample__group")
+    return Figures(queue, verdicts, list(items.order_by("number")))

@@ -131,22 +131,22 @@ JUDGED = """
 """
 """Each person's newest opinion of a sample in a queue; one without a verdict is no judgement."""
 _NEXT = f"""
-    WITH newest AS ({JUDGED}), judged AS (SELECT * FROM newest WHERE verdict <> '')
+    WITH newest AS ({JUDGED}), taken AS (
+        SELECT sample_id, count(DISTINCT by_id) AS people, bool_or(judged AND by_id = %(actor)s) AS mine FROM (
+            SELECT sample_id, by_id, true AS judged FROM newest WHERE verdict <> ''
+            UNION ALL
+            SELECT item.sample_id, claim.by_id, false FROM review_reviewclaim AS claim
+            JOIN review_reviewitem AS item ON item.id = claim.item_id
+            WHERE item.queue_id = %(queue)s AND claim.by_id <> %(actor)s AND claim.expires_at > statement_timestamp()
+        ) AS each GROUP BY sample_id
+    )
     SELECT item.id FROM review_reviewitem AS item JOIN review_sample AS sample ON sample.id = item.sample_id
+    LEFT JOIN taken ON taken.sample_id = item.sample_id
+    LEFT JOIN review_reviewclaim AS own
+        ON own.item_id = item.id AND own.by_id = %(actor)s AND own.expires_at > statement_timestamp()
     WHERE item.queue_id = %(queue)s AND sample.redacted_at IS NULL
-        AND NOT EXISTS (SELECT FROM judged WHERE judged.sample_id = item.sample_id AND judged.by_id = %(actor)s)
-        AND (
-            SELECT count(*) FROM (
-                SELECT by_id FROM judged WHERE judged.sample_id = item.sample_id
-                UNION SELECT by_id FROM review_reviewclaim AS claim
-                WHERE claim.item_id = item.id AND claim.by_id <> %(actor)s AND claim.expires_at > statement_timestamp()
-            ) AS people
-        ) < %(reviewers)s
-    ORDER BY EXISTS (
-            SELECT FROM review_reviewclaim AS claim
-            WHERE claim.item_id = item.id AND claim.by_id = %(actor)s AND claim.expires_at > statement_timestamp()
-        ) DESC, item.number
-    LIMIT 1
+        AND coalesce(taken.people, 0) < %(reviewers)s AND NOT coalesce(taken.mine, false)
+    ORDER BY own.id IS NOT NULL DESC, item.number LIMIT 1
 """
 
 
@@ -230,11 +230,13 @@ def judges_of(item: ReviewItem) -> set[int]:
 
 
 _OPEN = f"""
-    WITH newest AS ({JUDGED})
+    WITH newest AS ({JUDGED}), judged AS (
+        SELECT sample_id, count(*) AS people FROM newest WHERE verdict <> '' GROUP BY sample_id
+    )
     SELECT FROM review_reviewitem AS item JOIN review_sample AS sample ON sample.id = item.sample_id
-    WHERE item.queue_id = %(queue)s AND sample.redacted_at IS NULL AND %(reviewers)s > (
-        SELECT count(*) FROM newest WHERE newest.sample_id = item.sample_id AND newest.verdict <> ''
-    ) LIMIT 1
+    LEFT JOIN judged ON judged.sample_id = item.sample_id
+    WHERE item.queue_id = %(queue)s AND sample.redacted_at IS NULL
+        AND coalesce(judged.people, 0) < %(reviewers)s LIMIT 1
 """
 
 

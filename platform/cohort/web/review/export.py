@@ -3,6 +3,7 @@
 Written while it is sent: at most a batch of samples is in memory, of Parquet a row group.
 """
 
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -98,45 +99,15 @@ def _parquet(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[bytes]:
     import pyarrow
     from pyarrow import parquet
 
-    written = bytearray()
-
-    class Sink:
-        """Takes what the writer writes; the file goes to the browser piece by piece."""
-
-        closed, length = False, 0
-
-        def write(self, content: Any) -> int:
-            piece = bytes(content)
-            written.extend(piece)
-            self.length += len(piece)
-            return len(piece)
-
-        def tell(self) -> int:
-            return self.length
-
-        def flush(self) -> None: ...
-
-        def close(self) -> None:
-            self.closed = True
-
-        def writable(self) -> bool:
-            return True
-
-        def readable(self) -> bool:
-            return False
-
-        def seekable(self) -> bool:
-            return False
-
-    schema = arrow_schema().with_metadata(
-        {f"cohort.{name}": str(value) for name, value in about(run, looked_for).items()}
-    )
-    with parquet.ParquetWriter(pyarrow.PythonFile(Sink(), mode="w"), schema, compression="zstd") as writer:
+    metadata = {f"cohort.{name}": str(value) for name, value in about(run, looked_for).items()}
+    written = io.BytesIO()  # the writer counts for itself, so what was sent is dropped
+    with parquet.ParquetWriter(written, arrow_schema().with_metadata(metadata), compression="zstd") as writer:
         for batch in _row_groups(rows):
-            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-            yield bytes(written)
-            written.clear()
-    yield bytes(written)
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema=writer.schema))
+            yield written.getvalue()
+            written.seek(0)
+            written.truncate()
+    yield written.getvalue()
 
 
 def arrow_schema() -> Any:

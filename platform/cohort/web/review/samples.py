@@ -32,7 +32,7 @@ from cohort.review.filters import (
     label_of,
 )
 from cohort.review.models import Annotation, Sample
-from cohort.review.services import newest_by_person
+from cohort.review.services import judges
 from cohort.review.words import HELP, unindexed_from
 from cohort.runs.models import Run, SavedView
 from cohort.runs.saved_views import views_for
@@ -141,7 +141,7 @@ class SamplePage:
 
     def _row(self, sample: Any, annotations: list[Annotation], groups: str) -> SampleRow:
         scores = zip(self.order, sample.component_values, strict=False)
-        verdicts = Counter(annotation.get_verdict_display() for annotation in newest_by_person(annotations).values())
+        verdicts = Counter(annotation.get_verdict_display() for annotation in judges(annotations).values())
         return SampleRow(
             sample,
             f"{groups}{sample.group_id}/?sample={sample.index + 1}#sample-{sample.index + 1}",
