@@ -218,6 +218,7 @@ def test_openapi(caller: ApiCaller, viewer: Client) -> None:
         "/api/v1/projects/{slug}/runs",
         "/api/v1/projects/{slug}/runs/check",
         "/api/v1/projects/{slug}/runs/{run_id}",
+        "/api/v1/projects/{slug}/runs/{run_id}/samples",
     }
     text = json.dumps(schema)
     for name in {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}:

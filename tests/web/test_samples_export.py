@@ -25,6 +25,7 @@ from cohort.review.services import sample_judge
 from cohort.runs.models import Run
 from cohort.web.review import export
 from tests.factories.runs import HOSTILE, Maker, add_group, add_samples, gone_on
+from tests.web.api_calls import RUNS, ApiCallerFor, refused
 
 TEXTS = (
     *("=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", '"=1+1"', " =cmd|'/c calc'!A0", "'=1", "＝1+1", "a;=1+1;b"),
@@ -222,6 +223,22 @@ def test_nonsense_is_refused_before_anything_is_sent(reviewer: Client, run: Run,
     response = reviewer.get(f"/p/ours/runs/{run.pk}/samples/export/?{query}")
     assert (response.status_code, response.content.decode()) == (422, text)
     assert not AuditEntry.objects.filter(kind="samples_exported").exists()
+
+
+def test_a_script_reads_pages(caller_for: ApiCallerFor, run: Run, rita: User, bob: User) -> None:
+    caller, here = caller_for(rita, "read"), f"{RUNS}/{run.pk}/samples"
+    texts, after = [], 0
+    for _ in range(4):
+        reply = caller.get(f"{here}?sort=-reward&size=5&after={after}").json()
+        texts += [row["completion"] for row in reply["samples"]]
+        after = reply["next"]
+    assert (texts, after) == (list(reversed(TEXTS)), None)
+    assert reply["filter_in_words"] == "all samples"
+    assert AuditEntry.objects.filter(kind="samples_exported").count() == 4
+    assert refused(caller_for(bob, "read").get(here))[:2] == (403, "role_too_low")
+    for query in ("size=501", "size=0", "after=-1", "after=x", "tokens_min=x", "reward_min=1&after=999999999"):
+        assert refused(caller.get(f"{here}?{query}"))[:2] == (422, "invalid")
+    assert refused(caller.get(f"{RUNS}/999999/samples"))[0] == 404
 
 
 def test_memory_does_not_grow_with_the_run(maker: Maker) -> None:

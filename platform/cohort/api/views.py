@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import NinjaAPI, Status
@@ -16,7 +16,11 @@ from cohort.accounts.models import ApiScope, Role
 from cohort.api.access import PersonalToken, project_for, signed_in, token_of
 from cohort.api.bodies import read_body
 from cohort.api.problems import PROBLEM_JSON, Problem
+from cohort.audit.entries import log, who
+from cohort.base.formatting import natural
 from cohort.launch.requests import KeyReused, LaunchRefused, RunRequest, request_of, run_request, run_request_check
+from cohort.review.export import NotFitting, sample_page
+from cohort.review.filters import SampleFilter
 from cohort.runs.models import Run
 from cohort.server.limits import API, FORM_BYTES
 from grpo_core.errors import ConfigError
@@ -30,6 +34,8 @@ api = NinjaAPI(
     openapi_url=None,  # an operation of its own, which asks who calls
 )
 
+SAMPLES = 500
+"""On one page."""
 _KEY = re.compile(r"[!-~]{1,255}")
 _RUNS = "/projects/{slug}/runs"
 _BODY: dict[str, Any] = {
@@ -69,6 +75,13 @@ class RunMade(BaseModel):
 class RunShown(RunMade):
     request: RunRequest = Field(description="The body that makes the run again.")
     config: dict[str, Any] = Field(description="The whole config, as docs/config.md describes it.")
+
+
+class SamplePage(BaseModel):
+    filter: str = Field(description="Canonical.")
+    filter_in_words: str
+    samples: list[dict[str, Any]] = Field(description="Each with the columns of docs/export.md.")
+    next: int | None = Field(description="What `after` is for the next page; null on the last.")
 
 
 class RunChecked(BaseModel):
@@ -150,6 +163,37 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> Any:
     if run is None:
         raise Problem(404, "not_found", f"The project has no run {run_id}.")
     return _made(request, slug, run) | {"request": request_of(run).model_dump(), "config": run.config}
+
+
+@api.get(
+    f"{_RUNS}/{{int:run_id}}/samples",
+    operation_id="run_samples",
+    summary="Fetch samples of a run",
+    auth=_read,
+    response=_replies({200: SamplePage}, 422),
+)
+def run_samples(request: HttpRequest, slug: str, run_id: int, after: str = "0", size: str = str(SAMPLES)) -> Any:
+    """Samples that a filter shows, in its order, with texts; docs/export.md has the filter's fields and the columns.
+    For reviewers."""
+    project = project_for(request, slug, at_least=Role.REVIEWER)
+    run = Run.objects.filter(project=project, pk=run_id).first() if run_id < 2**63 else None
+    if run is None:
+        raise Problem(404, "not_found", f"The project has no run {run_id}.")
+    first, count = natural(after), natural(size)
+    if first is None or count is None or not 1 <= count <= SAMPLES:
+        raise Problem(422, "invalid", f"`after` is the id of a sample, and `size` from 1 to {SAMPLES}.")
+    try:
+        looked_for = SampleFilter.parse(request.GET)
+        rows, following = sample_page(run, looked_for, after=first, size=count)
+    except ValidationError as error:
+        faults = (f"{name}: {' '.join(texts)}" for name, texts in error.message_dict.items())
+        raise Problem(422, "invalid", " ".join(faults)) from None
+    except NotFitting as error:
+        raise Problem(422, "invalid", str(error)) from None
+    token = token_of(request)
+    data = {"format": "api", "filter": looked_for.query, "after": first, "samples": len(rows), "token": token.name}
+    log(actor=who(token.user), kind="samples_exported", subject=f"run:{run.pk}", project=project, data=data)
+    return {"filter": looked_for.query, "filter_in_words": looked_for.words, "samples": rows, "next": following}
 
 
 def _made(request: HttpRequest, slug: str, run: Run) -> dict[str, Any]:

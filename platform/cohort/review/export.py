@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from django.db.models import Min
+from django.db.models import Min, Q
 
+from cohort.base.storable import Refused
 from cohort.review.facets import FLAGS, VERIFIER
 from cohort.review.filters import SampleFilter
 from cohort.review.models import Annotation, Sample
@@ -19,6 +20,10 @@ from cohort.runs.models import Run
 
 AT_ONCE = 100
 """Samples in memory."""
+
+
+class NotFitting(Refused, code="not_fitting"):
+    """A page is to follow on a sample that is not among those looked for."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,28 @@ COLUMNS = (
 
 def sample_rows(run: Run, looked_for: SampleFilter, *, names: bool = False) -> Iterator[dict[str, Any]]:
     """Of each sample that fits, in the filter's order, the values of COLUMNS. `names`: with those of reviewers."""
+    return _rows(run, looked_for.ordered(run).values_list("pk", flat=True).iterator(chunk_size=2000), names)
+
+
+def sample_page(
+    run: Run, looked_for: SampleFilter, *, after: int, size: int
+) -> tuple[list[dict[str, Any]], int | None]:
+    """(rows that follow on the sample with the id `after`, or the first for 0; the id to continue after, None at the
+    end). Raises NotFitting."""
+    fitting = looked_for.ordered(run)
+    if after:
+        last = fitting.filter(pk=after).first()
+        if last is None:
+            raise NotFitting(f"The sample {after} does not fit the filter, or does not any more.")
+        value = vars(last)["sort_value"]  # of the filter's order
+        same = Q(("sort_value", value), pk__gt=after)
+        fitting = fitting.filter(Q(("sort_value__gt", value)) | same)
+    ids = list(fitting.values_list("pk", flat=True)[: size + 1])
+    return list(_rows(run, iter(ids[:size]), False)), ids[size - 1] if len(ids) > size else None
+
+
+def _rows(run: Run, ids: Iterator[int], names: bool) -> Iterator[dict[str, Any]]:
     numbers = reviewer_numbers(run)
-    ids = looked_for.ordered(run).values_list("pk", flat=True).iterator(chunk_size=2000)
     for chunk in iter(lambda: list(islice(ids, AT_ONCE)), []):
         samples = Sample.objects.select_related("group", "attempt").in_bulk(chunk)
         judged: dict[int, list[Annotation]] = {}
