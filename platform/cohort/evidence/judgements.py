@@ -1,8 +1,8 @@
 """How people and the verifier agree on the samples that people judged, from the judgements alone: what pages show,
 records seal and the offline check computes again.
 
-All three must give the same numbers, so all three come here. Knows no Django. Sources: Wilson 1927 (`wilson`); Cohen
-1960, Educational and Psychological Measurement 20 (kappa).
+All three must give the same numbers, so all three come here. Knows no Django. Sources: Wilson 1927 (`wilson`);
+`cohen_kappa` names its own.
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import Any
 
 from cohort.evidence.canonical import canonical
 from cohort.evidence.zip_layout import MAX_ITEMS
+from grpo_core.stats.agreement import cohen_kappa
 from grpo_core.stats.quantiles import wilson
 
 VERDICTS = ("right", "wrong", "unsure")
@@ -173,7 +174,7 @@ def against_verifier(pairs: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
     n, cells = len(pairs), Counter(pairs)
     agreeing = cells[True, True] + cells[False, False]
     passed, right = cells[True, True] + cells[True, False], cells[True, True] + cells[False, True]
-    by_chance = (passed * right + (n - passed) * (n - right)) / (n * n)
+    kappa = cohen_kappa(pairs)
     return {
         "both_right": cells[True, True],
         "paid_though_wrong": cells[True, False],
@@ -184,7 +185,7 @@ def against_verifier(pairs: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
         "false_negatives": rate(cells[False, True], n - passed),
         "passed": rate(passed, n),
         "right": rate(right, n),
-        "kappa": None if by_chance == 1 else (agreeing / n - by_chance) / (1 - by_chance),
+        "kappa": None if kappa.value is None else {"value": kappa.value, "low": kappa.low, "high": kappa.high},
     }
 
 

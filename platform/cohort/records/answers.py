@@ -58,9 +58,14 @@ def rate_text(rate: Mapping[str, Any] | None) -> str:
     return f"{count(rate['count'])} of {count(rate['n'])}, {percent(rate['share'])} {interval}"
 
 
-def kappa_text(kappa: float | None) -> str:
-    """Two decimals; a dash where it is not defined."""
-    return "–" if kappa is None else f"{kappa:.2f}".replace("-", MINUS)
+def kappa_text(kappa: Mapping[str, float | None] | None) -> str:
+    """Two decimals, with the interval where there is one; a dash where it is not defined."""
+    if kappa is None:
+        return "–"
+    text = f"{kappa['value']:.2f}"
+    if kappa["low"] is not None:
+        text += f" [{kappa['low']:.2f}, {kappa['high']:.2f}]"
+    return text.replace("-", MINUS)
 
 
 def steps_text(first: int, last: int) -> str:

@@ -228,7 +228,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-RATES = ("agreement, 95 %", "false positives, 95 %", "false negatives, 95 %", "κ")
+RATES = ("agreement, 95 %", "false positives, 95 %", "false negatives, 95 %", "κ, 95 %")
 
 
 def review_tables(review: Mapping[str, Any]) -> tuple[Table, ...]:

@@ -192,7 +192,7 @@ def collect(run: Run, *, state: State) -> Facts:
         lineage=lineage(run, newest_attempt.manifest if newest_attempt else None),
         committed=committed(run),
         flags=watched(run, compared),
-        judgements=judgements(newest_annotations(run), success=config.reward.success_of),
+        judgements=judgements(newest_annotations(run), run=run),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),
         estimate=launch_estimate(run),

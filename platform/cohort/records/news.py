@@ -64,7 +64,7 @@ class News:
         if run.state not in ENDED or run.ends != self.record.end:
             return None
         annotations = newest_annotations(run)
-        rows = judgements(annotations, success=run.parsed_config.reward.success_of)
+        rows = judgements(annotations, run=run)
         document = json.loads(self.record.document)
         sealed = next((file["sha256"] for file in document["files"] if file["path"] == JUDGEMENTS), None)
         if sealed == _digest(rows):

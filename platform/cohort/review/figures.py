@@ -1,12 +1,13 @@
 """Reviewers' judgements of a run's samples next to the verifier's, as they stand now: how often it rewarded what is
 wrong, and how often it did not reward what is right. Reads only; `cohort.evidence.judgements` has the arithmetic."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from cohort.evidence.judgements import Judgement, review_figures
+from cohort.review.labels import label_words
 from cohort.review.models import Annotation, Sample
-from cohort.review.services import Success, current_groups, right
+from cohort.review.services import current_groups, right
 from cohort.runs.models import Run
 
 NOT_REWARDED = "nothing"
@@ -23,8 +24,13 @@ def newest_annotations(run: Run) -> list[Annotation]:
     return sorted((annotation for annotation in newest if annotation.verdict), key=lambda annotation: annotation.pk)
 
 
-def judgements(annotations: Iterable[Annotation], *, success: Success) -> list[Judgement]:
-    """Of `newest_annotations`, by step, group, sample and reviewer. Reviewers get numbers instead of names."""
+def judgements(annotations: Sequence[Annotation], *, run: Run) -> list[Judgement]:
+    """Of the run's `newest_annotations`, by step, group, sample and reviewer. Reviewers get numbers instead of names. A
+    sample has the labels of all its reviewers. One query."""
+    success, words = run.parsed_config.reward.success_of, label_words(run.project)
+    labels: dict[int, set[str]] = {}
+    for annotation in annotations:
+        labels.setdefault(annotation.sample_id, set()).update(words[key] for key in annotation.labels)
     reviewers: dict[int, int] = {}
     rows = []
     for annotation in annotations:
@@ -37,7 +43,7 @@ def judgements(annotations: Iterable[Annotation], *, success: Success) -> list[J
                 reviewer=reviewers.setdefault(annotation.by_id, len(reviewers) + 1),
                 verdict=annotation.verdict,
                 passed=right(sample, success),
-                classes=_classes(sample),
+                classes=_classes(sample) | {"label": sorted(labels[sample.pk])},
             )
         )
     return sorted(rows, key=lambda row: (*row.key, row.reviewer))
@@ -50,4 +56,4 @@ def _classes(sample: Sample) -> dict[str, list[str]]:
 
 def run_figures(run: Run) -> dict[str, Any]:
     """`review_figures` of the run's current judgements."""
-    return review_figures(judgements(newest_annotations(run), success=run.parsed_config.reward.success_of))
+    return review_figures(judgements(newest_annotations(run), run=run))

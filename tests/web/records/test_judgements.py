@@ -47,7 +47,7 @@ def test_rates_and_kappa_worked_by_hand() -> None:
     (10/20 · 9/20 + 10/20 · 11/20) = 0.5, so kappa = (0.85 − 0.5) / 0.5 = 0.7. Of 10 passed 2 are wrong, of 10 that did
     not pass 1 is right. Intervals: Newcombe 1998, method 3."""
     verifier = review_figures(cells(8, 2, 1, 9))["verifier"]
-    assert verifier["kappa"] == pytest.approx(0.7)
+    assert verifier["kappa"]["value"] == pytest.approx(0.7)
     for name, count, n, low, high in (
         ("agreement", 17, 20, 0.6396, 0.9476),
         ("false_positives", 2, 10, 0.0567, 0.5098),
@@ -160,7 +160,7 @@ PATHS = [("verifier", name, part) for name, part in product(("agreement", "false
 
 
 @pytest.mark.parametrize(
-    "path", [*PATHS, ("verifier", "kappa"), ("by_step", 0, "false_negatives", "share"), ("samples",)]
+    "path", [*PATHS, ("verifier", "kappa", "value"), ("by_step", 0, "false_negatives", "share"), ("samples",)]
 )
 def test_an_altered_rate_is_noticed(path: tuple[str | int, ...]) -> None:
     altered: Any = json.loads(canonical(FIGURES))
@@ -173,6 +173,8 @@ def test_an_altered_rate_is_noticed(path: tuple[str | int, ...]) -> None:
 
 def test_figures_without_judgements_and_a_changed_judgement_are_noticed() -> None:
     assert set(faults(check(card(Log(), with_judgements([], FIGURES))))) == {"human review"}
+    earlier = {name: value for name, value in FIGURES.items() if name != "by_step"}
+    assert check(card(Log(), with_judgements([], earlier))).accepted, "a card of a release that kept no judgements"
     changed = [judged("right", True), *ROWS[1:-1]]
     assert set(faults(check(card(Log(), with_judgements(changed, FIGURES))))) == {"human review"}
 
@@ -210,7 +212,7 @@ def test_what_is_judged_after_the_seal_is_news_and_the_next_version_holds_it(
     assert "Seal version 2" in page
     second = record_seal(run=run, reason="judged", actor=rita)
     value = entry(second, "oversight.human_review").value
-    assert (value["verifier"]["false_positives"]["count"], value["verifier"]["kappa"]) == (1, 0.5)
+    assert (value["verifier"]["false_positives"]["count"], value["verifier"]["kappa"]["value"]) == (1, 0.5)
     assert not News(second)
     with pytest.raises(NothingNew):
         record_seal(run=run, reason="again")

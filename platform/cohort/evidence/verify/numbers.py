@@ -135,6 +135,8 @@ def human_review(card: OpenCard) -> str:
     if card.withholds(JUDGEMENTS):
         raise Withheld(f"{JUDGEMENTS} is withheld from this audience")
     if JUDGEMENTS not in card.reader.entries:
+        if recorded is not None and "by_step" not in recorded:
+            return "figures of an earlier release, whose cards hold no judgements to compute them from"
         if recorded is not None:
             raise Rejected(f"there is no {JUDGEMENTS}, and the record has figures of human review")
         return "no completion was judged by a person"

@@ -9,12 +9,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from cohort.accounts.models import Project, Role, User
+from cohort.accounts.models import Project, Role, User, reaches
 from cohort.review import services
 from cohort.review.labels import label_words, labels_of
 from cohort.review.models import Annotation, ReviewQueue, Sample, Verdict
 from cohort.review.queues import blinding
 from cohort.review.services import newest_by_person
+from cohort.runs.models import Run
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 
@@ -38,6 +39,16 @@ def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, in
     context |= {"fault": fault, "stored": fault is None and stored_words(sample, opinions["own"])}
     context |= {**form_choices(run.project), **opinions}
     return render(request, "review/_judgement.html", context, status=422 if fault else 200)
+
+
+def blind_page(request: HttpRequest, run: Run, samples: Sequence[Sample]) -> HttpResponse | None:
+    """What is shown in place of a page about `samples`, which are of one group, while the reader is to judge one of
+    them blind; else None."""
+    if not samples or not reaches(request.membership.role, Role.REVIEWER):  # type: ignore[attr-defined]
+        return None
+    items = blinding(person(request), samples)
+    context = {"run": run, "group": samples[0].group, "items": items, "samples": samples}
+    return render(request, "review/group_blind.html", context) if items else None
 
 
 def fault_of(

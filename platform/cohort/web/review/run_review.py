@@ -36,7 +36,7 @@ def run_review(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     run, success = header.run, header.config.reward.success_of
     annotations = newest_annotations(run)
-    figures = review_figures(judgements(annotations, success=success))
+    figures = review_figures(judgements(annotations, run=run))
     context: dict[str, Any] = {"figures": figures, "verifier": figures["verifier"], "shown": SHOWN}
     if annotations:
         newest = annotations[::-1]

@@ -6,19 +6,17 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
 from cohort.review.models import Group, Sample
 from cohort.review.pairs import preference
 from cohort.review.problems import key_of
-from cohort.review.queues import blinding
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
 from cohort.web.review.arithmetic import Derivation, derive, group_scores, stored_only, variants_for
 from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares, sample_table
-from cohort.web.review.judging import form_choices, opinions_of
+from cohort.web.review.judging import blind_page, form_choices, opinions_of
 from cohort.web.review.rescore_shown import rescored_group
 from cohort.web.review.texts import WINDOW, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
@@ -56,10 +54,8 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     chosen = next((variant for variant in variants if variant.value == view.variant), own)
     samples = list(group.samples.all())
     reader = person(request)
-    blinded = blinding(reader, samples) if reaches(request.membership.role, Role.REVIEWER) else []  # type: ignore[attr-defined]
-    if blinded:
-        context = {"run": run, "group": group, "items": blinded, "samples": samples}
-        return render(request, "review/group_blind.html", context)
+    if (blind := blind_page(request, run, samples)) is not None:
+        return blind
     sentence = stored_only(chosen, config.algorithm)
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages: Sequence[float | None] = [sample.advantage for sample in samples]
