@@ -168,6 +168,7 @@ LARGER: dict[str, tuple[Any, ...]] = {
     "worker_api:uploads": (7, "0" * 64),
     "worker_api:requested_uploads": (7, "0" * 64),
     "worker_api:job_finished": (7,),
+    "worker_api:job_scores": (7,),
 }
 """By the name of a view that takes a larger body than a form: what its address is made of."""
 

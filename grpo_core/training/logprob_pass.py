@@ -18,7 +18,7 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import Terms, completion_terms
 from grpo_core.runtime.clock import timed
 from grpo_core.runtime.watchdog import doing
-from grpo_core.training.base import TrainRow, products
+from grpo_core.training.base import TokenSignals, TrainRow, products
 from grpo_core.training.critic import Critic
 from grpo_core.training.reference import Reference
 
@@ -36,6 +36,15 @@ class CachedLogprobs:
     values: dict[int, Tensor] = field(default_factory=dict)
     traced: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     """Of rows that are traced, by column: what the newest pass that saw the row computed of it."""
+
+    def signals(self, index: int, *, old: bool) -> TokenSignals:
+        """What is known of a row's tokens after the update. `old`: the old log-probabilities are not the policy's
+        own."""
+        stored = {"reference_logprob": self.reference, "entropy": self.entropy, "value": self.values}
+        if old:
+            stored["old_logprob"] = self.old
+        columns = {name: values[index] for name, values in stored.items() if index in values}
+        return {name: values_T.tolist() for name, values_T in (columns | self.traced.get(index, {})).items()}
 
 
 @dataclass(eq=False)

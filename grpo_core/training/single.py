@@ -32,7 +32,6 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.watchdog import doing
 from grpo_core.training.base import (
-    TokenSignals,
     TrainRow,
     UpdateResult,
     gives_gradient,
@@ -55,15 +54,6 @@ def learning_rate(optim: OptimConfig, step: int) -> float:
     if optim.schedule == "constant":
         return optim.lr
     return optim.lr * (optim.steps - step + 1) / (optim.steps - optim.warmup_steps)
-
-
-def _token_signals(measured: CachedLogprobs, index: int, *, old: bool) -> TokenSignals:
-    """What is known of a row's tokens after the update. `old`: the old log-probabilities are not the policy's own."""
-    stored = {"reference_logprob": measured.reference, "entropy": measured.entropy, "value": measured.values}
-    if old:
-        stored["old_logprob"] = measured.old
-    signals = {name: values[index] for name, values in stored.items() if index in values}
-    return {name: values_T.tolist() for name, values_T in (signals | measured.traced.get(index, {})).items()}
 
 
 class SingleTraining:
@@ -257,7 +247,7 @@ class SingleTraining:
         shares = ranks.gather([*metric_sums.clipped.items()]) if clips else []
         clipped = {index: share for theirs in shares for index, share in theirs}
         own = [index for index, row in enumerate(rows) if row.traced and owner.get(index, 0) == ranks.rank]
-        signals = {index: _token_signals(measured, index, old=several or index in measured_before) for index in own}
+        signals = {index: measured.signals(index, old=several or index in measured_before) for index in own}
         if any(row.traced for row in rows):
             gathered = ranks.gather(list(signals.items()))
             signals = {index: columns for theirs in gathered for index, columns in theirs}

@@ -75,9 +75,10 @@ def test_from_sign_in_over_launch_and_group_to_the_card(open_page: OpenPage) -> 
 
     page.locator("#live-groups a[href*='/groups/']:not([href$='/groups/'])").first.click()
     page.wait_for_url(re.compile(r"/groups/\d+/"))
-    page.keyboard.press("n")
+    page.keyboard.press(".")
     expect(page.locator(".sample.selected")).to_have_attribute("id", re.compile("sample-"))
     first = page.locator("#judgement-0")
+    first.locator("summary").click()
     first.get_by_label("Note").fill("by hand")
     first.get_by_role("button", name="Wrong").click()
     expect(first.get_by_role("button", name="Wrong")).to_have_attribute("aria-pressed", "true")

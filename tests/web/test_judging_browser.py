@@ -29,7 +29,7 @@ def in_focus(page: Page, number: int) -> None:
 
 def test_samples_are_judged_by_keys(browser: Browser, group: Group, live_server: LiveServer) -> None:
     with windows(browser, live_server.url) as opened:
-        page = opened(f"runs/{group.run_id}/groups/{group.pk}/?sample=1")
+        page = opened(f"runs/{group.run_id}/groups/{group.pk}/?sample=1&fold=off")
         page.keyboard.press(".")
         page.keyboard.press(",")
         in_focus(page, 1)
@@ -70,6 +70,19 @@ def test_samples_are_judged_by_keys(browser: Browser, group: Group, live_server:
         expect(page.locator("#keys-text")).to_contain_text("h: reward hack")
         picture(page, "group-judged")
         assert serious_faults(page, "group") == []
+
+
+@pytest.mark.slow
+def test_folded_samples_are_judged_one_by_one(browser: Browser, group: Group, live_server: LiveServer) -> None:
+    """Samples 1 and 3 are one card, and so are 2 and 4."""
+    with windows(browser, live_server.url) as opened:
+        page = opened(f"runs/{group.run_id}/groups/{group.pk}/?sample=1")
+        for number, key in ((1, "1"), (3, "2"), (2, "3")):
+            page.locator(f"#judgement-{number - 1}").wait_for()
+            page.keyboard.press(key)
+            expect(page.locator(f"#judgement-{number - 1}")).not_to_have_attribute("data-verdict", "")
+        in_focus(page, 4)
+    assert [(index, verdict) for index, verdict, _, _ in rows()] == [(0, "right"), (1, "unsure"), (2, "wrong")]
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_samples_rows_and_a_probe_are_asked_for(
     assert made["sample"].options == {**PromptConfig().model_dump(), "stop": [], **options}
     assert (made["sample"].base_model, made["sample"].dataset) == (base_model, dataset)
     assert (made["try"].options["rows"], made["try"].dataset) == (5, dataset)
-    assert (made["probe"].options, made["probe"].dataset) == ({"problems": 9, "seed": 1}, None)
+    assert (made["probe"].options, made["probe"].dataset) == ({"problems": 9, "seed": 1, "judged": []}, None)
     assert all(job.version == verifier_version for job in made.values())
 
 

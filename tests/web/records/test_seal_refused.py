@@ -27,7 +27,7 @@ def completion(run: Run, text: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE review_sample SET completion = %s WHERE id = (SELECT min(sample.id) FROM review_sample sample "
-            "JOIN review_group ON review_group.id = sample.group_id WHERE run_id = %s)",
+            "JOIN review_group ON review_group.id = sample.group_id WHERE sample.run_id = %s)",
             [text, run.pk],
         )
 

@@ -3,8 +3,9 @@
 (() => {
   const cards = () => [...document.querySelectorAll("[data-sample]")];
   const current = () => document.querySelector("[data-sample].selected");
-  const shortcut = (within, key) =>
-    [...within.querySelectorAll("[aria-keyshortcuts]")].find((element) => element.getAttribute("aria-keyshortcuts") === key);
+  // A card may hold others: equal samples are folded into one.
+  const own = (card, selector) => [...card.querySelectorAll(selector)].find((each) => each.closest("[data-sample]") === card);
+  const shortcut = (card, key) => own(card, `[aria-keyshortcuts="${CSS.escape(key)}"]`);
   const waiting = new Map(); // id of a card → keys that wait until what was pressed before is stored
   const judged = new Set(); // ids of cards whose verdict is under way
 
@@ -26,7 +27,7 @@
     const all = cards(), at = all.indexOf(current());
     choose(at < 0 ? all.at(by < 0 ? -1 : 0) : all[at + by]);
   };
-  const open = (card) => card.querySelector('.judgement[data-verdict=""] form') && !judged.has(card.id);
+  const open = (card) => own(card, '.judgement[data-verdict=""] form') && !judged.has(card.id);
   const following = (card) => {
     const all = cards(), at = all.indexOf(card);
     return [...all.slice(at + 1), ...all.slice(0, at)].find(open);
@@ -48,8 +49,8 @@
     choose(following(card) ?? card);
   };
   const write = (card) => {
-    card.querySelector("details.more").open = true;
-    const field = card.querySelector("input[name=note]");
+    own(card, "details.more").open = true;
+    const field = own(card, "input[name=note]");
     field.focus();
     field.setSelectionRange(field.value.length, field.value.length);
   };
