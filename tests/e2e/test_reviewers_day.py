@@ -22,6 +22,12 @@ from tests.web.windows import serious_faults
 pytestmark = pytest.mark.slow
 
 JUDGED = 10
+POINT = """(chart, step) => {
+  const {left, top} = chart.getBoundingClientRect(), {xaxis, yaxis, _size} = chart._fullLayout;
+  const line = chart.data.findLast((line) => line.x.includes(step)), at = line.x.indexOf(step);
+  return [left + _size.l + xaxis.d2p(step), top + _size.t + yaxis.d2p(line.y[at])];
+}"""
+"""Where the point of a step lies in the window."""
 
 
 def test_from_a_chart_to_version_two_of_the_record(cohort_home: Path, tmp_path: Path) -> None:
@@ -37,7 +43,7 @@ def test_from_a_chart_to_version_two_of_the_record(cohort_home: Path, tmp_path: 
         judged(page, queue, "2222222211")
         judged(other, queue, "2222222121")
         page.goto(queue)
-        expect(page.locator("#content")).to_contain_text("Cohen’s κ")
+        expect(page.locator("#content")).to_contain_text("95 % interval")
         expect(page.locator("#content")).to_contain_text("They differ on 2 samples")
         checked(page, "day-queue-done")
         sealed(page, run)
@@ -70,8 +76,9 @@ def to_the_clipped_token(page: Any, run: str) -> None:
     page.goto(run)
     plot = page.locator("[data-chart=reward] .nsewdrag").first
     plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    drawn = page.locator("[data-chart=reward] .js-plotly-plot, [data-chart=reward].js-plotly-plot")
+    x, y = drawn.first.evaluate(POINT, 2)
+    page.mouse.move(x - 1, y)
     page.mouse.move(x, y)
     expect(page.locator("[data-chart=reward] .hovertext")).to_have_count(1)
     page.mouse.click(x, y)
@@ -82,7 +89,9 @@ def to_the_clipped_token(page: Any, run: str) -> None:
     page.wait_for_url(re.compile(r"/groups/\d+/\?sample=\d+"))
     page.locator("[data-sample].selected").get_by_role("link", name=re.compile(r"tokens$")).click()
     page.wait_for_url(re.compile(r"/samples/\d+/$"))
-    page.get_by_role("link", name="Ratio", exact=True).click()
+    page.get_by_role("link", name="log ratio", exact=True).click()
+    page.wait_for_url("**signal=ratio**")
+    expect(page.locator("#token-keys")).to_be_visible()
     page.keyboard.press("c")
     clipped = page.locator("#tokens .clip[aria-current], #tokens .clip.current, #tokens .clip:focus")
     expect(clipped).to_have_count(1)

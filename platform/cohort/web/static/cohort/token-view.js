@@ -35,8 +35,11 @@
     if (event.key in MOVES) show(current + MOVES[event.key]);
     else if (event.key === "Home") show(0);
     else if (event.key === "End") show(tokens.length - 1);
-    else if (event.key === "c") nextClipped();
     else return;
     event.preventDefault();
+  });
+  document.addEventListener("keydown", (event) => { // wherever the focus is, but where text is typed
+    const typed = event.target.closest("input, select, textarea");
+    if (event.key === "c" && !typed && !event.ctrlKey && !event.metaKey && !event.altKey) nextClipped();
   });
 })();
