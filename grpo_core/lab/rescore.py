@@ -1,7 +1,7 @@
 """Scores the stored samples of a run again, with another reward: what comes page by page is scored as in training.
 
 Worker and job exchange files, since a job knows no platform: the worker writes pages of stored groups, and sends on
-their scores. A page that is scored is gone, so however many samples a run has, a few pages are here at a time.
+their scores. A page that is scored is deleted, so however many samples a run has, a few pages are here at a time.
 """
 
 import time

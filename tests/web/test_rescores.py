@@ -289,8 +289,8 @@ def test_what_cannot_be_scored_has_its_reason_and_counts_for_nothing(
 
 
 def test_deleted_texts_are_neither_sent_nor_counted(run: Run, maker: Maker, alice: User) -> None:
-    gone = Sample.objects.filter(group__run=run, completion="so 9.")
-    gone.update(completion="", salt="", redacted_at=Now())
+    deleted = Sample.objects.filter(group__run=run, completion="so 9.")
+    deleted.update(completion="", salt="", redacted_at=Now())
     rescore = rescored(run, second(maker), alice)
     assert (rescore.samples, rescore.done) == (7, 7)
     assert not RescoredSample.objects.filter(sample__redacted_at__isnull=False).exists()

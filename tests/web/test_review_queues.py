@@ -205,8 +205,8 @@ def test_a_blind_queue_shows_no_verifier_and_nobody_else(
     page, part = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", f"{group.pk}/samples/0/judge/"
     assert shown(admin.get(f"/p/ours/queues/{queue.pk}/1/")) == []
     assert shown(admin.get(page)) == []
-    beside = admin.post(f"/p/ours/runs/{group.run_id}/groups/{part}", {"note": "mine"}, headers=PART)
-    assert (beside.status_code, shown(beside)) == (200, [])
+    reply = admin.post(f"/p/ours/runs/{group.run_id}/groups/{part}", {"note": "mine"}, headers=PART)
+    assert (reply.status_code, shown(reply)) == (200, [])
     for sent in ({"note": "mine"}, {"toggle": "unsafe"}, {"verdict": "perhaps"}, {"undo": "1"}, {"verdict": "right"}):
         answer = admin.post(f"/p/ours/queues/{queue.pk}/1/judge/", sent, headers=PART)
         assert shown(answer) == []

@@ -78,8 +78,8 @@ def test_levels_divide_the_common_values_and_outliers_share_the_last() -> None:
 
 
 def test_the_largest_come_first_and_ties_by_position() -> None:
-    found = largest([0.0, -3.0, 1.0, 3.0, None], ["a", "b", "c", "d", "e"])
-    assert [(token.position, token.piece, token.shown) for token in found] == [
+    marked = largest([0.0, -3.0, 1.0, 3.0, None], ["a", "b", "c", "d", "e"])
+    assert [(token.position, token.piece, token.shown) for token in marked] == [
         (2, "b", "−3.00"),
         (4, "d", "+3.00"),
         (3, "c", "+1.00"),

@@ -75,7 +75,7 @@ class Problem:
         return problem_key(self.prompt_md5, self.problem_id)
 
 
-# Which rows are first and newest is found without a sort: arrays are compared number by number. An id is exact in a
+# Which rows are first and newest is known without a sort: arrays are compared number by number. An id is exact in a
 # double up to 2⁵³. The prompts are of one page alone.
 _PROBLEMS = """
     WITH every AS (

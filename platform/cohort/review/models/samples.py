@@ -151,6 +151,8 @@ class StepCommitments(models.Model):
 class TokenFile(SentFile):
     """The token arrays of a step's samples, as the attempt announced them; `review.token_files` keeps what came."""
 
+    FOLDER = "tokens/run-{file.run_id}/parts-{file.pk}"
+
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="token_files", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="token_files")
     seq = models.BigIntegerField()
@@ -173,7 +175,3 @@ class TokenFile(SentFile):
 
     def __str__(self) -> str:
         return f"token arrays of step {self.step}"
-
-    @property
-    def folder(self) -> str:
-        return f"tokens/run-{self.run_id}/parts-{self.pk}"

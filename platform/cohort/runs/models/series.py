@@ -76,6 +76,9 @@ class Checkpoint(models.Model):
 class SentFile(models.Model):
     """A file that a worker sends in parts; `stored_files` takes them."""
 
+    FOLDER: ClassVar[str]
+    """Pattern of the folder's key, with the `file`."""
+
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     received = models.BigIntegerField(default=0)
@@ -87,11 +90,13 @@ class SentFile(models.Model):
     @property
     def folder(self) -> str:
         """Key of the folder of its parts."""
-        raise NotImplementedError
+        return self.FOLDER.format(file=self)
 
 
 class CheckpointFile(SentFile):
     """A checkpoint's file that the platform holds, or is being sent, so that another node can resume from it."""
+
+    FOLDER = "checkpoints/run-{file.run_id}/{file.sha256}"
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoint_files")
 
@@ -100,10 +105,6 @@ class CheckpointFile(SentFile):
 
     def __str__(self) -> str:
         return f"{self.sha256[:12]} of {self.run}"
-
-    @property
-    def folder(self) -> str:
-        return f"checkpoints/run-{self.run_id}/{self.sha256}"
 
 
 class Bucket(models.Model):

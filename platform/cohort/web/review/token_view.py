@@ -163,7 +163,7 @@ class TokenView:
             self._pieces_written[piece] = title, visible(piece).replace("\n", '<i class="mark">↵</i>\n')
         return self._pieces_written[piece]
 
-    # ------------------------------------------------------------------ beside it
+    # ------------------------------------------------------------------ lists
 
     @property
     def columns(self) -> list[str]:

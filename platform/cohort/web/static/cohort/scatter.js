@@ -1,4 +1,4 @@
-// Draws the scatter of a run's samples once it is in sight. What it draws stands in `data-scatter`, which
+// Draws the scatter of a run's samples once it is in sight. What it draws is in `data-scatter`, which
 // cohort/web/review/scatter.py writes: points, or fields of a grid with their counts. The table beneath has the same.
 (() => {
   if (!window.Plotly) return;
