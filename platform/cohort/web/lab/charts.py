@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cohort.base.formatting import num
+from cohort.web.svg import Tick
 
 WIDTH, HEIGHT = 600, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 6, 8, 26
@@ -19,12 +20,6 @@ class Bar:
     low: float
     high: float
     count: int
-
-
-@dataclass(frozen=True)
-class Tick:
-    at: float
-    text: str
 
 
 @dataclass(frozen=True)

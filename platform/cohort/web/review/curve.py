@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from cohort.base.formatting import num
-
-WIDTH, HEIGHT = 720, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 10, 24
-
-
-@dataclass(frozen=True)
-class Tick:
-    at: float
-    text: str
+from cohort.web.svg import Plot, Tick
 
 
 @dataclass(frozen=True)
@@ -42,11 +34,7 @@ class Curve:
     """Ticks of steps, `at` from the left."""
     up: tuple[Tick, ...]
     """Ticks of the values, `at` from the top."""
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    base: int = HEIGHT - _BOTTOM
+    plot: Plot
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, float | None, float | None]]) -> Self | None:
@@ -59,14 +47,12 @@ class Curve:
         values = [0.0, 1.0, *(reward for _, reward in rewards)]
         low, high, first, last = min(values), max(values), steps[0], steps[-1]
 
-        def x(step: int) -> float:
-            return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / (last - first), 1)
-
-        def y(value: float) -> float:
-            return round(_TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - (value - low) / (high - low)), 1)
+        plot = Plot(first=first, last=last, low=low, high=high, width=720, height=200, margin=10, top=10, bottom=24)
 
         def line(name: str, css: str, points: list[tuple[int, float]], shown: Callable[[float], str]) -> Line:
-            titles = [Point(x(step), y(value), f"{name} at step {step:,}: {shown(value)}") for step, value in points]
+            titles = [
+                Point(plot.x(step), plot.y(value), f"{name} at step {step:,}: {shown(value)}") for step, value in points
+            ]
             return Line(name, css, tuple(titles))
 
         middle = sorted({steps[0], steps[len(steps) // 2], steps[-1]})
@@ -75,6 +61,7 @@ class Curve:
                 line("mean reward", "reward", rewards, num),
                 line("pass rate", "passed", rates, lambda rate: f"{100 * rate:.0f} %"),
             ),
-            tuple(Tick(x(step), f"{step:,}") for step in middle),
-            tuple(Tick(y(value), num(value)) for value in sorted({low, 0.0, 0.5, 1.0, high})),
+            plot.across(middle, num),
+            plot.up(sorted({low, 0.0, 0.5, 1.0, high}), num),
+            plot,
         )

@@ -9,10 +9,8 @@ from typing import Any
 from cohort.base.formatting import num, percent
 from cohort.records.answers import steps_text
 from cohort.web.compare.curves import Curve
-from cohort.web.lab.charts import Tick
+from cohort.web.svg import Plot, Tick
 
-WIDTH, HEIGHT = 600, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 24, 12, 26
 _SIDES = {"verifier": ("passed", -4, "the verifier passed"), "people": ("right", 4, "people call right")}
 """Who says so → (its rate, how far its mark is from the bin's middle, words)."""
 
@@ -36,11 +34,7 @@ class RatesDrawn:
     marks: tuple[Mark, ...]
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    base: int = HEIGHT - _BOTTOM
+    plot: Plot
 
 
 def rates_drawn(by_step: Sequence[Mapping[str, Any]], curve: Curve | None) -> RatesDrawn:
@@ -49,11 +43,7 @@ def rates_drawn(by_step: Sequence[Mapping[str, Any]], curve: Curve | None) -> Ra
     steps: list[int] = [step for step, _ in points] + [row[end] for row in by_step for end in ("first", "last")]
     first, last = min(steps), max(*steps, min(steps) + 1)
 
-    def x(step: float) -> float:
-        return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / (last - first), 2)
-
-    def y(share: float) -> float:
-        return round(_TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - min(max(share, 0.0), 1.0)), 2)
+    plot = Plot(first=first, last=last, low=0, high=1)
 
     def mark(row: Mapping[str, Any], by: str) -> Mark:
         name, shift, what = _SIDES[by]
@@ -61,17 +51,18 @@ def rates_drawn(by_step: Sequence[Mapping[str, Any]], curve: Curve | None) -> Ra
         interval = f"{percent(part['share'])} [{percent(part['low'])}, {percent(part['high'])}]"
         steps = steps_text(row["first"], row["last"])
         return Mark(
-            x=x((row["first"] + row["last"]) / 2) + shift,
-            y=y(part["share"]),
-            low=y(part["low"]),
-            high=y(part["high"]),
+            x=plot.x((row["first"] + row["last"]) / 2) + shift,
+            y=plot.y(part["share"]),
+            low=plot.y(part["low"]),
+            high=plot.y(part["high"]),
             by=by,
             words=f"{steps}: {what} {part['count']} of {part['n']}, {interval}",
         )
 
     return RatesDrawn(
-        line=" ".join(f"{x(step)},{y(value)}" for step, value in points),
+        line=" ".join(f"{plot.x(step)},{plot.y(min(max(value, 0.0), 1.0))}" for step, value in points),
         marks=tuple(mark(row, by) for row in by_step for by in _SIDES),
-        across=tuple(Tick(x(step), f"step {num(step)}") for step in sorted({first, round((first + last) / 2), last})),
-        up=tuple(Tick(y(share), percent(share, 0)) for share in (0.0, 0.5, 1.0)),
+        across=plot.across(sorted({first, round((first + last) / 2), last}), lambda step: f"step {num(step)}"),
+        up=plot.up((0.0, 0.5, 1.0), lambda share: percent(share, 0)),
+        plot=plot,
     )

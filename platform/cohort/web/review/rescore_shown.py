@@ -12,10 +12,8 @@ from cohort.base.formatting import num, percent
 from cohort.lab.models import JobState
 from cohort.review.models import Group, Rescore
 from cohort.review.rescore_figures import VERDICTS, Row, rows_of, second_advantages, stored_counts, why_no_advantages
-from cohort.web.lab.charts import Tick
+from cohort.web.svg import Plot, Tick
 
-WIDTH, HEIGHT = 600, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 24, 12, 26
 WORDS = {"right": "right", "wrong": "wrong", "": "not scored, or neither"}
 
 
@@ -31,11 +29,7 @@ class CurvesDrawn:
     second: tuple[str, ...]
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    base: int = HEIGHT - _BOTTOM
+    plot: Plot
 
 
 def curves(figures: dict[str, Any]) -> list[CurvesDrawn]:
@@ -54,11 +48,7 @@ def _drawn(points: Sequence[dict[str, Any]], name: str, title: str) -> CurvesDra
     first: int = points[0]["step"]
     last: int = max(points[-1]["step"], first + 1)
 
-    def x(step: float) -> float:
-        return round(_LEFT + (WIDTH - _LEFT - _RIGHT) * (step - first) / (last - first), 2)
-
-    def y(value: float) -> float:
-        return round(_TOP + (HEIGHT - _TOP - _BOTTOM) * (high - value) / (high - low), 2)
+    plot = Plot(first=first, last=last, low=low, high=high, left=52)
 
     def lines(at: int) -> tuple[str, ...]:
         parts: list[list[str]] = [[]]
@@ -67,7 +57,7 @@ def _drawn(points: Sequence[dict[str, Any]], name: str, title: str) -> CurvesDra
             if value is None:
                 parts.append([])
             else:
-                parts[-1].append(f"{x(point['step'])},{y(value)}")
+                parts[-1].append(f"{plot.x(point['step'])},{plot.y(value)}")
         return tuple(" ".join(part) for part in parts if part)
 
     ticks = (low, (low + high) / 2, high)
@@ -76,8 +66,9 @@ def _drawn(points: Sequence[dict[str, Any]], name: str, title: str) -> CurvesDra
         name=name,
         first=lines(0),
         second=lines(1),
-        across=tuple(Tick(x(step), f"step {num(step)}") for step in sorted({first, (first + last) // 2, last})),
-        up=tuple(Tick(y(value), percent(value, 0) if name == "right" else num(value)) for value in ticks),
+        across=plot.across(sorted({first, (first + last) // 2, last}), lambda step: f"step {num(step)}"),
+        up=plot.up(ticks, (lambda share: percent(share, 0)) if name == "right" else num),
+        plot=plot,
     )
 
 

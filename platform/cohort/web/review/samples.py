@@ -282,17 +282,20 @@ def _with(looked_for: SampleFilter, changes: dict[str, Any]) -> SampleFilter:
     return replace(looked_for, **changes)
 
 
+def filter_of(request: HttpRequest) -> tuple[SampleFilter, dict[str, list[str]]]:
+    """What the address looks for, or every sample; and what is wrong with it, by field."""
+    try:
+        return SampleFilter.parse(request.GET), {}
+    except ValidationError as error:
+        return SampleFilter(), error.message_dict
+
+
 @require_safe
 @charts_csp
 def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """With `facets` the counts too, and for htmx those alone."""
     header = Header(run_for(request, slug, run_id))
-    run, faults = header.run, {}
-    looked_for = SampleFilter()
-    try:
-        looked_for = SampleFilter.parse(request.GET)
-    except ValidationError as error:
-        faults = error.message_dict
+    run, (looked_for, faults) = header.run, filter_of(request)
     context: dict[str, Any] = {"query": looked_for.query}
     if "facets" in request.GET and not faults:
         context["matching"], context["facets"] = facet_lists(run, looked_for)

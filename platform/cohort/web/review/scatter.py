@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -13,6 +12,7 @@ from django.views.decorators.http import require_safe
 from cohort.review.filters import SampleFilter
 from cohort.review.scatter import RIGHT, Axis, Scatter, colours_of, scatter
 from cohort.web.access import run_for
+from cohort.web.review.samples import filter_of
 from cohort.web.runs.header import Header
 from cohort.web.runs.page import charts_csp
 
@@ -25,12 +25,7 @@ COLUMNS, ROWS = 6, 8
 def run_scatter(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """By the filter of the samples' page; `colour` is a component's name, right or wrong without. For htmx the part."""
     header = Header(run_for(request, slug, run_id))
-    run, faults = header.run, {}
-    looked_for = SampleFilter()
-    try:
-        looked_for = SampleFilter.parse(request.GET)
-    except ValidationError as error:
-        faults = error.message_dict
+    run, (looked_for, faults) = header.run, filter_of(request)
     colours = colours_of(run)
     colour = request.GET.get("colour", RIGHT)
     colour = colour if colour in colours else RIGHT

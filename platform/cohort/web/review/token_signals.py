@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from cohort.base.formatting import num, signed
-from cohort.web.lab.charts import Tick
+from cohort.web.svg import Plot, Tick
 from grpo_core.files.token_file import COLUMNS
 
 Values = list[float | None]
@@ -195,7 +195,6 @@ def is_uniform(values: Values) -> bool:
 # ---------------------------------------------------------------------- over positions
 
 PARTS = 240
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 150, 54, 26, 10, 26
 
 
 @dataclass(frozen=True)
@@ -219,13 +218,7 @@ class PositionCurve:
     shown_from: float
     """Left edge of the window that the page shows, and its width."""
     shown_width: float
-    width: int = _WIDTH
-    height: int = _HEIGHT
-    left: int = _LEFT
-    right: int = _WIDTH - _RIGHT
-    top: int = _TOP
-    base: int = _HEIGHT - _BOTTOM
-    inner: int = _HEIGHT - _BOTTOM - _TOP
+    plot: Plot
 
 
 def position_curve(values: Values, first: int, last: int) -> PositionCurve | None:
@@ -244,21 +237,20 @@ def position_curve(values: Values, first: int, last: int) -> PositionCurve | Non
     if low == high:
         low, high = low - 0.5, high + 0.5
 
-    def x(position: float) -> float:
-        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (position - 1) / max(count - 1, 1), 1)
+    plot = Plot(
+        first=1, last=max(count, 2), low=low, high=high, width=900, height=150, left=54, margin=26, top=10, bottom=26
+    )
 
-    def y(value: float) -> float:
-        return round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - value) / (high - low), 1)
-
-    middles = [(x((part.first + part.last) / 2), part) for part in parts]
-    upper = [f"{at},{y(part.high)}" for at, part in middles]
-    lower = [f"{at},{y(part.low)}" for at, part in reversed(middles)]
+    middles = [(plot.x((part.first + part.last) / 2), part) for part in parts]
+    upper = [f"{at},{plot.y(part.high)}" for at, part in middles]
+    lower = [f"{at},{plot.y(part.low)}" for at, part in reversed(middles)]
     return PositionCurve(
         parts=tuple(parts),
-        line=" ".join(f"{at},{y(part.mean)}" for at, part in middles),
+        line=" ".join(f"{at},{plot.y(part.mean)}" for at, part in middles),
         band=" ".join([*upper, *lower]),
-        across=tuple(Tick(x(at), num(at)) for at in sorted({1, (count + 1) // 2, count})),
-        up=tuple(Tick(y(value), num(value)) for value in (low, (low + high) / 2, high)),
-        shown_from=x(first + 1),
-        shown_width=round(x(last) - x(first + 1), 1),
+        across=plot.across(sorted({1, (count + 1) // 2, count}), num),
+        up=plot.up((low, (low + high) / 2, high), num),
+        shown_from=plot.x(first + 1),
+        shown_width=round(plot.x(last) - plot.x(first + 1), 2),
+        plot=plot,
     )
