@@ -219,12 +219,15 @@ class FilterForm:
         ]
 
     @cached_property
+    def text(self) -> Input:
+        return replace(self._input("text", "Text"), help=HELP)
+
+    @cached_property
     def others(self) -> list[Input]:
         choices = [self._input(name, name.capitalize(), choices_of(name)) for name in CHOICES]
         component = self._input("component", "Component", {name: name for name in self._order})
         orders = {f"{sign}{name}": f"{words}, {end} first" for name, words in SORTS.items() for sign, end in _ENDS}
-        text = replace(self._input("text", "Text"), help=HELP)
-        return [text, component, *choices, self._input("problem", "Problem id"), self._input("sort", "Order", orders)]
+        return [component, *choices, self._input("problem", "Problem id"), self._input("sort", "Order", orders)]
 
 
 _ENDS = (("-", "highest"), ("", "lowest"))
