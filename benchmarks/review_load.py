@@ -1,13 +1,14 @@
 """Review of a run with a million stored samples: its pages over HTTP, and what storing a sample costs. Prints one
-table, then a line per target.
+table for each part, then a line per target.
 
-    .venv/bin/python benchmarks/review_load.py --part list [--samples 1000000] [--rounds 20]
-    .venv/bin/python benchmarks/review_load.py --part group
+    .venv/bin/python benchmarks/review_load.py --keep DIR [--part list … search] [--samples 1000000] [--rounds 20]
     .venv/bin/python benchmarks/review_load.py --part ingest --ingest-against REV [--pairs 30]
 
 The web server runs as `cohort up` starts it, over an embedded database; one client with a kept connection asks. Other
-runs have samples in the same tables. Ingest is that of this tree and of the commit REV, each with a database of its
-own, batch by batch in turn: what is compared is the median of both, and the median of the pairs' ratios.
+runs have samples in the same tables. Filling takes long: with --keep the database lies in DIR, is filled once and read
+again by later calls. CPU is what the web server and PostgreSQL used for one answer. Ingest is that of this tree and of
+the commit REV, each with a database of its own, batch by batch in turn: what is compared is the median of both, and the
+median of the pairs' ratios.
 """
 
 import argparse
@@ -16,20 +17,24 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import psutil
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "platform"), str(HERE / "sides")]
 
-from cohort_web import CohortWeb, free_port, signed_in, stock_maker  # noqa: E402
+from cohort_web import CohortWeb, free_port, signed_in  # noqa: E402
 from embedded import database  # noqa: E402
-from many_samples import OTHERS, fill  # noqa: E402
+from many_samples import NEEDLE, vocabulary  # noqa: E402
+from review_data import Data, prepared  # noqa: E402
 from runs_list import get  # noqa: E402
 
-LIST_P95_MS, GROUP_P95_MS, GROUP_KB, INGEST_RATIO = 300, 150, 200, 1.05
+INGEST_RATIO = 1.05
 PAGES = {
     "all, highest |A|": "",
     "lowest reward": "sort=reward",
@@ -50,93 +55,182 @@ PAGES = {
     "a page far on": "sort=-tokens&after=-300.0~5000",
 }
 
+FIRST, SECOND, THIRD = vocabulary()[:3]
+SEARCHES = {
+    "rare word": "rareword",
+    "frequent word": FIRST,
+    "two frequent words": f"{FIRST} {SECOND}",
+    "three frequent words": f"{FIRST} {SECOND} {THIRD}",
+    "frequent and rare": f"{FIRST} rareword",
+    "two that never meet": "evenword oddword",
+    "frequent without another": f"{FIRST} -{SECOND}",
+    "frequent phrase": f'"{FIRST} {SECOND}"',
+    "phrase never written": '"evenword oddword"',
+    "phrase once": f'"{NEEDLE}"',
+    "no hit": "nowhere",
+    "a fifth of all": "evenword",
+}
+
+
+@dataclass
+class Client:
+    link: http.client.HTTPConnection
+    cookie: str
+    data: Data
+    rounds: int
+    servers: tuple[int, ...]
+    """First processes of the web server and of PostgreSQL."""
+    spent: list[float] = field(default_factory=list)
+    """ms of each request of the part so far."""
+    largest: int = 0
+    """Bytes."""
+
+    def table(self, pages: Mapping[str, str], headers: dict[str, str] | None = None) -> None:
+        """Ask for each address below the project; print a line for each."""
+        for name, address in pages.items():
+            took, size, used = [], 0, 0.0
+            for number in range(self.rounds + 2):
+                if number == 2:  # the first ones fill caches
+                    used, took = _cpu_ms(self.servers), []
+                seconds, size = get(self.link, f"/p/ours/{address}", self.cookie, 200, headers)
+                took.append(1000 * seconds)
+            used = (_cpu_ms(self.servers) - used) / self.rounds
+            figures = f"{statistics.median(took):11.1f} {_p95(took):8.1f} {used:8.1f} {size / 1000:6.0f}"
+            print(f"{name:40} {figures}", flush=True)
+            self.spent += took
+            self.largest = max(self.largest, size)
+
+    def samples(self, queries: Mapping[str, str], view: str = "") -> dict[str, str]:
+        return {name: f"runs/{self.data.run}/samples/{view}?{query}" for name, query in queries.items()}
+
+    def result(self, name: str, most_ms: float) -> None:
+        """Of what was measured since the last one."""
+        _result(f"{name}_p95_ms", _p95(self.spent), most_ms)
+        self.spent = []
+
+
+def samples_list(client: Client) -> None:
+    client.table(client.samples(PAGES))
+    client.result("samples", 300)
+
+
+def counts(client: Client) -> None:
+    client.table(client.samples({name: f"{query}&facets=1" for name, query in PAGES.items()}), {"HX-Request": "true"})
+    client.result("sample_counts", 300)
+
+
+def group(client: Client) -> None:
+    from cohort.review.models import Group
+
+    run = client.data.run
+    some = Group.objects.filter(run=run).order_by("-pk").values_list("pk", flat=True)[:5]
+    client.table({f"group {pk}": f"runs/{run}/groups/{pk}/?sample=2" for pk in some})
+    client.table({"groups of the newest step": f"runs/{run}/groups/"})
+    close = f"runs/{client.data.close}/groups/{client.data.markdown}/"
+    client.table({"16 long answers": close, "16 long answers, rendered": f"{close}?view=rendered"})
+    client.result("group", 150)
+    _result("group_kb", client.largest / 1000, 200)
+
+
+def tokens(client: Client) -> None:
+    close = f"runs/{client.data.close}/groups/{client.data.tokens}/samples/1/"
+    queries = {"10,000 tokens": "", "the last of them": "?at=9999", "by ratio": "?signal=ratio&at=5000"}
+    client.table({name: f"{close}{query}" for name, query in (queries | {"as a table": "?view=table"}).items()})
+    client.result("tokens", 500)
+
+
+def scatter(client: Client) -> None:
+    names = ("all, highest |A|", "format only", "truncated", "reward and length", "ten steps", "not judged")
+    queries = {name: PAGES[name] for name in names} | {"by a component": "colour=answer"}
+    client.table(client.samples(queries, "scatter/"), {"HX-Request": "true"})
+    client.result("scatter", 1000)
+
+
+def problems(client: Client) -> None:
+    client.table(
+        {f"problems: {sort}": f"runs/{client.data.run}/problems/?sort={sort}" for sort in ("change", "-times")}
+    )
+    client.result("problems", 300)
+
+
+def queue(client: Client) -> None:
+    own = f"queues/{client.data.queue}/"
+    client.table({"queue of 2,000": own, "queues": "queues/", "an item of it": f"{own}1950/"})
+    client.result("queue", 300)
+
+
+def rescore(client: Client) -> None:
+    pk = client.data.rescore
+    kinds = {what: f"rescore={pk}:{what}" for what in ("differs", "lower", "higher", "unscored")}
+    some = {
+        "differs, newest": f"{kinds['differs']}&sort=-step",
+        "differs, truncated": f"{kinds['differs']}&finish=length",
+    }
+    client.table(client.samples(kinds | some | {"differs, ten steps": f"{kinds['differs']}&step_min=9&step_max=19"}))
+    client.result("rescore", 300)
+
+
+def search(client: Client) -> None:
+    from urllib.parse import urlencode
+
+    queries = {
+        f"{name}, by {sort}": urlencode({"text": text, "sort": sort})
+        for sort in ("step", "-advantage")
+        for name, text in SEARCHES.items()
+    }
+    client.table(client.samples(queries))
+    client.result("search", 500)
+
+
+PARTS: dict[str, Callable[[Client], None]] = {
+    "list": samples_list,
+    "counts": counts,
+    "group": group,
+    "tokens": tokens,
+    "scatter": scatter,
+    "problems": problems,
+    "queue": queue,
+    "rescore": rescore,
+    "search": search,
+}
+
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--part", choices=("list", "group", "ingest"), default="list")
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--part", choices=(*PARTS, "ingest"), nargs="+", default=[*PARTS])
+    options.add_argument("--keep", metavar="DIR", type=Path, help="where the database lies from call to call")
     options.add_argument("--samples", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=20, help="requests of each page")
     options.add_argument("--ingest-against", metavar="REV", help="of --part ingest: the commit to compare with")
     options.add_argument("--pairs", type=int, default=30, help="of --part ingest")
     chosen = options.parse_args()
     print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    if chosen.part == "ingest":
-        if chosen.ingest_against is None:
-            options.error("--part ingest needs --ingest-against REV")
-        return ingest(chosen.ingest_against, pairs=chosen.pairs)
-    with database() as (folder, postgres), closing(CohortWeb(folder / "home", postgres.url, free_port())) as web:
-        web.migrate()
-        run, cookie = prepare(chosen.samples)
-        web.start()
-        link = http.client.HTTPConnection("127.0.0.1", web.port, timeout=120)
-        part = pages if chosen.part == "list" else group
-        with closing(link):
-            part(link, cookie, run, rounds=chosen.rounds)
+    parts = [part for part in chosen.part if part != "ingest"]
+    if "ingest" in chosen.part and chosen.ingest_against is None:
+        options.error("--part ingest needs --ingest-against REV")
+    if parts:
+        read(parts, samples=chosen.samples, rounds=chosen.rounds, keep=chosen.keep)
+    if "ingest" in chosen.part:
+        ingest(chosen.ingest_against, pairs=chosen.pairs)
     return 0
 
 
-def prepare(samples: int) -> tuple[int, str]:
-    """(the large run, the cookie of a signed-in reviewer). A few hundred of its samples are judged."""
-    from django.db import connection
-
-    from cohort.accounts.models import User
-    from cohort.review.models import Annotation, Sample
-
-    maker = stock_maker()
-    reward = {
-        "components": [{"name": "format", "kind": "r1_format", "weight": 0.2}, {"name": "answer", "kind": "exact"}]
-    }
-    for number in range(OTHERS + 1):
-        run = maker.run(f"sampled {number}", state="training")
-        run.config["reward"] |= reward
-        run.save()
-        fill(run, maker.attempt(run), count=samples if number == OTHERS else samples // 50, seed=number)
-    rita = User.objects.get(username="rita")
-    judged = Sample.objects.filter(run=run, step__lte=100, index=0)[:500].values_list("pk", flat=True)
-    Annotation.objects.bulk_create(Annotation(sample_id=pk, by=rita, verdict="wrong") for pk in judged)
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM (ANALYZE)")
-        cursor.execute(
-            "SELECT pg_size_pretty(pg_table_size('review_sample')), pg_size_pretty(pg_relation_size('sample_by_step'))"
-        )
-        print("samples: {}, their index: {}".format(*cursor.fetchone()))
-    return run.pk, signed_in("rita")[0]
+def read(parts: list[str], *, samples: int, rounds: int, keep: Path | None) -> None:
+    with (
+        database(keep=keep) as (folder, postgres),
+        closing(CohortWeb(folder / "home", postgres.url, free_port())) as web,
+    ):
+        data = prepared(web, samples)
+        web.start()
+        assert postgres.process is not None
+        cookie, servers = signed_in("rita")[0], (web.pid, postgres.process.pid)
+        for part in parts:
+            print(f"{part:40} {'median, ms':>11} {'p95, ms':>8} {'CPU, ms':>8} {'KB':>6}")
+            with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=120)) as link:
+                PARTS[part](Client(link, cookie, data, rounds, servers))
 
 
-def pages(link: http.client.HTTPConnection, cookie: str, run: int, *, rounds: int) -> None:
-    print(f"{'':22} {'median, ms':>11} {'p95, ms':>8} {'KB':>6} {'counts, median':>15} {'p95, ms':>8}")
-    every: list[float] = []
-    counts: list[float] = []
-    for name, query in PAGES.items():
-        at = f"/p/ours/runs/{run}/samples/?{query}"
-        took, size = _measured(link, cookie, at, rounds=rounds)
-        counted, _ = _measured(link, cookie, f"{at}&facets=1", rounds=rounds, headers={"HX-Request": "true"})
-        print(
-            f"{name:22} {statistics.median(took):11.1f} {_p95(took):8.1f} {size / 1000:6.0f} "
-            f"{statistics.median(counted):15.1f} {_p95(counted):8.1f}",
-            flush=True,
-        )
-        every += took
-        counts += counted
-    _result("samples_p95_ms", _p95(every), LIST_P95_MS)
-    _result("sample_counts_p95_ms", _p95(counts), LIST_P95_MS)
-
-
-def group(link: http.client.HTTPConnection, cookie: str, run: int, *, rounds: int) -> None:
-    from cohort.review.models import Group
-
-    took, largest = [], 0
-    for pk in Group.objects.filter(run=run).order_by("-pk").values_list("pk", flat=True)[:20]:
-        ms, size = _measured(link, cookie, f"/p/ours/runs/{run}/groups/{pk}/?sample=2", rounds=rounds)
-        took += ms
-        largest = max(largest, size)
-    print(f"{'':22} {'median, ms':>11} {'p95, ms':>8} {'KB':>6}")
-    print(f"{'a group':22} {statistics.median(took):11.1f} {_p95(took):8.1f} {largest / 1000:6.0f}")
-    _result("group_p95_ms", _p95(took), GROUP_P95_MS)
-    _result("group_kb", largest / 1000, GROUP_KB)
-
-
-def ingest(against: str, *, pairs: int, steps: int = 5, groups: int = 32) -> int:
+def ingest(against: str, *, pairs: int, steps: int = 5, groups: int = 32) -> None:
     """Each round stores `steps` batches of one step, of `groups` groups."""
     with _tree(against) as other, _side(HERE.parent, steps, groups) as new, _side(other, steps, groups) as old:
         _round(new), _round(old)  # caches and prepared statements
@@ -146,7 +240,6 @@ def ingest(against: str, *, pairs: int, steps: int = 5, groups: int = 32) -> int
     for name, mine in (("this tree", [pair[0] for pair in took]), (against, [pair[1] for pair in took])):
         print(f"{name:22} {1e6 * statistics.median(mine) / samples:20.1f}")
     _result("ingest_ratio", statistics.median(new / old for new, old in took), INGEST_RATIO, places=3)
-    return 0
 
 
 @contextmanager
@@ -179,15 +272,10 @@ def _round(side: "subprocess.Popen[str]") -> float:
     return float(side.stdout.readline())
 
 
-def _measured(
-    link: http.client.HTTPConnection, cookie: str, address: str, *, rounds: int, headers: dict[str, str] | None = None
-) -> tuple[list[float], int]:
-    """(ms of each request after the first two, which fill caches; bytes)."""
-    took, size = [], 0
-    for _ in range(rounds + 2):
-        seconds, size = get(link, address, cookie, 200, headers)
-        took.append(1000 * seconds)
-    return took[2:], size
+def _cpu_ms(servers: tuple[int, ...]) -> float:
+    """Of these processes and their children, those that ended too."""
+    every = [process for pid in servers for root in [psutil.Process(pid)] for process in [root, *root.children(True)]]
+    return 1000 * sum(sum(process.cpu_times()[:4]) for process in every)
 
 
 def _p95(values: list[float]) -> float:

@@ -12,10 +12,14 @@ from cohort.cli.embedded.postgres import Postgres
 
 
 @contextmanager
-def database(*options: str) -> Iterator[tuple[Path, Postgres]]:
-    """(an empty folder, a PostgreSQL that runs in it with these further options); both are removed when the block
-    ends."""
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
+def database(*options: str, keep: Path | None = None) -> Iterator[tuple[Path, Postgres]]:
+    """(a folder, a PostgreSQL that runs in it with these further options). The folder is empty and removed when the
+    block ends, or `keep`, with what is in it and stays."""
+    if keep is None:
+        folder = Path(tempfile.mkdtemp(prefix="cohort-bench-"))
+    else:
+        folder = keep.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # where this is root, the database runs as another user
     postgres = Postgres(folder / "pg", folder / "pg.log", options=options)
     try:
@@ -23,7 +27,8 @@ def database(*options: str) -> Iterator[tuple[Path, Postgres]]:
         yield folder, postgres
     finally:
         postgres.stop()
-        shutil.rmtree(folder)
+        if keep is None:
+            shutil.rmtree(folder)
 
 
 def platform_environment(home: Path, database_url: str) -> dict[str, str]:

@@ -1,64 +1,41 @@
-"""A run with very many stored samples and others next to it, for review_load.py; and records of such samples.
+"""A run with very many stored samples, for review_data.py; and records of such samples.
 
-Rows go through COPY, not through ingest: what is measured is how they are read. Completions are sentences of about a
-kilobyte in all; the rewards, lengths and flags are random.
+Rows go through COPY, not through ingest: what is measured is how they are read. Completions are about a kilobyte of
+words with Zipf's frequencies; the rewards, lengths and flags are random.
 """
 
+import itertools
 import json
 import random
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-SENTENCES, GROUP = 4000, 8
-OTHERS = 4
-"""Runs next to the large one, each with a fiftieth of its samples."""
-_WORDS = [
-    "the",
-    "sum",
-    "of",
-    "both",
-    "numbers",
-    "so",
-    "we",
-    "take",
-    "twice",
-    "add",
-    "seven",
-    "subtract",
-    "from",
-    "carry",
-    "ten",
-    "therefore",
-    "check",
-    "again",
-    "left",
-    "over",
-    "half",
-    "each",
-    "apples",
-    "cost",
-    "train",
-    "speed",
-    "hours",
-    "answer",
-    "first",
-    "then",
-    "because",
-    "total",
-    "divide",
-    "by",
-    "three",
-    "remainder",
-]
+GROUP, WORDS = 8, 150
+"""Samples of a group, words of a completion."""
+NEEDLE = "unique needle phrase"
+
+
+def vocabulary() -> list[str]:
+    """Words from the most frequent on: the n-th is in a text about 1/n as often as the first."""
+    chance = random.Random(0)
+    return ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(50_000)]
 
 
 def texts(seed: int) -> Iterator[str]:
-    """Of about a kilobyte, one after the other."""
-    chance = random.Random(seed)
-    pool = [" ".join(chance.choices(_WORDS, k=22)) + f" {chance.randrange(10**6)}." for _ in range(SENTENCES)]
-    while True:
-        yield f"<think>{' '.join(chance.choices(pool, k=8))}</think><answer>{chance.randrange(1000)}</answer>"
+    """Of about a kilobyte, one after the other. A fifth has `evenword` and another `oddword`, never one both; each
+    thousandth has `rareword`, and one has NEEDLE."""
+    chance, words = random.Random(seed), vocabulary()
+    weights = list(itertools.accumulate(1 / (rank + 2.7) for rank in range(len(words))))
+    for number in itertools.count():
+        text = chance.choices(words, cum_weights=weights, k=WORDS)
+        if number % 5 < 2:
+            text[10] = ("evenword", "oddword")[number % 5]
+        if number % 1000 == 7:
+            text[20] = "rareword"
+        if number == 500:
+            text[30:33] = NEEDLE.split()
+        yield f"<think>{' '.join(text)}</think><answer>{chance.randrange(1000)}</answer>"
 
 
 def fill(run: Any, attempt: Any, *, count: int, seed: int) -> None:
@@ -76,9 +53,17 @@ def fill(run: Any, attempt: Any, *, count: int, seed: int) -> None:
     of_group = ("id", "attempt", "run", "seq", "step", "index", "problem_id", "prompt", "answer", "reward_mean")
     into_groups = Table(Group, *of_group, "reward_std", "signal", "discarded")
     of_sample = ("group", "run", "attempt", "step", "index", "completion", "tokens", "finish_reason", "reward")
-    into_samples = Table(
-        Sample, *of_sample, "components", "advantage", "mask_cause", "salt", "facets", "component_values", "clipped"
+    further = (
+        "components",
+        "advantage",
+        "mask_cause",
+        "salt",
+        "tokens_sha256",
+        "facets",
+        "component_values",
+        "clipped",
     )
+    into_samples = Table(Sample, *of_sample, *further)
 
     def sample(pk: int, index: int) -> tuple[Any, ...]:
         right, form = chance.random() < 0.4, float(chance.random() < 0.8)
@@ -100,7 +85,7 @@ def fill(run: Any, attempt: Any, *, count: int, seed: int) -> None:
         }
         reward = None if masked else form * 0.2 + right
         columns = (next(made), 200 + chance.randrange(200), finish, reward, json.dumps(scores))
-        rest = (chance.gauss(0, 1), masked, "0" * 32, packed, f"{{{form},{float(right)}}}", chance.random() ** 8)
+        rest = (chance.gauss(0, 1), masked, "0" * 32, "", packed, f"{{{form},{float(right)}}}", chance.random() ** 8)
         return (pk, run.pk, attempt.pk, places[pk][0], index, *columns, *rest)
 
     with transaction.atomic(), connection.wrap_database_errors:
@@ -115,7 +100,7 @@ def fill(run: Any, attempt: Any, *, count: int, seed: int) -> None:
         )
         into_samples.write(cursor, (sample(pk, index) for pk in groups for index in range(GROUP)))
         cursor.execute("SELECT setval(pg_get_serial_sequence('review_group', 'id'), max(id)) FROM review_group")
-    run.step = attempt.acked_seq = places[groups[-1]][0]
+    run.step, attempt.acked_seq = places[groups[-1]][0], groups[-1]
     run.save()
     attempt.save()
     print(f"  {count:,} samples of run {run.pk} stored", file=sys.stderr, flush=True)
