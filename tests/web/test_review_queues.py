@@ -16,7 +16,7 @@ from cohort.review.filters import SampleFilter
 from cohort.review.informative import Candidate, by_information
 from cohort.review.labels import label_add
 from cohort.review.models import Annotation, Group, ReviewClaim, ReviewItem, ReviewQueue
-from cohort.review.queue_figures import figures_of, own_queues, paces, waiting_for
+from cohort.review.queue_figures import differing, figures_of, own_queues, paces, waiting_for
 from cohort.review.queues import disagreements_queue, item_judge, item_next, item_undo, queue_create
 from cohort.review.services import sample_judge
 from cohort.runs.models import Run
@@ -250,12 +250,12 @@ def test_two_reviewers_and_what_they_differ_on(queue_for: QueueFor, alice: User,
     figures = figures_of(ReviewQueue.objects.get())
     assert (figures.judged, figures.people, figures.kappa.n, figures.kappa_of_three.n) == (4, 2, 3, 4)
     assert figures.kappa.value == pytest.approx(0.4)
-    assert [item.number for item in figures.differing] == [2, 4]
-    made = disagreements_queue(queue=queue, actor=rita, differing=figures.differing)
+    assert (figures.differ_on, [item.number for item in differing(queue)]) == (2, [2, 4])
+    made = disagreements_queue(queue=queue, actor=rita, differing=differing(queue))
     assert (made.blind, made.reviewers, made.source, made.name) == (False, 1, queue, "sums: disagreements")
     assert samples_of(made) == [samples_of(queue)[1], samples_of(queue)[3]]
     with pytest.raises(ValidationError):
-        disagreements_queue(queue=made, actor=rita, differing=figures_of(made).differing)
+        disagreements_queue(queue=made, actor=rita, differing=differing(made))
     assert ReviewItem.objects.count() == 6
     assert ReviewClaim.objects.count() == 0
 

@@ -4,9 +4,11 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, combinations, zip_longest
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 
 from cohort.accounts.models import User
 from cohort.audit import services as audit
@@ -100,8 +102,8 @@ class Preference:
         return wilson(self.higher, self.decided)
 
 
-def preference(groups: Iterable[int]) -> Preference:
-    """Over votes on pairs of these groups, by id. One query."""
+def preference(groups: "Iterable[int] | QuerySet[Any]") -> Preference:
+    """Over votes on pairs of these groups, by id or as the query of their ids. One query."""
     newest: dict[tuple[int, frozenset[int]], PairVote] = {}
     for vote in PairVote.objects.filter(left__group__in=groups).select_related("left", "right").order_by("pk"):
         newest[vote.by_id, frozenset((vote.left_id, vote.right_id))] = vote

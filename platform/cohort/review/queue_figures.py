@@ -1,11 +1,13 @@
 """How far review queues are: who judged how many and how fast, what waits for whom, and how far two reviewers agree."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import chain, repeat
+from typing import NamedTuple
 
 from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
 
 from cohort.accounts.models import Project, User
 from cohort.review.models import ReviewItem, ReviewQueue
@@ -90,57 +92,70 @@ def own_queues(project: Project, reader: User) -> list[tuple[ReviewQueue, int]]:
     ]
 
 
+_VERDICTS = f"""
+    WITH newest AS ({JUDGED}), judged AS (
+        SELECT sample_id, array_agg(verdict::text ORDER BY by_id) AS verdicts
+        FROM newest WHERE verdict <> '' GROUP BY sample_id
+    )
+    SELECT coalesce(verdicts, '{{}}'), count(*), (SELECT count(DISTINCT by_id) FROM newest WHERE verdict <> '')
+    FROM review_reviewitem AS item LEFT JOIN judged ON judged.sample_id = item.sample_id
+    WHERE item.queue_id = %(queue)s GROUP BY verdicts
+"""
+_DIFFERING = f"""
+    SELECT sample_id FROM ({JUDGED}) AS newest WHERE verdict <> '' GROUP BY sample_id
+    HAVING count(*) = 2 AND min(verdict) <> max(verdict)
+"""
+
+
 @dataclass(frozen=True)
 class Figures:
     """Of one queue."""
 
     queue: ReviewQueue
-    verdicts: Mapping[int, Mapping[int, str]]
-    """Sample id → user id → verdict, of those who judged."""
-    items: Sequence[ReviewItem]
+    verdicts: Mapping[tuple[str, ...], int]
+    """Verdicts of those who judged a sample, in the order of the people → samples with these."""
+    people: int
+
+    @property
+    def samples(self) -> int:
+        return sum(self.verdicts.values())
 
     @property
     def judged(self) -> int:
         """Samples with all the judgements that they are to have."""
-        return sum(len(self.verdicts.get(item.sample_id, ())) >= self.queue.reviewers for item in self.items)
-
-    @cached_property
-    def _pairs(self) -> list[tuple[ReviewItem, tuple[str, str]]]:
-        """Items that two judged, with their verdicts in the order of the people."""
-        pairs = []
-        for item in self.items:
-            people = self.verdicts.get(item.sample_id, {})
-            if len(people) == 2:
-                first, second = sorted(people)
-                pairs.append((item, (people[first], people[second])))
-        return pairs
+        return sum(count for given, count in self.verdicts.items() if len(given) >= self.queue.reviewers)
 
     @property
-    def differing(self) -> list[ReviewItem]:
-        return [item for item, (first, second) in self._pairs if first != second]
+    def differ_on(self) -> int:
+        """Samples on which the two who judged differ."""
+        return sum(first != second for first, second in self._pairs())
 
     @property
     def kappa(self) -> Kappa:
         """Of the two reviewers, over samples that both judged right or wrong."""
-        return cohen_kappa(pair for _, pair in self._pairs if "unsure" not in pair)
+        return cohen_kappa(pair for pair in self._pairs() if "unsure" not in pair)
 
     @property
     def kappa_of_three(self) -> Kappa:
         """As `kappa`, with "unsure" as a third class."""
-        return cohen_kappa(pair for _, pair in self._pairs)
+        return cohen_kappa(self._pairs())
 
-    @property
-    def people(self) -> int:
-        return len({person for verdicts in self.verdicts.values() for person in verdicts})
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Of each sample that two judged."""
+        pairs = (((given[0], given[1]), count) for given, count in self.verdicts.items() if len(given) == 2)
+        return chain.from_iterable(repeat(pair, count) for pair, count in pairs)
 
 
 def figures_of(queue: ReviewQueue) -> Figures:
-    """Two queries."""
-    verdicts: dict[int, dict[int, str]] = {}
-    named: dict[str, Any] = {"queues": [queue.pk]}
+    """One query."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT sample_id, by_id, verdict FROM ({JUDGED}) AS newest WHERE verdict <> ''", named)
-        for sample, by, verdict in cursor.fetchall():
-            verdicts.setdefault(sample, {})[by] = verdict
-    items = queue.items.select_related("sample").only("queue", "number", "sample__index", "sample__group")
-    return Figures(queue, verdicts, list(items.order_by("number")))
+        cursor.execute(_VERDICTS, {"queue": queue.pk, "queues": [queue.pk]})
+        rows = cursor.fetchall()
+    return Figures(queue, {tuple(given): count for given, count, _ in rows}, rows[0][2] if rows else 0)
+
+
+def differing(queue: ReviewQueue) -> QuerySet[ReviewItem]:
+    """Items of the samples on which the two who judged differ, in the queue's order."""
+    samples = RawSQL(_DIFFERING.replace("%(queues)s", "%s"), [[queue.pk]])
+    items = queue.items.filter(sample__in=samples).select_related("sample").order_by("number")
+    return items.only("queue", "number", "sample__index", "sample__group")

@@ -109,7 +109,7 @@ def _queue_add(
 
 @transaction.atomic
 def disagreements_queue(*, queue: ReviewQueue, actor: User, differing: Sequence[ReviewItem]) -> ReviewQueue:
-    """A queue of the samples on which the two who judged differ (`queue_figures.Figures.differing`), in the queue's
+    """A queue of the samples on which the two who judged differ (`queue_figures.differing`), in the queue's
     order; each is judged once, by anyone, who sees all. Raises ValidationError where they differ on none."""
     if not differing:
         raise ValidationError("The reviewers differ on no sample of this queue.")

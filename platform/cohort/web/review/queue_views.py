@@ -18,7 +18,7 @@ from cohort.review.filters import SampleFilter
 from cohort.review.informative import HELP
 from cohort.review.models import Annotation, QueueOrder, ReviewItem, ReviewLabel, ReviewQueue, Sample
 from cohort.review.pairs import preference
-from cohort.review.queue_figures import figures_of, paces, waiting_for
+from cohort.review.queue_figures import differing, figures_of, paces, waiting_for
 from cohort.review.services import right
 from cohort.web.access import call_service, form_page, project_for, redirect_to, run_for
 from cohort.web.accounts.views import person
@@ -26,6 +26,10 @@ from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
 from cohort.web.review.arithmetic import number as short
 from cohort.web.review.judging import fault_of, form_choices, opinions_of, stored_words
+
+
+DIFFERING = 20
+"""Samples on which two differ, that a queue's page lists."""
 
 
 class QueueForm(ServiceForm):
@@ -100,8 +104,8 @@ def queue_detail(request: HttpRequest, slug: str, queue_id: int) -> HttpResponse
         "people": paces([queue])[queue.pk],
         "waiting": waiting if may_judge else 0,
         "hidden": hidden,
-        "differing": figures.differing,
-        "preference": None if hidden else preference({item.sample.group_id for item in figures.items}),
+        "differing": differing(queue)[:DIFFERING],
+        "preference": None if hidden else preference(queue.items.values("sample__group")),
         "help": HELP,
         "words": SampleFilter.parse(QueryDict(queue.query)).words,
     }
@@ -164,9 +168,9 @@ def queue_unblind(request: HttpRequest, slug: str, queue_id: int, number: int) -
 def queue_disagreements(request: HttpRequest, slug: str, queue_id: int) -> HttpResponse:
     """A queue of the samples on which two reviewers differ."""
     queue = queue_of(project_for(request, slug, at_least=Role.REVIEWER), queue_id)
-    differing = figures_of(queue).differing
-    done = f"A queue of {len(differing)} samples is made. Nothing is hidden in it."
-    if call_service(request, queues.disagreements_queue, done, queue=queue, differing=differing):
+    items = list(differing(queue))
+    done = f"A queue of {len(items)} samples is made. Nothing is hidden in it."
+    if call_service(request, queues.disagreements_queue, done, queue=queue, differing=items):
         return redirect_to(request, "review_queue_list", slug)
     return redirect_to(request, "review_queue", slug, queue_id)
 
@@ -212,16 +216,16 @@ def _own(item: ReviewItem, reader: User) -> Annotation | None:
 def _shown(request: HttpRequest, item: ReviewItem) -> dict[str, Any]:
     reader, queue = person(request), item.queue
     own = _own(item, reader)
-    numbers = list(queue.items.order_by("number").values_list("number", flat=True))
+    size = queue.items.count()
     last = Annotation.objects.filter(queue=queue, by=reader).exclude(sample=item.sample).order_by("-pk").first()
     context: dict[str, Any] = {
         "queue": queue,
         "item": item,
         "sample": item.sample,
         "group": item.sample.group,
-        "of": len(numbers),
+        "of": size,
         "earlier": item.number - 1,
-        "later": item.number + 1 if item.number < len(numbers) else None,
+        "later": item.number + 1 if item.number < size else None,
         "own": own,
         "others": [],
         "last": last and queue.items.filter(sample=last.sample_id).first(),
