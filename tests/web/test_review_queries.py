@@ -2,19 +2,23 @@
 
 import random
 from itertools import product
+from typing import Any
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
 
 from cohort.accounts.models import User
+from cohort.lab.models import JobKind, LabJob
+from cohort.review import rescored_set
 from cohort.review.filters import SampleFilter
-from cohort.review.models import Annotation, Sample
+from cohort.review.models import Annotation, Change, Rescore, RescoredSample, Sample
 from cohort.review.queue_figures import differing, figures_of
 from cohort.review.queues import queue_create
 from cohort.runs.models import Run
+from cohort.web.review.samples import SamplePage
 from grpo_core.stats.agreement import cohen_kappa
 from tests.factories.runs import Maker, add_group
-from tests.web.run_page import page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +31,8 @@ def run(maker: Maker) -> Run:
     attempt = maker.attempt(run)
     for step, index in product(range(1, 21), range(3)):
         rewards = [round(chance.random(), 1) for _ in range(4)]
-        add_group(attempt, rewards, step=step, index=index, advantages=[chance.choice((-1.5, 0.0, 1.5)) for _ in "four"])
+        advantages = [chance.choice((-1.5, 0.0, 1.5)) for _ in rewards]
+        add_group(attempt, rewards, step=step, index=index, advantages=advantages)
     return run
 
 
@@ -56,3 +61,67 @@ def test_figures_of_a_queue_are_those_of_the_newest_verdicts(
     page = reviewer.get(f"/p/ours/queues/{queue.pk}/").content.decode()
     assert len(differ) > 20
     assert f"20 of {len(differ)} are shown" in page
+
+
+def rescore_of(maker: Maker, run: Run, samples: list[Sample], seed: int) -> Rescore:
+    """With rows of these samples, whose changes are drawn."""
+    chance, version = random.Random(seed), maker.verifier_version
+    job = LabJob.objects.create(
+        project=run.project, kind=JobKind.RESCORE, version=version, spec={}, spec_digest="", created_by=maker.actor
+    )
+    made = {"run": run, "version": version, "job": job, "by": maker.actor, "newest_group": 0, "samples": len(samples)}
+    rescore = Rescore.objects.create(**made, done=len(samples))
+    for sample in samples:
+        change, differs = chance.choice(Change.values), chance.random() < 0.4
+        value = None if change == Change.UNSCORED and chance.random() < 0.5 else 0.5
+        row = {"value": value, "phantom": False, "change": change, "differs": differs}
+        RescoredSample.objects.create(rescore=rescore, sample=sample, **row)
+    return rescore
+
+
+def pages_of(run: Run, sort: str, rescore: str) -> list[int]:
+    """Ids on the pages of the samples' table, one after the other."""
+    ids: list[int] = []
+    params = QueryDict(f"sort={sort}&rescore={rescore}", mutable=True)
+    while True:
+        page = SamplePage(run, SampleFilter.parse(params), params)
+        ids += [row.sample.pk for row in page.rows]
+        if not page.following:
+            return ids
+        params["after"] = page.following
+
+
+@pytest.mark.parametrize("most_ids", [rescored_set.MOST_IDS, 1])
+def test_samples_that_a_rescore_changed_are_on_their_pages_in_order(
+    maker: Maker, run: Run, most_ids: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By bits and by a join; samples before the first and after the last of its rows, and another re-score's."""
+    monkeypatch.setattr(rescored_set, "MOST_IDS", most_ids)
+    samples = list(Sample.objects.filter(run=run).order_by("pk"))
+    rescore = rescore_of(maker, run, samples[7:200], seed=most_ids)
+    rescore_of(maker, run, samples, seed=2)
+    rows: list[Any] = list(rescore.rows.select_related("sample").order_by("sample"))
+    expected = {
+        "differs": [row for row in rows if row.differs],
+        "lower": [row for row in rows if row.change == Change.LOWER],
+        "higher": [row for row in rows if row.change == Change.HIGHER],
+        "unscored": [row for row in rows if row.change == Change.UNSCORED and row.value is None],
+    }
+    assert len(expected["differs"]) > 50
+    for what, fitting in expected.items():
+        by_reward = sorted(fitting, key=lambda row: (row.sample.reward, row.sample_id))
+        assert pages_of(run, "reward", f"{rescore.pk}:{what}") == [row.sample_id for row in by_reward]
+    other = maker.run("other", state="training")
+    assert pages_of(other, "reward", f"{rescore.pk}:differs") == []
+
+
+def test_samples_that_are_scored_meanwhile_are_there_at_once(maker: Maker, run: Run) -> None:
+    samples = list(Sample.objects.filter(run=run).order_by("pk"))
+    rescore = rescore_of(maker, run, [], seed=1)
+    looked_for = f"{rescore.pk}:differs"
+    assert pages_of(run, "step", looked_for) == []
+    for done, place in enumerate((100, 3, 239), start=1):
+        row = {"value": 1.0, "phantom": False, "change": Change.HIGHER, "differs": True}
+        RescoredSample.objects.create(rescore=rescore, sample=samples[place], **row)
+        Rescore.objects.filter(pk=rescore.pk).update(done=done)
+        assert len(pages_of(run, "step", looked_for)) == done

@@ -20,7 +20,8 @@ from django.http import QueryDict
 from cohort.base import formatting
 from cohort.base.storable import storable
 from cohort.review.facets import DISCARDED, ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
-from cohort.review.models import Annotation, Change, RescoredSample, Sample, Verdict
+from cohort.review.models import Annotation, Sample, Verdict
+from cohort.review.rescored_set import rescored
 from cohort.review.words import TextMatches, TextQuery, text_matches
 from cohort.runs.models import Run
 from cohort.runs.transitions import current_rows
@@ -250,7 +251,8 @@ class SampleFilter:
         if self.flag:
             rows = rows.filter(FLAGS[self.flag].has(self.flag))
         if self.rescore:
-            rows = rows.filter(pk__in=_rescored(run, self.rescore))
+            pk, _, what = self.rescore.partition(":")
+            rows = rows.filter(rescored(run, int(pk), what))
         if self.problem:
             rows = rows.filter(group__problem_id=self.problem)
         rows = _judged(rows, self.judgement, run) if self.judgement else rows
@@ -335,20 +337,6 @@ def current_samples(run: Run) -> QuerySet[Sample]:
     of samples answers alone."""
     rows = Sample.objects.filter(run=run).order_by()
     return current_rows(rows) if run.attempts.filter(valid_through__isnull=False).exists() else rows
-
-
-def _rescored(run: Run, rescore: str) -> QuerySet[RescoredSample]:
-    """Ids of the samples; none for a re-score of another run."""
-    pk, _, what = rescore.partition(":")
-    rows = RescoredSample.objects.filter(rescore=int(pk), rescore__run=run)
-    conditions = {
-        "differs": Q(differs=True),
-        "lower": Q(change=Change.LOWER),
-        "higher": Q(change=Change.HIGHER),
-        "unscored": Q(change=Change.UNSCORED, value=None),
-    }
-    rows = rows.filter(conditions[what])
-    return rows.order_by().values("sample")  # type: ignore[return-value]
 
 
 def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample]:

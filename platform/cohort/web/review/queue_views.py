@@ -27,7 +27,6 @@ from cohort.web.fields import ServiceForm
 from cohort.web.review.arithmetic import number as short
 from cohort.web.review.judging import fault_of, form_choices, opinions_of, stored_words
 
-
 DIFFERING = 20
 """Samples on which two differ, that a queue's page lists."""
 
