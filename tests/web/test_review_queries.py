@@ -1,10 +1,12 @@
 """Queries of review over a few hundred samples, drawn at random, against the same computed in Python."""
 
 import random
+from dataclasses import astuple
 from itertools import product
 from typing import Any
 
 import pytest
+from django.core.paginator import Paginator
 from django.http import QueryDict
 from django.test import Client
 
@@ -12,9 +14,11 @@ from cohort.accounts.models import User
 from cohort.lab.models import JobKind, LabJob
 from cohort.review import rescored_set
 from cohort.review.filters import SampleFilter
-from cohort.review.models import Annotation, Change, Rescore, RescoredSample, Sample
+from cohort.review.models import Annotation, Change, Group, Rescore, RescoredSample, Sample
+from cohort.review.problems import PAGE, Problems
 from cohort.review.queue_figures import differing, figures_of
 from cohort.review.queues import queue_create
+from cohort.review.scatter import RIGHT, scatter
 from cohort.runs.models import Run
 from cohort.web.review.samples import SamplePage
 from grpo_core.stats.agreement import cohen_kappa
@@ -25,14 +29,15 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def run(maker: Maker) -> Run:
-    """240 samples in 20 steps of 3 groups of 4."""
+    """240 samples in 20 steps of 3 groups of 4, of more problems than a page has."""
     chance = random.Random(5)
     run = maker.run("drawn", state="training")
     attempt = maker.attempt(run)
     for step, index in product(range(1, 21), range(3)):
         rewards = [round(chance.random(), 1) for _ in range(4)]
         advantages = [chance.choice((-1.5, 0.0, 1.5)) for _ in rewards]
-        add_group(attempt, rewards, step=step, index=index, advantages=advantages)
+        problem = f"p{chance.randrange(200)}"
+        add_group(attempt, rewards, step=step, index=index, advantages=advantages, problem_id=problem)
     return run
 
 
@@ -125,3 +130,41 @@ def test_samples_that_are_scored_meanwhile_are_there_at_once(maker: Maker, run: 
         RescoredSample.objects.create(rescore=rescore, sample=samples[place], **row)
         Rescore.objects.filter(pk=rescore.pk).update(done=done)
         assert len(pages_of(run, "step", looked_for)) == done
+
+
+def test_problems_are_listed_page_by_page_with_their_first_and_newest_group(run: Run) -> None:
+    groups: dict[str, list[Group]] = {}
+    for group in Group.objects.filter(run=run).order_by("step", "index"):
+        groups.setdefault(group.problem_id, []).append(group)
+    assert len(groups) > PAGE
+    assert max(map(len, groups.values())) > 1
+
+    def change(name: str) -> float | None:
+        first, *_, newest = groups[name] * (1 if len(groups[name]) > 1 else 2)
+        return None if first is newest else newest.reward_mean - first.reward_mean  # type: ignore[operator]
+
+    orders: dict[str, Any] = {
+        "id": lambda name: name,
+        "-times": lambda name: (-len(groups[name]), name),
+        "newest": lambda name: (groups[name][-1].reward_mean, name),
+        "change": lambda name: (change(name) is None, change(name), name),
+    }
+    for sort, key in orders.items():
+        problems = Paginator(Problems(run, sort), PAGE)
+        listed = [problem for page in problems for problem in page.object_list]
+        assert [problem.problem_id for problem in listed] == sorted(groups, key=key)
+        for problem in listed:
+            own = groups[problem.problem_id]
+            assert (problem.times, problem.first_group, problem.newest_group) == (len(own), own[0].pk, own[-1].pk)
+
+
+def test_the_grid_of_a_scatter_counts_as_python_does(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sample in Sample.objects.filter(run=run):
+        Sample.objects.filter(pk=sample.pk).update(tokens=sample.pk % 97)
+    by_point = scatter(run, SampleFilter(), RIGHT)
+    monkeypatch.setattr("cohort.review.scatter.MOST_POINTS", 10)
+    by_grid = scatter(run, SampleFilter(), RIGHT)
+    assert by_point is not None
+    assert by_grid is not None
+    assert (len(by_point.points), len(by_grid.points)) == (240, 0)
+    assert sorted(map(astuple, by_grid.cells)) == sorted(map(astuple, by_point.cells))

@@ -20,6 +20,8 @@ from cohort.review.services import current_groups
 from cohort.runs.models import EvalItem, Run
 from cohort.runs.transitions import current_evaluations
 
+PAGE = 50
+"""Problems on one page of the list."""
 DIGITS = 8
 """Of a prompt's md5 in a key."""
 SORTS = {
@@ -109,16 +111,18 @@ class Problems(Sequence[Problem]):
         self._run, self._order = run, _ORDERS[sort]
 
     def __len__(self) -> int:
-        return self._total
+        return self._first[0][-1] if self._first else 0
 
     @cached_property
-    def _total(self) -> int:
-        rows = self._rows(0, 1)
-        return rows[0][-1] if rows else 0
+    def _first(self) -> list[tuple[Any, ...]]:
+        """Those of a first page: each row says how many there are, so that one query does for both."""
+        return self._rows(0, PAGE)
 
     def __getitem__(self, index: Any) -> Any:
         assert isinstance(index, slice), "pages are slices"
-        return [Problem(*row[:-1]) for row in self._rows(index.start, index.stop - index.start)]
+        within = index.start == 0 and index.stop <= PAGE
+        rows = self._first[: index.stop] if within else self._rows(index.start, index.stop - index.start)
+        return [Problem(*row[:-1]) for row in rows]
 
     def _rows(self, start: int, count: int) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:

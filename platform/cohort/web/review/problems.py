@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.review.models import Group, Sample
-from cohort.review.problems import SORTS, Problems, base_answers, groups_of, squares_of
+from cohort.review.problems import PAGE, SORTS, Problems, base_answers, groups_of, squares_of
 from cohort.review.services import Success, right
 from cohort.runs.models import Run
 from cohort.web.access import may, run_for
@@ -21,8 +21,6 @@ from cohort.web.diff.shown import Piece, marked
 from cohort.web.review.curve import Curve
 from cohort.web.runs.header import Header
 
-PROBLEMS = 50
-"""On one page of the list."""
 GROUPS = 300
 """Of one problem on its page, the newest."""
 PICKS = {"best": "best", "median": "median", "worst": "worst"}
@@ -77,7 +75,7 @@ def run_problems(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     sort = request.GET.get("sort", "change")
     sort = sort if sort in SORTS else "change"
-    page = listed(request, Problems(header.run, sort), PROBLEMS)
+    page = listed(request, Problems(header.run, sort), PAGE)
     ids = [pk for problem in page for pk in (problem.first_group, problem.newest_group)]
     rows = {row.group.pk: row for row in _rows(Group.objects.filter(pk__in=ids).only("pk"), header)}
     problems = [(problem, rows[problem.first_group], rows[problem.newest_group]) for problem in page]
