@@ -48,6 +48,7 @@ _ATTRIBUTES = {
 }
 
 
+@lru_cache(maxsize=512)  # a group is shown again after every judgement
 def rendered(text: str) -> SafeString | None:
     """HTML of the text; None where its lists and quotes nest too deeply."""
     tokens = _markdown().parse(text)

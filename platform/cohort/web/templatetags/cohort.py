@@ -5,6 +5,7 @@ model wrote goes through `visible`, which escapes HTML and makes unseen characte
 """
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -54,11 +55,18 @@ def _unseen(character: str) -> bool:
     return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} or character in "\u2800\u3164"
 
 
+_ASCII = re.compile(r"[\n\t -~]*")
+"""Characters that everybody sees, of most texts all: these need no look at each."""
+
+
 @register.filter(is_safe=True)
 def visible(text: Any) -> SafeString:
     """Hostile text made harmless and whole: HTML escaped, unseen characters shown as marked `\\u202e`."""
+    whole = "" if text is None else str(text)
+    if _ASCII.fullmatch(whole):
+        return escape(whole)
     pieces: list[str] = []
-    for unseen, characters in groupby("" if text is None else str(text), key=_unseen):
+    for unseen, characters in groupby(whole, key=_unseen):
         if not unseen:
             pieces.append(escape("".join(characters)))
             continue
@@ -91,9 +99,10 @@ def tokens(row: PreviewRow) -> SafeString:
 @register.filter
 def visible_text(text: Any) -> str:
     """The same without markup, for places that take none: titles, options, attributes. Escaped by the template."""
-    return "".join(
-        _code(character) if _unseen(character) else character for character in ("" if text is None else str(text))
-    )
+    whole = "" if text is None else str(text)
+    if _ASCII.fullmatch(whole):
+        return whole
+    return "".join(_code(character) if _unseen(character) else character for character in whole)
 
 
 def _code(character: str) -> str:
