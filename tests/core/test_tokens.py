@@ -5,13 +5,15 @@ import io
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from grpo_core.files.token_file import TokenFile, TokenFileError, TokenRow, row_digest, write_rows
+from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.records.commitments import unpack
 from grpo_core.records.leaves import leaf
 from tests.processes import clean_environment
@@ -45,7 +47,7 @@ def stored(out, step):
     groups = {group["index"]: group for group in rows(out / "samples" / f"step-{step:06d}.jsonl")}
     content = (out / "tokens" / f"step-{step:06d}.parquet").read_bytes()
     file = TokenFile(io.BytesIO(content))
-    return [(row, groups[row.group]) for number in range(file.rows) if (row := file.row(number, most_tokens=4))]
+    return [(row, groups[row.group]) for number in range(file.rows) if (row := file.row(number, most_tokens=24))]
 
 
 def recomputed(folder, out, step):
@@ -61,6 +63,25 @@ def recomputed(folder, out, step):
         picked = table.gather(1, ids[0, len(prompt) :, None])[:, 0]
         computed.append((picked.tolist(), (-(table.exp() * table).sum(-1)).tolist()))
     return computed
+
+
+def recomputed_values(base, weights, out, step):
+    """The critic's value before each token of each stored row: its backbone by transformers alone, its head by hand in
+    float64."""
+    model = AutoModel.from_pretrained(base, dtype=torch.float32).eval()
+    tensors = load_file(weights)
+    model.load_state_dict(
+        {name.removeprefix("backbone."): t for name, t in tensors.items() if name.startswith("backbone.")}
+    )
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    values = []
+    for row, group in stored(out, step):
+        prompt = tokenizer(group["prompt"])["input_ids"]
+        with torch.no_grad():
+            ids = torch.tensor([[*prompt, *row.columns["token_id"]]])
+            hidden = model(ids).last_hidden_state[0, len(prompt) - 1 : -1].double()
+        values.append((hidden @ tensors["head.weight"][0].double() + tensors["head.bias"].double()).tolist())
+    return values
 
 
 def near(values: Sequence[float]):
@@ -137,6 +158,101 @@ def test_values_are_the_critics_and_a_row_that_no_update_saw_has_no_policy(home,
     unseen = [row.columns for row, group in stored(plain, 1) if group["signal"] != "mixed"]
     assert unseen
     assert all("policy_logprob" not in columns and not any(columns["advantage"]) for columns in unseen)
+
+
+def gae(reward: float, values: Sequence[float], decay: float) -> list[float]:
+    """Of one completion with γ = 1, by the sum of the paper: A_t = Σ_k λᵏ·δ_{t+k} (arXiv 1506.02438, equation 16)."""
+    later = [*values[1:], 0.0]
+    rewards = [0.0] * (len(values) - 1) + [reward]
+    deltas = [r + after - value for r, after, value in zip(rewards, later, values, strict=True)]
+    return [sum(decay**k * delta for k, delta in enumerate(deltas[t:])) for t in range(len(values))]
+
+
+@pytest.mark.parametrize("decay", [0.95, 0.3])
+def test_a_critics_values_and_advantages_equal_a_recomputation(decay, home, tmp_path):
+    """The values of step 2 are of the weights after step 1; all samples are stored, so the batch can be whitened."""
+    critic = {"critic": {"lr": 0.01, "gae_lambda": decay}}
+    out = trained(home, tmp_path / "critic", steps=2, algorithm=SETTINGS["critic"]["algorithm"] | critic)
+    rows, values = (
+        stored(out, 2),
+        recomputed_values(home / "base", out / "checkpoints" / "step-000001" / "critic.safetensors", out, 2),
+    )
+    assert len(rows) == 3 * 8
+    assert max(abs(value) for own in values for value in own) > 0.01
+    for (row, _), own in zip(rows, values, strict=True):
+        assert row.columns["value"] == near(own)
+    rewards = [group["samples"][row.sample]["reward"] for row, group in rows]
+    advantages = [gae(reward, own, decay) for reward, own in zip(rewards, values, strict=True)]
+    whole = torch.tensor([a for own in advantages for a in own], dtype=torch.float64)
+    mean, divisor = whole.mean().item(), whole.std(correction=0).item() + 1e-4
+    for (row, _), own in zip(rows, advantages, strict=True):
+        assert row.columns["advantage"] == near([(a - mean) / divisor for a in own])
+
+
+NEXT = {"": "123", **dict.fromkeys("123", "+=;"), **dict.fromkeys("+=;", "123")}
+"""Character → those that may follow it, each as likely; "": any that is none of them."""
+
+
+def write_sums(weights) -> None:
+    """Changes a model so that its next token depends on the last one alone, by NEXT: it writes such as 1+2=3;2=1+1."""
+    tensors = load_file(weights)
+    for name, tensor in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensor.zero_()  # what the layers add to a token's embedding
+    embeddings, head = tensors["model.embed_tokens.weight"].zero_(), tensors["lm_head.weight"].zero_()
+    embeddings[:, 0] = 1.0
+    token = {letter: byte_tokenizer().convert_tokens_to_ids(letter) for letter in NEXT if letter}
+    for dimension, (letter, following) in enumerate(NEXT.items()):
+        if letter:
+            embeddings[token[letter]] = torch.eye(embeddings.shape[1])[dimension]
+        for other in following:
+            head[token[other], dimension] = 2.0
+    save_file(tensors, weights, metadata={"format": "pt"})
+
+
+def ends_of(decode, tokens: Sequence[int], ends: Sequence[int]) -> Iterator[int]:
+    """Index of the token with which the decoded text first reaches each end."""
+    for end in ends:
+        yield next(index for index in range(len(tokens)) if len(decode(tokens[: index + 1])) >= end)
+
+
+@pytest.mark.parametrize("scale", ["group_std", "none"])
+def test_step_rewards_and_their_advantages_equal_a_recomputation(scale, tmp_path):
+    """Two components, of which one rewards each equation that is written out: rewards by the steps that the record
+    has, placed by transformers' decoding; advantages by DeepSeekMath's section 4.1.3, written out."""
+    writes_sums = make_home(tmp_path / "home")
+    write_sums(writes_sums / "base" / "model.safetensors")
+    sums = {"name": "sums", "kind": "equations", "weight": 0.7}
+    one = {"name": "near", "kind": "numeric", "weight": 0.5, "params": {"extract": "last_number", "tolerance": 5}}
+    parts = {"reward": {"components": [sums, one]}, "algorithm": {"supervision": "process", "scale": scale}}
+    out = trained(writes_sums, tmp_path / "process", sampling={"max_completion_tokens": 24}, **parts)
+    tokenizer = AutoTokenizer.from_pretrained(writes_sums / "base")
+    given: dict[int, list[dict[int, float]]] = {}
+    for row, group in stored(out, 1):
+        components, tokens = group["samples"][row.sample]["components"], row.columns["token_id"]
+        rewards = {len(tokens) - 1: 0.5 * components["near"]["value"]}
+        steps = components["sums"]["steps"]
+        ends = ends_of(lambda ids: tokenizer.decode(ids), tokens, [step["end"] for step in steps])
+        for index, step in zip(ends, steps, strict=True):
+            rewards[index] = rewards.get(index, 0.0) + 0.7 * step["value"]
+        expected = [rewards.get(index) for index in range(len(tokens))]
+        stored_rewards = row.columns["step_reward"]
+        assert [value is None for value in stored_rewards] == [value is None for value in expected]
+        assert [value or 0.0 for value in stored_rewards] == near([value or 0.0 for value in expected])
+        given.setdefault(row.group, []).append(rewards)
+    assert any(len(rewards) > 1 for group in given.values() for rewards in group), "several steps in a completion"
+    assert any(0.6 < value < 0.8 for group in given.values() for rewards in group for value in rewards.values())
+    for row, _ in stored(out, 1):
+        everything = torch.tensor([v for own in given[row.group] for v in own.values()], dtype=torch.float64)
+        mean, divisor = everything.mean().item(), 1.0
+        if scale == "group_std":
+            divisor = everything.std(correction=0).item() + 1e-4
+        own = given[row.group][row.sample]
+        expected = [
+            sum((reward - mean) / divisor for index, reward in own.items() if index >= token)
+            for token in range(len(row.columns["token_id"]))
+        ]
+        assert row.columns["advantage"] == near(expected)
 
 
 def test_two_ranks_store_what_one_does(home, tmp_path):
