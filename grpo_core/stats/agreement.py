@@ -25,7 +25,7 @@ class Kappa:
 def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
     """κ = (p_o − p_e) / (1 − p_e) of Cohen (1960), Educational and Psychological Measurement 20, over the `pairs` of
     classes; the interval by the standard error of Fleiss, Cohen & Everitt (1969), Psychological Bulletin 72, eq. 13,
-    cut at −1 and 1. Without weights: every disagreement counts the same.
+    cut at −1 and 1. Without weights: every disagreement counts the same. A Counter of pairs counts each so many times.
     """
     cells = Counter(pairs)
     n = cells.total()

@@ -60,7 +60,7 @@ def rate_text(rate: Mapping[str, Any] | None) -> str:
 
 def kappa_text(kappa: Mapping[str, float | None] | None) -> str:
     """Two decimals, with the interval where there is one; a dash where it is not defined."""
-    if kappa is None:
+    if kappa is None or kappa["value"] is None:
         return "–"
     text = f"{kappa['value']:.2f}"
     if kappa["low"] is not None:

@@ -6,6 +6,7 @@ Takes the document of any audience; a withheld field becomes a row that is marke
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import Any
 
 from cohort.evidence.judgements import CLASSES
@@ -247,6 +248,48 @@ def _rates(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (*shares, kappa_text(row["kappa"]))
 
 
+def rescore_tables(rescores: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
+    """The value of `oversight.rescores`: a line a re-score, of how both rewards agree and of what each said."""
+    names = [f"{row['reward']} v{row['version']}" for row in rescores]
+    agreement = [
+        (
+            steps_text(row["steps"]["first"], row["steps"]["last"]),
+            count(row["samples"]),
+            rate_text(row["agreement"]),
+            kappa_text(row["kappa"]),
+        )
+        for row in rescores
+    ]
+    cells = [[row["confusion"][first][second] for first, second in _CELLS] for row in rescores]
+    verdicts = [
+        (*map(count, counts), count(row["samples"] - sum(counts))) for row, counts in zip(rescores, cells, strict=True)
+    ]
+    head = (*(f"{first}, then {second}" for first, second in _CELLS), "not decided by both")
+    tables = (
+        ("Second reward against the first", ("Steps", "Samples", "agreement, 95 %", "κ, 95 %"), agreement),
+        ("Verdicts of the first and of the second reward", head, verdicts),
+    )
+    return tuple(
+        Table(caption, ("Second reward", *words), tuple((name, *row) for name, row in zip(names, rows, strict=True)))
+        for caption, words, rows in tables
+    )
+
+
+_CELLS = tuple(product(("right", "wrong"), repeat=2))
+"""Verdicts of the first and of the second reward, where both decide."""
+
+
+def _tables(entries: Mapping[str, Entry | Withheld]) -> tuple[Table, ...]:
+    """Of a section's fields, those whose values are shown as tables."""
+    tables: list[Table] = []
+    reviewed, rescored = entries.get("human_review"), entries.get("rescores")
+    if isinstance(reviewed, Entry) and isinstance(reviewed.value, dict):
+        tables += review_tables(reviewed.value)
+    if isinstance(rescored, Entry) and isinstance(rescored.value, list):
+        tables += rescore_tables(rescored.value)
+    return tuple(tables)
+
+
 @dataclass(frozen=True)
 class Block:
     key: str
@@ -337,9 +380,5 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         entries = document.sections[section]
         rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
         comparisons = document.comparisons if section == "behaviour" else []
-        reviewed = entries.get("human_review")
-        tables = (
-            review_tables(reviewed.value) if isinstance(reviewed, Entry) and isinstance(reviewed.value, dict) else ()
-        )
-        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons)), tables))
+        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons)), _tables(entries)))
     return DocumentView(document, tuple(blocks), *document.counts())

@@ -25,6 +25,7 @@ from cohort.records.schema_types import Comparison
 from cohort.records.sections.history_facts import History, Lineage, comparisons, history, lineage
 from cohort.records.sections.monitors import watched
 from cohort.records.sections.probe import Probed, probed
+from cohort.records.sections.rescored import rescored
 from cohort.records.statements.services import newest_statements
 from cohort.records.traces.tree import step_leaves
 from cohort.review.figures import judgements, newest_annotations
@@ -115,6 +116,8 @@ class Facts:
     flags: list[Flag]
     judgements: list[Judgement]
     """People's, of current completions."""
+    rescores: list[dict[str, Any]]
+    """Entries of `sections.rescored`."""
     imported: list[ImportedResult]
     probed: Probed
     estimate: LaunchEstimate | None
@@ -193,6 +196,7 @@ def collect(run: Run, *, state: State) -> Facts:
         committed=committed(run),
         flags=watched(run, compared),
         judgements=judgements(newest_annotations(run), run=run),
+        rescores=rescored(run),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),
         estimate=launch_estimate(run),

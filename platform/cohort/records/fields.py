@@ -115,6 +115,7 @@ class Oversight(Section):
     flags: Answer = field("Monitors", "downstream")
     overrides: Answer = field("Flags overridden", "downstream")
     human_review: Answer = field("Human review", "downstream")
+    rescores: Answer = field("Scored again by a second reward", "downstream")
 
 
 class Behaviour(Section):

@@ -1,4 +1,5 @@
-"""What a further version of a record would hold that this one does not: statements and judgements made since."""
+"""What a further version of a record would hold that this one does not: statements, judgements and re-scores made
+since."""
 
 import json
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from cohort.evidence.judgements import Judgement, review_figures, write_judgemen
 from cohort.evidence.verify.opened import JUDGEMENTS
 from cohort.records.answers import count, kappa_text, rate_text
 from cohort.records.models import Record
+from cohort.records.sections.rescored import agreement_text, finished_rescores, name_text, rescored
 from cohort.records.statements.services import statements_since
 from cohort.review.figures import judgements, newest_annotations
 from cohort.runs.models import Run
@@ -65,7 +67,7 @@ class News:
             return None
         annotations = newest_annotations(run)
         rows = judgements(annotations, run=run)
-        document = json.loads(self.record.document)
+        document = self._document
         sealed = next((file["sha256"] for file in document["files"] if file["path"] == JUDGEMENTS), None)
         if sealed == _digest(rows):
             return None
@@ -75,8 +77,26 @@ class News:
             after=review_figures(rows),
         )
 
+    @cached_property
+    def rescores(self) -> list[str]:
+        """Of each re-score that finished since, its figures as a sentence; as with judgements, none while the run
+        goes on."""
+        run: Run = self.record.run
+        if run.state not in ENDED or run.ends != self.record.end:
+            return []
+        sealed = {entry["rescore"] for entry in self._document["sections"]["oversight"]["rescores"]["value"] or ()}
+        if not finished_rescores(run).exclude(pk__in=sealed).exists():
+            return []
+        new = [entry for entry in rescored(run) if entry["rescore"] not in sealed]
+        return [f"{name_text(entry)}: {agreement_text(entry)}" for entry in new]
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.record.document)
+        return document
+
     def __bool__(self) -> bool:
-        return bool(self.statements or self.judgements)
+        return bool(self.statements or self.judgements or self.rescores)
 
 
 def _digest(rows: list[Judgement]) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from django.db.models import Count, F, QuerySet
 from django.db.models.functions import Coalesce
 
+from cohort.evidence.rescores import agreement_figures
 from cohort.review.facets import VERIFIER
 from cohort.review.models import Change, Group, Rescore, RescoredSample
 from cohort.review.services import current_groups
@@ -24,8 +25,6 @@ from grpo_core.advantages.base import GroupScores
 from grpo_core.advantages.explain import explain
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
-from grpo_core.stats.agreement import cohen_kappa
-from grpo_core.stats.quantiles import wilson
 
 VERDICTS = ("right", "wrong", "")
 """Of either reward; "": it cannot say, or there is no score."""
@@ -139,8 +138,8 @@ def _share(part: float, of: float) -> float | None:
 
 
 def figures_of(rescore: Rescore) -> dict[str, Any]:
-    """JSON-ready: confusion, agreement with Wilson's interval, κ, curves, changes of advantages, samples that part the
-    most; `deleted`: samples without scores, because their texts are gone."""
+    """JSON-ready: first and last step, confusion, agreement with Wilson's interval, κ, curves, changes of advantages,
+    samples that part the most; `deleted`: samples without scores, because their texts are gone."""
     config = rescore.run.parsed_config
     sentence = why_no_advantages(config)
     totals, points = _Totals(), list[_Point]()
@@ -166,9 +165,11 @@ def figures_of(rescore: Rescore) -> dict[str, Any]:
                     heapq.heappush(parted, (*rank, _parted(row, second)))
                 elif rank > parted[0][:2]:
                     heapq.heapreplace(parted, (*rank, _parted(row, second)))
+    confusion = [[totals.confusion[first, second] for second in VERDICTS] for first in VERDICTS]
     return {
-        "confusion": [[totals.confusion[first, second] for second in VERDICTS] for first in VERDICTS],
-        **_agreement(totals.confusion),
+        "steps": [points[0].step, points[-1].step] if points else None,
+        "confusion": confusion,
+        **agreement_figures(confusion),
         "changes": {change.name.lower(): totals.changes[change] for change in Change},
         "no_advantages": sentence,
         "advantages": None
@@ -247,21 +248,6 @@ def _distance(row: Row, second: float | None) -> float:
 def _parted(row: Row, second: float | None) -> dict[str, Any]:
     kept = {name: getattr(row, name) for name in ("step", "group", "sample", "reward", "value", "advantage")}
     return {**kept, "index": row.sample_index, "second": second, "verdicts": row.verdicts}
-
-
-def _agreement(confusion: Counter[tuple[str, str]]) -> dict[str, Any]:
-    """Over the samples that both call right or wrong."""
-    pairs = {pair: count for pair, count in confusion.items() if all(pair)}
-    n = sum(pairs.values())
-    if n == 0:
-        return {"agreement": None, "kappa": None}
-    agreeing = pairs.get(("right", "right"), 0) + pairs.get(("wrong", "wrong"), 0)
-    interval = wilson(agreeing, n)
-    kappa = cohen_kappa(Counter(pairs).elements())
-    return {
-        "agreement": {"n": n, "share": agreeing / n, "low": interval.low, "high": interval.high},
-        "kappa": {"value": kappa.value, "low": kappa.low, "high": kappa.high, "reason": kappa.reason},
-    }
 
 
 def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:

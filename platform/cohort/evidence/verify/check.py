@@ -84,6 +84,7 @@ NOT_PROVEN = {
     "steps": "That the metrics of a step were measured as named.",
     "statistics": "That the scores of the items are right, or say anything about tasks that were not evaluated.",
     "human review": "That the people judged rightly, or that what they chose to look at is like the rest.",
+    "re-scores": "That a worker scored as the record counts, or that the second reward is right where they differ.",
     "completeness": "That what is stated is enough, or true.",
     "sample": "That it is typical of the run.",
 }
@@ -115,6 +116,7 @@ def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str
         "steps": partial(numbers.steps, card),
         "statistics": partial(numbers.statistics, card),
         "human review": partial(numbers.human_review, card),
+        "re-scores": partial(numbers.rescores, card),
         "completeness": partial(numbers.completeness, card),
     }
     if references.sample is not None:

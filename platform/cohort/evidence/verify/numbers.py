@@ -11,6 +11,7 @@ from cohort.evidence.card_reader import Rejected
 from cohort.evidence.compare import NOT_COMPARABLE, Case, SuiteFacts, by_suite, compare_all
 from cohort.evidence.judgements import read_judgements, review_figures
 from cohort.evidence.plain_text import counted, named, percent, points
+from cohort.evidence.rescores import check_rescore
 from cohort.evidence.verify.opened import JUDGEMENTS, OpenCard
 from cohort.evidence.verify.report import Withheld
 from grpo_core.config.yaml_text import parse_yaml
@@ -152,6 +153,29 @@ def human_review(card: OpenCard) -> str:
     return f"{judged}; rates, intervals and kappa recomputed from them"
 
 
+def rescores(card: OpenCard) -> str:
+    """The agreement of both rewards, its interval and κ follow from the counts that the record has of each re-score."""
+    recorded = card.value("oversight", "rescores")
+    if recorded is None:
+        return "no second reward has scored the samples"
+    if not isinstance(recorded, list):
+        raise Rejected("the record's re-scores are no list")
+    for number, entry in enumerate(recorded, start=1):
+        where = f"re-score {number} of the record"
+        try:
+            figures = check_rescore(entry)
+            stated = {name: entry[name] for name in figures}
+        except KeyError as error:
+            raise Rejected(f"{where} has no {error}") from None
+        except (TypeError, ValueError) as error:
+            raise Rejected(f"{where}: {error}") from None
+        if fault := difference(figures, stated, where, by="its counts"):
+            raise Rejected(fault)
+    samples = sum(entry["samples"] for entry in recorded)
+    scored = f"{counted(len(recorded), 're-score')} of {counted(samples, 'sample')}"
+    return f"{scored}; agreement, interval and kappa recomputed from their counts"
+
+
 def _touched(card: OpenCard) -> dict[str, frozenset[str]]:
     """Suite → ids of the items that the training texts already held, where the record's report names them."""
     try:
@@ -181,16 +205,17 @@ def _line(comparison: Mapping[str, Any]) -> str:
     return f"{text}: {comparison['verdict']}; recomputed from the items"
 
 
-def difference(computed: Any, recorded: Any, where: str) -> str | None:
-    """The first path at which the computed and the recorded value differ, in words."""
+def difference(computed: Any, recorded: Any, where: str, *, by: str = "the file") -> str | None:
+    """The first path at which the value computed `by` something and the recorded one differ, in words."""
     if isinstance(computed, Mapping) and isinstance(recorded, Mapping) and set(computed) == set(recorded):
-        return next((f for key in computed if (f := difference(computed[key], recorded[key], f"{where}.{key}"))), None)
+        pairs = ((computed[key], recorded[key], f"{where}.{key}") for key in computed)
+        return next((f for left, right, at in pairs if (f := difference(left, right, at, by=by))), None)
     if isinstance(computed, list | tuple) and isinstance(recorded, list) and len(computed) == len(recorded):
-        pairs = enumerate(zip(computed, recorded, strict=True))
-        return next((f for at, (left, right) in pairs if (f := difference(left, right, f"{where}[{at}]"))), None)
+        pairs = ((computed[at], recorded[at], f"{where}[{at}]") for at in range(len(computed)))
+        return next((f for left, right, at in pairs if (f := difference(left, right, at, by=by))), None)
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (computed, recorded))
     same = math.isclose(computed, recorded, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) if numbers else computed == recorded
-    return None if same else f"{where} is {_brief(computed)} by the file, and the record says {_brief(recorded)}"
+    return None if same else f"{where} is {_brief(computed)} by {by}, and the record says {_brief(recorded)}"
 
 
 def _brief(value: Any) -> str:

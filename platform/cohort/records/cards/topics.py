@@ -74,7 +74,10 @@ NIST_RMF = (
     Topic("MEASURE 2.11: fairness and languages are evaluated", ("behaviour.multilingual",)),
     Topic("MEASURE 2.12: effects on the environment are measured", ("budget.compute", "budget.energy")),
     Topic("MEASURE 3.1: known risks are followed", ("reward.brittleness", "oversight.flags", "oversight.overrides")),
-    Topic("MEASURE 4.2: results are checked with people who know the field", ("oversight.human_review",)),
+    Topic(
+        "MEASURE 4.2: results are checked with people who know the field",
+        ("oversight.human_review", "oversight.rescores"),
+    ),
     Topic("MANAGE 4.1: there is a plan for monitoring after release", ("handling.monitoring",)),
     Topic("MANAGE 4.2: changes are managed", ("handling.change_management", "subject.earlier_records")),
 )

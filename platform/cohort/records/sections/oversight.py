@@ -1,4 +1,5 @@
-"""What the monitors flagged, what people overrode, and what people looked at; how texts of samples are handled."""
+"""What the monitors flagged, what people overrode, and what people and a second reward say of
+completions; how texts of samples are handled."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -21,6 +22,7 @@ from cohort.records.fields import Handling, Oversight
 from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import stated_or_asked
 from cohort.records.sections.monitors import FLAG_WORDS
+from cohort.records.sections.rescored import rescores_answer
 from cohort.records.statements.questions import override_field
 from grpo_core.monitors.recorded import Name
 
@@ -60,7 +62,12 @@ def _evaluation_file(facts: Facts) -> Answer:
 
 
 def oversight(facts: Facts) -> Oversight:
-    return Oversight(flags=_flags(facts), overrides=_overrides(facts), human_review=_human_review(facts))
+    return Oversight(
+        flags=_flags(facts),
+        overrides=_overrides(facts),
+        human_review=_human_review(facts),
+        rescores=rescores_answer(facts.rescores, samples_kept=facts.samples_kept),
+    )
 
 
 def _flags(facts: Facts) -> Answer:
