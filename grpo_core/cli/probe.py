@@ -62,7 +62,7 @@ def _probe(options: argparse.Namespace) -> int:
     from grpo_core.runtime.progress import Progress
 
     check_place(options.out, folder=False)
-    reward, data = _read(options.what)
+    reward, data = read_reward(options.what)
     if options.builtin and options.data is not None:
         raise ConfigError("--builtin and --data are two answers to one question; give one of them")
     rubric = Rubric(reward)
@@ -71,7 +71,7 @@ def _probe(options: argparse.Namespace) -> int:
 
     def opened() -> Runner:
         base = options.what.resolve().parent
-        return Runner(rubric, Context(limits=rubric.config.limits, base=base, device=_device(rubric)))
+        return Runner(rubric, Context(limits=rubric.config.limits, base=base, device=device_of(rubric)))
 
     with Stop() as stop, closing(Progress(out=sys.stderr)) as progress, opened() as runner:
         report = probe_rubric(
@@ -92,7 +92,7 @@ def _probe(options: argparse.Namespace) -> int:
     return STATUS[report.verdict]
 
 
-def _device(rubric: "Rubric") -> str:
+def device_of(rubric: "Rubric") -> str:
     """torch is loaded only where weights are."""
     if not any(part.kind.mode == "model" for part in rubric.parts):
         return "cpu"
@@ -101,7 +101,7 @@ def _device(rubric: "Rubric") -> str:
     return str(pick_device("auto"))
 
 
-def _read(path: Path) -> "tuple[RewardConfig, tuple[Path, DataConfig] | None]":
+def read_reward(path: Path) -> "tuple[RewardConfig, tuple[Path, DataConfig] | None]":
     """The reward, and where the config's problems are; the file may hold a whole config or its reward alone."""
     import yaml
 

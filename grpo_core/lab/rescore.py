@@ -18,6 +18,7 @@ from grpo_core.records.types import Body, ComponentScore
 from grpo_core.rewards import Rubric, Runner, Scored, ScoreRequest
 from grpo_core.rewards.signal import signal_of, with_overlong
 from grpo_core.runtime.progress import Progress
+from grpo_core.stats.paired import nearly_equal
 
 FOLDER = "samples"
 """Of the exchange, in the job's output folder."""
@@ -183,6 +184,15 @@ class PageScorer:
                 )
             )
         return GroupRescored(group=group.group, phantom=phantom, samples=samples)
+
+
+def change_of(first: float | None, second: float | None) -> Literal["same", "lower", "higher", "unscored"]:
+    """What the second reward makes of a sample's reward; unscored: one of the two has none."""
+    if first is None or second is None:
+        return "unscored"
+    if nearly_equal([first, second]):
+        return "same"
+    return "lower" if second < first else "higher"
 
 
 def _error(failed: ComponentScore | None) -> dict[str, str]:

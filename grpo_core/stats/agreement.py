@@ -1,11 +1,13 @@
-"""Cohen's κ of two who classify the same things, with its large-sample interval."""
+"""How two who classify the same things agree: Cohen's κ with its large-sample interval, and two rewards on what is
+right."""
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from grpo_core.stats.quantiles import Z95
+from grpo_core.stats.quantiles import Z95, wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,24 @@ def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
         return Kappa(n, observed, value, None, None, "such a table's large-sample error is 0, which is no interval")
     half = Z95 * math.sqrt(variance / n) / (1 - expected)
     return Kappa(n, observed, value, max(-1.0, value - half), min(1.0, value + half), "")
+
+
+VERDICTS = ("right", "wrong", "neither")
+"""Of a reward on a sample; neither: it cannot say, or there is no score."""
+
+
+def agreement_figures(confusion: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """JSON-ready, over the samples that both rewards call right or wrong: `agreement` as {count, n, share, low, high}
+    with Wilson's 95 % interval, and Cohen's `kappa` as {value, low, high, reason}; null where n is 0.
+
+    `confusion`: [first][second] → samples, both in the order of `VERDICTS`.
+    """
+    pairs = Counter({(first, second): confusion[first][second] for first in range(2) for second in range(2)})
+    n, agreeing = pairs.total(), pairs[0, 0] + pairs[1, 1]
+    if n == 0:
+        return {"agreement": None, "kappa": None}
+    interval, kappa = wilson(agreeing, n), cohen_kappa(pairs)
+    return {
+        "agreement": {"count": agreeing, "n": n, "share": agreeing / n, "low": interval.low, "high": interval.high},
+        "kappa": {"value": kappa.value, "low": kappa.low, "high": kappa.high, "reason": kappa.reason},
+    }

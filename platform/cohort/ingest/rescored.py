@@ -19,6 +19,7 @@ from cohort.nodes import leases
 from cohort.review.facets import VERIFIER
 from cohort.review.models import Change, Group, Rescore, RescoredSample, Sample
 from cohort.review.rescores import figures_on_commit, scored_groups
+from grpo_core.lab.rescore import change_of
 from grpo_core.protocol.messages import (
     GroupPage,
     GroupRescored,
@@ -29,7 +30,6 @@ from grpo_core.protocol.messages import (
     StoredGroup,
     StoredSample,
 )
-from grpo_core.stats.paired import nearly_equal
 
 PAGE_GROUPS = 256
 PAGE_SAMPLES = 2048
@@ -163,12 +163,7 @@ def _require_all(group: GroupRescored, stored: dict[int, tuple[float | None, str
 def _row(
     rescore: Rescore, group: GroupRescored, score: SampleRescored, reward: float | None, verdict: str
 ) -> tuple[Any, ...]:
-    if reward is None or score.value is None:
-        change = Change.UNSCORED
-    elif nearly_equal([reward, score.value]):
-        change = Change.SAME
-    else:
-        change = Change.LOWER if score.value < reward else Change.HIGHER
+    change = Change[change_of(reward, score.value).upper()]
     differs = bool(verdict) and score.passed is not None and (verdict == "right") != score.passed
     error = (score.error_class or "verifier") if score.value is None else ""
     return (rescore.pk, score.sample, score.value, score.passed, error, group.phantom, int(change), differs)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from django.db.models import Count, F, QuerySet
 from django.db.models.functions import Coalesce
 
-from cohort.evidence.rescores import agreement_figures
 from cohort.review.facets import VERIFIER
 from cohort.review.models import Change, Group, Rescore, RescoredSample
 from cohort.review.services import current_groups
@@ -25,6 +24,7 @@ from grpo_core.advantages.base import GroupScores
 from grpo_core.advantages.explain import explain
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
+from grpo_core.stats.agreement import agreement_figures
 
 VERDICTS = ("right", "wrong", "")
 """Of either reward; "": it cannot say, or there is no score."""

@@ -12,13 +12,13 @@ from django.test import Client
 from cohort.accounts.models import User
 from cohort.catalog.models import VerifierVersion
 from cohort.catalog.services import verifier_version_create
-from cohort.evidence.rescores import agreement_figures
 from cohort.records.cards import issue, markdown, pdf
 from cohort.records.models import Record
 from cohort.records.news import News
 from cohort.records.sections.rescored import rescored as rescore_entries
 from cohort.records.services import NothingNew, record_seal
 from cohort.runs.models import Attempt, Run
+from grpo_core.stats.agreement import agreement_figures
 from tests.factories import rescores as factory
 from tests.factories import sealed_run
 from tests.factories.documents import entry as answer

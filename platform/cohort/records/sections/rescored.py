@@ -5,12 +5,13 @@ from typing import Any
 from django.db.models import QuerySet
 
 from cohort.evidence.plain_text import counted
-from cohort.evidence.rescores import CHANGES, VERDICTS
+from cohort.evidence.rescores import CHANGES
 from cohort.records.answers import count, kappa_text, measured, not_applicable, not_stated, rate_text, short, steps_text
 from cohort.records.schema_types import Answer
 from cohort.review.models import Rescore, Sample
 from cohort.runs.models import Run
 from cohort.runs.transitions import superseded
+from grpo_core.stats.agreement import VERDICTS
 
 
 def rescored(run: Run) -> list[dict[str, Any]]:
