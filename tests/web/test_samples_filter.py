@@ -264,6 +264,34 @@ def test_ready_filters_are_canonical() -> None:
         assert SampleFilter.parse(QueryDict(ready.query)).query == ready.query, ready.name
 
 
+READY_FITS: dict[str, Callable[[Row], bool]] = {
+    "Highest |advantage|": lambda row: True,
+    "Rewarded, judged wrong": lambda row: row.passed is True and row.majority == "wrong",
+    "Rewarded without reasoning": flagged("no_reasoning"),
+    "Format only": flagged("format_only"),
+    "Truncated": lambda row: row.made["finish_reason"] == "length",
+    "Clipped over 20 %": rising(0.2, "clipped"),
+    "Near-duplicates": flagged("near_duplicate"),
+    "Language switch": flagged("language_switch"),
+    "Unscored": lambda row: row.made["reward"] is None,
+    "With errors": lambda row: bool(row.errors),
+}
+
+
+def test_every_ready_filter_selects_what_its_name_says(rows: tuple[Run, list[Row]]) -> None:
+    run, every = rows
+    assert {ready.name for ready in READY} == set(READY_FITS)
+    for ready in READY:
+        looked_for = SampleFilter.parse(QueryDict(ready.query))
+        wanted = {row.pk for row in every if READY_FITS[ready.name](row)}
+        selected = list(looked_for.ordered(run))
+        assert {sample.pk for sample in selected} == wanted, ready.name
+        assert wanted, ready.name
+        column = "clipped" if "clipped" in ready.query else "strength"
+        values = [getattr(sample, column) for sample in selected]
+        assert values == sorted(values, reverse=True), ready.name
+
+
 def test_a_migration_fills_the_columns_of_what_was_stored_before(rows: tuple[Run, list[Row]]) -> None:
     """As ingest fills them, but for flags, which only a trainer can make."""
     run, _ = rows

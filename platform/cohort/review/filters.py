@@ -21,6 +21,7 @@ from cohort.base import formatting
 from cohort.base.storable import storable
 from cohort.review.facets import DISCARDED, ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
 from cohort.review.models import Annotation, Sample, Verdict
+from cohort.review.monitors import MONITOR_WORDS, flagged_by
 from cohort.review.rescored_set import rescored
 from cohort.review.words import TextMatches, TextQuery, text_matches
 from cohort.runs.models import Run
@@ -160,6 +161,7 @@ class SampleFilter:
     masked: str = _choice("masked", MASK_WORDS)
     discarded: str = _choice("discarded", DISCARD_WORDS)
     flag: str = _choice("flag", FLAG_WORDS)
+    monitor: str = _choice("monitor", MONITOR_WORDS)
     judgement: str = _choice("judgement", JUDGEMENTS)
     rescore: str = field(default="", metadata={"label": "re-score", "read": _rescore})
     """Number of a re-score of the run, a colon, and what it made of the sample."""
@@ -250,6 +252,8 @@ class SampleFilter:
             rows = rows.filter(~ERROR.has("") if self.error == "yes" else ERROR.has(self.error))
         if self.flag:
             rows = rows.filter(FLAGS[self.flag].has(self.flag))
+        if self.monitor:
+            rows = rows.filter(flagged_by(run, self.monitor))
         if self.rescore:
             pk, _, what = self.rescore.partition(":")
             rows = rows.filter(rescored(run, int(pk), what))

@@ -15,6 +15,7 @@ from cohort.catalog.services import checked_rubric
 from cohort.lab.gate import gate
 from cohort.lab.models import OPEN, JobState
 from cohort.review.models import Change, Rescore
+from cohort.review.ready_filters import rescore_filters
 from cohort.review.rescores import MAX_REASON_CHARS, costs, rescore_request, stored_samples
 from cohort.runs.models import Run
 from cohort.runs.transitions import WITH_A_RECORD
@@ -99,6 +100,7 @@ def run_rescore(request: HttpRequest, slug: str, run_id: int, rescore_id: int) -
             "confusion": confusion_rows(figures),
             "words": list(WORDS.values()),
             "curves": curves(figures),
+            "ready": rescore_filters(rescore.pk),
             "parting": sum(figures["changes"][change.name.lower()] for change in Change if change != Change.SAME),
         }
     return render(request, "review/rescore.html", context)

@@ -24,7 +24,6 @@ from cohort.base.storable import storable
 from cohort.review.facets import ERROR, FACETS, FINISH, FLAGS, MASKED, VERIFIER, Facet, component_order, facet_counts
 from cohort.review.filters import (
     FLAG_WORDS,
-    READY,
     SORTS,
     SampleFilter,
     choices_of,
@@ -32,6 +31,8 @@ from cohort.review.filters import (
     label_of,
 )
 from cohort.review.models import Annotation, Sample
+from cohort.review.monitors import monitor_counts
+from cohort.review.ready_filters import ready_filters
 from cohort.review.services import judges
 from cohort.review.words import HELP, unindexed_from
 from cohort.runs.models import Run, SavedView
@@ -43,6 +44,7 @@ from cohort.web.review.export import export_menu
 from cohort.web.runs.header import Header
 from cohort.web.runs.list_rows import ViewChip
 from cohort.web.runs.page import charts_csp
+from grpo_core.monitors.table import title_of
 
 PAGE = 50
 BEGINNING, NAME = 160, 40
@@ -50,7 +52,7 @@ BEGINNING, NAME = 160, 40
 HEADS = (("step", "Step"), ("reward", "Reward"), ("advantage", "A"), ("tokens", "Tokens"), ("clipped", "Clipped"))
 """(order, words) of the columns that can be sorted by."""
 RANGES = ("reward", "component", "advantage", "tokens", "step", "clipped")
-CHOICES = ("finish", "verifier", "error", "masked", "discarded", "flag", "judgement")
+CHOICES = ("finish", "verifier", "error", "masked", "discarded", "flag", "monitor", "judgement")
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,13 @@ def facet_lists(run: Run, looked_for: SampleFilter) -> tuple[int, list[FacetList
         for name in FLAGS
         if counts[name][name]
     ]
-    return counts[FINISH.name].total(), [shown for shown in [*lists, FacetList("flag", flags)] if shown.entries]
+    monitors = [
+        (title_of(code), count, replace(looked_for, monitor=code).query)
+        for code, count in monitor_counts(looked_for.samples(run), run).items()
+        if count
+    ]
+    lists += [FacetList("flag", flags), FacetList("monitor", monitors)]
+    return counts[FINISH.name].total(), [shown for shown in lists if shown.entries]
 
 
 def _entries(facet: Facet, counts: Counter[str], looked_for: SampleFilter) -> list[tuple[str, int, str]]:
@@ -316,7 +324,10 @@ def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         "unindexed": unindexed_from(run) if looked_for.text else None,
         "faults": faults,
         "chips": chips_of(looked_for),
-        "ready": [Chip(r.name, r.query, r.sentence, not faults and r.query == looked_for.query) for r in READY],
+        "ready": [
+            Chip(ready.name, ready.query, ready.sentence, not faults and ready.query == looked_for.query)
+            for ready in ready_filters(run)
+        ],
         "views": [ViewChip(view, user=person(request), here=looked_for.query) for view in views],
     }
     return render(request, "review/samples.html", header.context("samples", **context))
