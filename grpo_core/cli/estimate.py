@@ -11,6 +11,7 @@ from grpo_core.runtime.signals import Stop
 from grpo_core.text import format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from grpo_core.config.run import RunConfig
     from grpo_core.records.estimate import Estimate
 
 
@@ -44,7 +45,7 @@ def _estimate(options: argparse.Namespace) -> int:
     text = json.dumps(estimated.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     if options.out is not None:
         write(options.out, text, error_class=DataError)
-    print(text if options.json else table(estimated, steps=config.optim.steps), end="")
+    print(text if options.json else table(estimated, config), end="")
     return 0
 
 
@@ -63,8 +64,10 @@ def read_estimate(path: Path) -> "Estimate":
         raise ConfigError(f"{path} is no estimate; `grpo estimate CONFIG --out {path}` makes one") from None
 
 
-def table(estimate: "Estimate", *, steps: int) -> str:
+def table(estimate: "Estimate", config: "RunConfig") -> str:
     """For a person."""
+    from grpo_core.files.token_size import size_text, token_size
+
     low, high = estimate.spread["seconds_per_step"]
     _, most = estimate.spread["peak_memory_bytes"]
     lines = [
@@ -72,9 +75,10 @@ def table(estimate: "Estimate", *, steps: int) -> str:
         *(f"{name:<12} {seconds:>10.2f}" for name, seconds in estimate.parts.items()),
         f"{'step':<12} {estimate.seconds_per_step:>10.2f}   between {low:.2f} and {high:.2f}",
         "",
-        f"whole run    {format_duration(estimate.seconds_total)} ({steps} steps, start and evaluations)",
+        f"whole run    {format_duration(estimate.seconds_total)} ({config.optim.steps} steps, start and evaluations)",
         f"memory       {format_bytes(estimate.peak_memory_bytes)}, at most about {format_bytes(most)} "
         f"({'resident' if estimate.device == 'cpu' else estimate.device_name})",
+        f"arrays       {size_text(token_size(config))}",
         f"measured     {estimate.prompts} problems in {format_duration(estimate.calibration_seconds)}; completions of "
         f"{estimate.completion_tokens:.0f} tokens on average"
         + (", all at the limit" if estimate.length_from == "limit" else ""),

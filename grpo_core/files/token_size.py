@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from grpo_core.config.run import RunConfig
 from grpo_core.files.token_file import estimated_bytes
+from grpo_core.records.types import MAX_TOKEN_FILE_BYTES
+from grpo_core.text import format_bytes
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,17 @@ def token_size(config: RunConfig) -> TokenSize:
     samples = kept if "all" in choices else min(kept, len(choices) * traces.tokens_per_choice)
     step_bytes = estimated_bytes(columns_of(config), samples * sampling.max_completion_tokens)
     return TokenSize(samples, step_bytes, step_bytes * config.optim.steps)
+
+
+def size_text(size: TokenSize) -> str:
+    """In words, for the terminal and the run form."""
+    if not size.samples:
+        return "no sample is stored token by token"
+    step, run = format_bytes(size.step_bytes), format_bytes(size.run_bytes)
+    text = f"{size.samples:,} samples a step token by token, at most {step} a step and {run} for the run"
+    if size.step_bytes > MAX_TOKEN_FILE_BYTES:
+        text += f"; a step of more than {format_bytes(MAX_TOKEN_FILE_BYTES)} is not stored"
+    return text
 
 
 def columns_of(config: RunConfig) -> list[str]:

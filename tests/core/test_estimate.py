@@ -151,7 +151,9 @@ def test_the_command_and_the_run_that_compares_itself(runs_home: Path, tmp_path:
     written.write_text("{}", encoding="utf-8")
     assert run.train(tmp_path / "refused", "--estimate", str(written)) != 0
     assert main(["estimate", path, "--out", str(written)]) == 0
-    assert "whole run" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "whole run" in printed
+    assert "samples a step token by token, at most" in printed
     estimate = Estimate.model_validate_json(written.read_text())
     assert run.train(tmp_path / "out", "--estimate", str(written)) == 0
     assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == estimate

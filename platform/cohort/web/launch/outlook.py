@@ -30,7 +30,7 @@ from cohort.web.launch.schema import lookup
 from cohort.web.launch.sweep import SweepPlan, sweep_plan
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.files.token_size import token_size
+from grpo_core.files.token_size import size_text, token_size
 from grpo_core.records.estimate import SECONDS
 from grpo_core.records.types import MAX_TOKEN_FILE_BYTES
 
@@ -79,9 +79,10 @@ class Outlook:
         self.suites = suites.cost(form.suites, samples=samples, rounds=self.eval_rounds)
         self.epochs = steps * prompts / trained_on if steps and prompts and trained_on else None
         """Times the training problems are gone through; with dynamic sampling at least."""
-        self.token_size = token_size(form.config) if form.config else None
+        size = token_size(form.config) if form.config else None
+        self.token_arrays = size_text(size) if size else ""
         """What the samples that are stored token by token will take."""
-        self.max_token_bytes = MAX_TOKEN_FILE_BYTES
+        self.too_many_tokens = size is not None and size.step_bytes > MAX_TOKEN_FILE_BYTES
         self.models = _models(form)
         """Which models are held in memory while training."""
         self.sweep = sweep_plan(form)
