@@ -169,7 +169,7 @@ def test_pages_of_a_queue_to_be(
         picture(page, "queue-new")
         assert serious_faults(page, "new") == []
         page = opened(f"runs/{group.run_id}/groups/{group.pk}/")
-        picture(page, "group-blind")
+        picture(page, "samples-closed")
         assert serious_faults(page, "blind") == []
         page = opened("")
         picture(page, "home-reviews")

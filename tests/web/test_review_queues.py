@@ -16,9 +16,10 @@ from cohort.review.filters import SampleFilter
 from cohort.review.informative import Candidate, by_information
 from cohort.review.labels import label_add
 from cohort.review.models import Annotation, Group, ReviewClaim, ReviewItem, ReviewQueue
-from cohort.review.queue_figures import differing, figures_of, own_queues, paces, waiting_for
+from cohort.review.queue_figures import differing, figures_of, own_queues, paces
 from cohort.review.queues import disagreements_queue, item_judge, item_next, item_undo, queue_create
 from cohort.review.services import sample_judge
+from cohort.review.waiting import blind_queues, waiting_for
 from cohort.runs.models import Run
 from tests.factories.runs import HOSTILE, Maker, add_group
 from tests.web.pages import html
@@ -198,15 +199,15 @@ def shown(response: Any) -> list[str]:
 def test_a_blind_queue_shows_no_verifier_and_nobody_else(
     queue_for: QueueFor, admin: Client, alice: User, rita: User, groups: list[Group]
 ) -> None:
-    queue = queue_for(reviewers=2, size=4)
+    queue, open_queue = queue_for(reviewers=2, size=4), queue_for(blind=False, size=4)
     for item in queue.items.all():
         item_judge(item=item, actor=rita, verdict="wrong", note="rita's note")
     group = groups[0]
-    page, part = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/", f"{group.pk}/samples/0/judge/"
+    page = f"/p/ours/runs/{group.run_id}/groups/{group.pk}/"
     assert shown(admin.get(f"/p/ours/queues/{queue.pk}/1/")) == []
-    assert shown(admin.get(page)) == []
-    reply = admin.post(f"/p/ours/runs/{group.run_id}/groups/{part}", {"note": "mine"}, headers=PART)
-    assert (reply.status_code, shown(reply)) == (200, [])
+    assert shown(admin.get(f"/p/ours/queues/{open_queue.pk}/1/")) == [], "the other queue of the run hides it too"
+    reply = admin.post(f"{page}samples/0/judge/", {"note": "mine"}, headers=PART)
+    assert (reply.status_code, shown(reply)) == (403, [])
     for sent in ({"note": "mine"}, {"toggle": "unsafe"}, {"verdict": "perhaps"}, {"undo": "1"}, {"verdict": "right"}):
         answer = admin.post(f"/p/ours/queues/{queue.pk}/1/judge/", sent, headers=PART)
         assert shown(answer) == []
@@ -218,24 +219,27 @@ def test_a_blind_queue_shows_no_verifier_and_nobody_else(
         admin.post(f"/p/ours/queues/{queue.pk}/{number}/judge/", {"verdict": "right"})
     assert {"rita:", "0.4321"} <= {*shown(admin.get(page))}
     assert "agree on 0.0 %" in " ".join(html(admin.get(f"/p/ours/queues/{queue.pk}/")).split())
+    admin.post(f"/p/ours/queues/{queue.pk}/1/judge/", {"verdict": "wrong"})
+    newest = Annotation.objects.filter(by=alice, queue=queue).exclude(verdict="")
+    assert newest.order_by("-pk")[0].unblinded, "it was judged again after the run's samples were open"
+    assert not newest.order_by("pk")[0].unblinded
 
 
-def test_blindness_is_given_up_for_one_sample_and_that_is_recorded(
-    queue_for: QueueFor, admin: Client, viewer: Client, alice: User, groups: list[Group]
+def test_blindness_is_given_up_for_a_queue_and_that_is_recorded(
+    queue_for: QueueFor, admin: Client, viewer: Client, alice: User, rita: User, groups: list[Group]
 ) -> None:
-    queue = queue_for()
+    queue = queue_for(reviewers=2)
     page = f"/p/ours/runs/{groups[0].run_id}/groups/{groups[0].pk}/"
     assert "0.4321" in html(viewer.get(page)), "a viewer judges nothing"
-    items = [item for item in queue.items.select_related("sample") if item.sample.group_id == groups[0].pk]
-    for item in items:
-        assert "0.4321" not in html(admin.get(page))
-        assert admin.post(f"/p/ours/queues/{queue.pk}/{item.number}/unblind/").status_code == 302
+    admin.post(f"/p/ours/queues/{queue.pk}/2/judge/", {"verdict": "right"})
+    for _ in range(2):
+        assert viewer.post(f"/p/ours/queues/{queue.pk}/unblind/").status_code == 403
+        assert admin.post(f"/p/ours/queues/{queue.pk}/unblind/").status_code == 302
     assert "0.4321" in html(admin.get(page))
-    admin.post(f"/p/ours/queues/{queue.pk}/{items[0].number}/judge/", {"verdict": "right"})
-    other = queue.items.exclude(sample__group=groups[0])[0]
-    admin.post(f"/p/ours/queues/{queue.pk}/{other.number}/judge/", {"verdict": "right"})
-    assert list(Annotation.objects.order_by("pk").values_list("unblinded", flat=True)) == [True, False]
-    assert AuditEntry.objects.filter(kind="review_unblinded").count() == 2
+    assert [blind.pk for blind in blind_queues(rita, groups[0].run_id)] == [queue.pk], "to others it is still blind"
+    admin.post(f"/p/ours/queues/{queue.pk}/1/judge/", {"verdict": "right"})
+    assert list(Annotation.objects.order_by("pk").values_list("unblinded", flat=True)) == [False, True]
+    assert AuditEntry.objects.filter(kind="review_unblinded").count() == 1
     assert [pace.unblinded for pace in paces([queue])[queue.pk]] == [1]
 
 
@@ -316,6 +320,6 @@ def test_no_text_of_a_model_or_a_person_runs(reviewer: Client, maker: Maker, run
         shown = [f"/p/ours/queues/{queue.pk}/1/", f"/p/ours/queues/{queue.pk}/", "/p/ours/queues/", "/p/ours/"]
         for address in [*shown, page, f"{page}pairs/", f"/p/ours/runs/{run.pk}/queues/new/"]:
             answer = reviewer.get(address)
-            assert answer.status_code == 200
+            assert answer.status_code == (403 if blind and address == page else 200)
             content = answer.content.decode()
             assert not [raw for raw in ("<script>alert", "<b hx-get", "\u202e", "\x07") if raw in content], address

@@ -19,6 +19,7 @@ TITLES = {
     "bad_token": "The token is missing or does not work",
     "scope_too_small": "The token may not do this",
     "role_too_low": "Your role in the project may not do this",
+    "blind": "You are to judge samples of the run blind first",
     "not_found": "There is no such thing in a project of yours",
     "length_required": "The length is missing",
     "idempotency_key_reused": "The Idempotency-Key belongs to another request",

@@ -21,6 +21,7 @@ from cohort.base.formatting import natural
 from cohort.launch.requests import KeyReused, LaunchRefused, RunRequest, request_of, run_request, run_request_check
 from cohort.review.export import NotFitting, sample_page
 from cohort.review.filters import SampleFilter
+from cohort.review.waiting import blind_queues
 from cohort.runs.models import Run
 from cohort.server.limits import API, FORM_BYTES
 from grpo_core.errors import ConfigError
@@ -179,6 +180,9 @@ def run_samples(request: HttpRequest, slug: str, run_id: int, after: str = "0", 
     run = Run.objects.filter(project=project, pk=run_id).first() if run_id < 2**63 else None
     if run is None:
         raise Problem(404, "not_found", f"The project has no run {run_id}.")
+    if closing := blind_queues(token_of(request).user, run.pk):
+        names = ", ".join(queue.name for queue in closing)
+        raise Problem(403, "blind", f"Samples of this run wait for you in blind queues: {names}.")
     first, count = natural(after), natural(size)
     if first is None or count is None or not 1 <= count <= SAMPLES:
         raise Problem(422, "invalid", f"`after` is the id of a sample, and `size` from 1 to {SAMPLES}.")

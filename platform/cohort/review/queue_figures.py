@@ -1,6 +1,6 @@
 """How far review queues are: who judged how many and how fast, what waits for whom, and how far two reviewers agree."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 
 from cohort.accounts.models import Project, User
 from cohort.review.models import ReviewItem, ReviewQueue
-from cohort.review.queues import JUDGED
+from cohort.review.waiting import JUDGED, waiting_for
 from grpo_core.stats.agreement import Kappa, cohen_kappa
 
 _PEOPLE = f"""
@@ -21,19 +21,6 @@ _PEOPLE = f"""
     FROM newest JOIN accounts_user AS people ON people.id = newest.by_id
     WHERE newest.verdict <> '' GROUP BY newest.queue_id, newest.by_id, people.username
     ORDER BY newest.queue_id, people.username
-"""
-_WAITING = f"""
-    WITH newest AS ({JUDGED}), judged AS (
-        SELECT queue_id, sample_id, count(*) AS people, bool_or(by_id = %(reader)s) AS mine
-        FROM newest WHERE verdict <> '' GROUP BY queue_id, sample_id
-    )
-    SELECT item.queue_id, count(*) FROM review_reviewitem AS item
-    JOIN review_reviewqueue AS queue ON queue.id = item.queue_id
-    JOIN review_sample AS sample ON sample.id = item.sample_id
-    LEFT JOIN judged ON judged.queue_id = item.queue_id AND judged.sample_id = item.sample_id
-    WHERE item.queue_id = ANY(%(queues)s) AND queue.done_at IS NULL AND sample.redacted_at IS NULL
-        AND coalesce(judged.people, 0) < queue.reviewers AND NOT coalesce(judged.mine, false)
-    GROUP BY item.queue_id
 """
 
 
@@ -62,19 +49,6 @@ def paces(queues: Iterable[ReviewQueue]) -> dict[int, list[Pace]]:
         for row in cursor.fetchall():
             by_queue[row[0]].append(Pace(*row))
     return by_queue
-
-
-def waiting_for(reader: User, queues: Sequence[ReviewQueue]) -> dict[int, int]:
-    """Queue id → how many of its samples the reader may still judge; queues that are assigned to others have none.
-    Give it queues with their assignees read."""
-    theirs = []
-    for queue in queues:
-        people = {user.pk for user in queue.assignees.all()}
-        if not people or reader.pk in people:
-            theirs.append(queue.pk)
-    with connection.cursor() as cursor:
-        cursor.execute(_WAITING, {"queues": theirs, "reader": reader.pk})
-        return dict(cursor.fetchall())
 
 
 def own_queues(project: Project, reader: User) -> list[tuple[ReviewQueue, int]]:

@@ -19,9 +19,9 @@ from cohort.review.models import (
     ReviewClaim,
     ReviewItem,
     ReviewQueue,
-    Sample,
 )
 from cohort.review.services import InQueue, sample_judge, sample_undo
+from cohort.review.waiting import JUDGED, blind_queues
 from cohort.runs.models import Run
 
 MOST_ITEMS = 2000
@@ -125,11 +125,6 @@ def require_reviewer(queue: ReviewQueue, actor: User) -> None:
         raise PermissionDenied(f"The queue {queue.name} is assigned to other people.")
 
 
-JUDGED = """
-    SELECT DISTINCT ON (queue_id, sample_id, by_id) queue_id, sample_id, by_id, verdict, seconds, unblinded, at
-    FROM review_annotation WHERE queue_id = ANY(%(queues)s) ORDER BY queue_id, sample_id, by_id, id DESC
-"""
-"""Each person's newest opinion of a sample in a queue; one without a verdict is no judgement."""
 _NEXT = f"""
     WITH newest AS ({JUDGED}), taken AS (
         SELECT sample_id, count(DISTINCT by_id) AS people, bool_or(judged AND by_id = %(actor)s) AS mine FROM (
@@ -184,8 +179,7 @@ def item_show(*, item: ReviewItem, actor: User) -> None:
 
 
 _CLAIM = """
-    SELECT extract(epoch FROM statement_timestamp() - shown_at)::float, unblinded_at IS NOT NULL,
-        expires_at > statement_timestamp()
+    SELECT extract(epoch FROM statement_timestamp() - shown_at)::float, expires_at > statement_timestamp()
     FROM review_reviewclaim WHERE item_id = %s AND by_id = %s
 """
 
@@ -217,8 +211,9 @@ def _given(item: ReviewItem, actor: User, *, timed: bool) -> InQueue:
         raise ValidationError({"verdict": "Others have judged this sample meanwhile, as many as the queue wants."})
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, [item.pk, actor.pk])
-        seconds, unblinded, live = cursor.fetchone() or (None, False, False)
-    return InQueue(queue, seconds if timed and live else None, queue.blind and unblinded)
+        seconds, live = cursor.fetchone() or (None, False)
+    seen = queue.blind and queue.pk not in {blind.pk for blind in blind_queues(actor, queue.run_id)}
+    return InQueue(queue, seconds if timed and live else None, seen)
 
 
 def judges_of(item: ReviewItem) -> set[int]:
@@ -250,48 +245,3 @@ def _judged(item: ReviewItem, actor: User, row: Annotation | None) -> None:
         done = cursor.fetchone() is None
     rows = ReviewQueue.objects.filter(pk=queue.pk, done_at__isnull=done)
     rows.update(done_at=Now() if done else None)
-
-
-def blinding(reader: User, samples: Sequence[Sample]) -> list[ReviewItem]:
-    """Items of these samples in blind queues that the reader is still to judge, or may, and has not given up blindness
-    of. While there are any, no page may show the reader what the verifier or others think of the samples. For a person
-    whose role reaches no judgement there are none."""
-    rows = ReviewItem.objects.filter(sample__in=samples, queue__blind=True, queue__done_at=None)
-    items = list(rows.select_related("queue").prefetch_related("queue__assignees"))
-    if not items:
-        return []
-    named: dict[str, Any] = {"queues": [item.queue_id for item in items], "samples": [item.sample_id for item in items]}
-    judges: dict[tuple[int, int], set[int]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT queue_id, sample_id, by_id FROM ({JUDGED}) AS newest "
-            "WHERE verdict <> '' AND sample_id = ANY(%(samples)s)",
-            named,
-        )
-        for queue, sample, by in cursor.fetchall():
-            judges.setdefault((queue, sample), set()).add(by)
-    given_up = ReviewClaim.objects.filter(item__in=items, by=reader, unblinded_at__isnull=False)
-    seen = set(given_up.values_list("item", flat=True))
-    blinded = []
-    for item in items:
-        people = {user.pk for user in item.queue.assignees.all()}
-        others = judges.get((item.queue_id, item.sample_id), set())
-        may_judge = (not people or reader.pk in people) and reader.pk not in others
-        if may_judge and len(others) < item.queue.reviewers and item.pk not in seen:
-            blinded.append(item)
-    return blinded
-
-
-@transaction.atomic
-def unblind(*, item: ReviewItem, actor: User) -> None:
-    """Show the person what the blind queue hides of this sample; a judgement that they give it there says so."""
-    item_show(item=item, actor=actor)
-    rows = ReviewClaim.objects.filter(item=item, by=actor, unblinded_at=None)
-    if rows.update(unblinded_at=Now()):
-        audit.log(
-            actor=audit.who(actor),
-            kind="review_unblinded",
-            subject=f"review_queue:{item.queue_id}",
-            project=item.queue.project,
-            data={"item": item.number},
-        )

@@ -108,7 +108,7 @@ class ReviewClaim(models.Model):
     expires_at = models.DateTimeField()
     """By the database's clock, as all of these."""
     unblinded_at = models.DateTimeField(null=True)
-    """When the person had what a blind queue hides shown to them."""
+    """When the person gave up the blindness of the queue; the same for all of its items."""
 
     class Meta:
         ordering: ClassVar = ["item", "by"]
@@ -132,7 +132,7 @@ class Annotation(models.Model):
     seconds = models.FloatField(null=True)
     """From the sample's being shown in the queue to the verdict; null where that is not known."""
     unblinded = models.BooleanField(default=False)
-    """Whether the person had seen, before the judgement, what the blind queue hides."""
+    """Whether what the blind queue hides was open to the person before the judgement."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
     label_words: Sequence[str] = ()

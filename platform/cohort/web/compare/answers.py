@@ -18,6 +18,7 @@ from cohort.web.access import may, project_for
 from cohort.web.compare.chosen import Choice, Chosen
 from cohort.web.compare.summary import suite_title
 from cohort.web.context import listed, query_without
+from cohort.web.review.judging import closed_page
 from grpo_core.config.evaluation import SuiteConfig
 
 ITEMS = 50
@@ -50,6 +51,10 @@ def run_compare_answers(request: HttpRequest, slug: str) -> HttpResponse:
     choice = Choice(project, request.GET)
     results = results_across(choice.runs)
     name = request.GET.get("suite", "")
+    if name not in results:
+        for run in choice.runs:
+            if closed := closed_page(request, slug, run.pk):
+                return closed
     context = {
         "choice": choice,
         "suite": name if name in results else "",

@@ -25,6 +25,7 @@ from cohort.review.filters import SampleFilter
 from cohort.runs.models import Run
 from cohort.web.access import run_for, streamed
 from cohort.web.audit.selectors import csv_line, downloaded
+from cohort.web.review.judging import shows_samples
 from cohort.web.runs.series import file_stem
 
 Rows = Iterable[dict[str, Any]]
@@ -44,6 +45,7 @@ class Format:
 
 
 @require_safe
+@shows_samples
 def samples_export(request: HttpRequest, slug: str, run_id: int) -> HttpResponseBase:
     """`?format=` and a filter; `names=1` names the reviewers. For reviewers, as cards with texts are."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)

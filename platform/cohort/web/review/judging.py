@@ -1,10 +1,12 @@
 """Judging a sample where it is shown: what its form offers and holds, and what it sends."""
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -13,14 +15,36 @@ from cohort.accounts.models import Project, Role, User, reaches
 from cohort.review import services
 from cohort.review.labels import label_words, labels_of
 from cohort.review.models import Annotation, ReviewQueue, Sample, Verdict
-from cohort.review.queues import blinding
 from cohort.review.services import newest_by_person
-from cohort.runs.models import Run
+from cohort.review.waiting import blind_queues
 from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 
 
+def closed_page(request: HttpRequest, slug: str, run_id: int) -> HttpResponse | None:
+    """What a person who is to judge samples of the run blind gets in place of what the verifier or people think of its
+    samples; None where nothing is closed to them."""
+    queues = blind_queues(person(request), run_id)
+    if not queues:
+        return None
+    run = run_for(request, slug, run_id)
+    if not reaches(request.membership.role, Role.REVIEWER):  # type: ignore[attr-defined]
+        return None
+    return render(request, "review/blind.html", {"run": run, "queues": queues}, status=403)
+
+
+def shows_samples(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Decorator for each view of a run that shows what the verifier or people think of its samples."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, slug: str, run_id: int, *args: Any, **named: Any) -> HttpResponseBase:
+        return closed_page(request, slug, run_id) or view(request, slug, run_id, *args, **named)
+
+    return checked
+
+
 @require_POST
+@shows_samples
 def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """Store what a person thinks of a sample, whatever its score. Answers a part of the page to htmx, else
     redirects."""
@@ -33,22 +57,10 @@ def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, in
         page = reverse("group_detail", args=[slug, run_id, group_id])
         return redirect(f"{page}?sample={index + 1}#sample-{index + 1}")
     opinions = opinions_of([sample], actor, run.project)[sample.pk]
-    if blinding(actor, [sample]):
-        opinions["others"] = []
     context = {"run": run, "group": sample.group, "sample": sample, "may": True, "open": "toggle" in request.POST}
     context |= {"fault": fault, "stored": fault is None and stored_words(sample, opinions["own"])}
     context |= {**form_choices(run.project), **opinions}
     return render(request, "review/_judgement.html", context, status=422 if fault else 200)
-
-
-def blind_page(request: HttpRequest, run: Run, samples: Sequence[Sample]) -> HttpResponse | None:
-    """What is shown in place of a page about `samples`, which are of one group, while the reader is to judge one of
-    them blind; else None."""
-    if not samples or not reaches(request.membership.role, Role.REVIEWER):  # type: ignore[attr-defined]
-        return None
-    items = blinding(person(request), samples)
-    context = {"run": run, "group": samples[0].group, "items": items, "samples": samples}
-    return render(request, "review/group_blind.html", context) if items else None
 
 
 def fault_of(

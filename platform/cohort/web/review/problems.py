@@ -19,6 +19,7 @@ from cohort.web.access import may, run_for
 from cohort.web.context import listed
 from cohort.web.diff.shown import Piece, marked
 from cohort.web.review.curve import Curve
+from cohort.web.review.judging import shows_samples
 from cohort.web.runs.header import Header
 
 GROUPS = 300
@@ -71,6 +72,7 @@ class Side:
 
 
 @require_safe
+@shows_samples
 def run_problems(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     sort = request.GET.get("sort", "change")
@@ -84,6 +86,7 @@ def run_problems(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@shows_samples
 def run_problem(request: HttpRequest, slug: str, run_id: int, key: str) -> HttpResponse:
     """`a` and `b` are ids of the groups that are compared, the first and the newest without; `pick` and `pick_b` which
     sample of each: best, median, worst or its number."""

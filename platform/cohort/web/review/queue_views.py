@@ -18,8 +18,9 @@ from cohort.review.filters import SampleFilter
 from cohort.review.informative import HELP
 from cohort.review.models import Annotation, QueueOrder, ReviewItem, ReviewLabel, ReviewQueue, Sample
 from cohort.review.pairs import preference
-from cohort.review.queue_figures import differing, figures_of, paces, waiting_for
+from cohort.review.queue_figures import differing, figures_of, paces
 from cohort.review.services import right
+from cohort.review.waiting import blind_queues, unblind, waiting_for
 from cohort.web.access import call_service, form_page, project_for, redirect_to, run_for
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
@@ -91,12 +92,11 @@ def queue_list(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_safe
 def queue_detail(request: HttpRequest, slug: str, queue_id: int) -> HttpResponse:
-    """Progress of each person and how far two agree; of a blind queue that only for those who have nothing left to
-    judge in it."""
-    queue = queue_of(project_for(request, slug), queue_id)
-    waiting = waiting_for(person(request), [queue]).get(queue.pk, 0)
+    """Progress of each person and how far two agree; that only for those to whom the run's samples are not closed."""
+    queue, reader = queue_of(project_for(request, slug), queue_id), person(request)
+    waiting = waiting_for(reader, [queue]).get(queue.pk, 0)
     may_judge = reaches(request.membership.role, Role.REVIEWER)  # type: ignore[attr-defined]
-    hidden, figures = queue.blind and may_judge and waiting > 0, figures_of(queue)
+    hidden, figures = may_judge and bool(blind_queues(reader, queue.run_id)), figures_of(queue)
     context = {
         "queue": queue,
         "figures": figures,
@@ -155,12 +155,11 @@ def queue_judge(request: HttpRequest, slug: str, queue_id: int, number: int) -> 
 
 
 @require_POST
-def queue_unblind(request: HttpRequest, slug: str, queue_id: int, number: int) -> HttpResponse:
-    """Give up blindness of one sample, and show its group."""
-    item = item_of(request, slug, queue_id, number)
-    queues.unblind(item=item, actor=person(request))
-    group = item.sample.group
-    return redirect_to(request, "group_detail", slug, group.run_id, group.pk)
+def queue_unblind(request: HttpRequest, slug: str, queue_id: int) -> HttpResponse:
+    """Give up the blindness of what waits for the person in the queue, and show the run's samples."""
+    queue = queue_of(project_for(request, slug, at_least=Role.REVIEWER), queue_id)
+    unblind(queue=queue, actor=person(request))
+    return redirect_to(request, "run_samples", slug, queue.run_id)
 
 
 @require_POST
@@ -232,7 +231,9 @@ def _shown(request: HttpRequest, item: ReviewItem) -> dict[str, Any]:
         "full": own is None and len(queues.judges_of(item) - {reader.pk}) >= queue.reviewers,
         **form_choices(queue.project),
     }
-    return context if queue.blind else context | _judged_by_others(item.sample, reader, queue)
+    if queue.blind or blind_queues(reader, queue.run_id):
+        return context
+    return context | _judged_by_others(item.sample, reader, queue)
 
 
 def _judged_by_others(sample: Sample, reader: User, queue: ReviewQueue) -> dict[str, Any]:

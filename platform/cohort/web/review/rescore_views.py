@@ -25,6 +25,7 @@ from cohort.web.catalog.selectors import OFFERED, Offered
 from cohort.web.context import listed, version_of
 from cohort.web.lab.estimate_shown import why_waits
 from cohort.web.lab.model_forms import ConfigForm
+from cohort.web.review.judging import shows_samples
 from cohort.web.review.rescore_shown import WORDS, confusion_rows, curves, seconds_left
 from cohort.web.runs.header import Header
 from grpo_core.errors import ConfigError
@@ -57,6 +58,7 @@ class RescoreForm(ConfigForm):
 
 
 @form_page
+@shows_samples
 def run_rescores(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """`version` shows what scoring by it takes, before anything is started."""
     post = request.method == "POST"
@@ -89,6 +91,7 @@ def run_rescores(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@shows_samples
 def run_rescore(request: HttpRequest, slug: str, run_id: int, rescore_id: int) -> HttpResponse:
     run = run_for(request, slug, run_id)
     rescore = _rescore(run, rescore_id)
@@ -107,6 +110,7 @@ def run_rescore(request: HttpRequest, slug: str, run_id: int, rescore_id: int) -
 
 
 @require_safe
+@shows_samples
 def run_rescore_live(request: HttpRequest, slug: str, run_id: int, rescore_id: int) -> HttpResponse:
     """The head of one that is not done: 204 while nothing changed since `v`. Once it has figures, or has ended
     otherwise, the page reloads."""

@@ -15,6 +15,7 @@ from cohort.review.models import Annotation, Sample, Verdict
 from cohort.review.services import Success, right
 from cohort.web.access import run_for
 from cohort.web.compare.curves import curves
+from cohort.web.review.judging import shows_samples
 from cohort.web.review.rates_chart import rates_drawn
 from cohort.web.runs.header import Header
 
@@ -32,6 +33,7 @@ class Judged:
 
 
 @require_safe
+@shows_samples
 def run_review(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     run, success = header.run, header.config.reward.success_of

@@ -41,6 +41,7 @@ from cohort.web.access import run_for
 from cohort.web.accounts.views import person
 from cohort.web.review.arithmetic import number
 from cohort.web.review.export import export_menu
+from cohort.web.review.judging import shows_samples
 from cohort.web.runs.header import Header
 from cohort.web.runs.list_rows import ViewChip
 from cohort.web.runs.page import charts_csp
@@ -303,6 +304,7 @@ def filter_of(request: HttpRequest) -> tuple[SampleFilter, dict[str, list[str]]]
 
 @require_safe
 @charts_csp
+@shows_samples
 def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """With `facets` the counts too, and for htmx those alone."""
     header = Header(run_for(request, slug, run_id))

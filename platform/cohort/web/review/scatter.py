@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from cohort.review.filters import SampleFilter
 from cohort.review.scatter import RIGHT, Axis, Scatter, colours_of, scatter
 from cohort.web.access import run_for
+from cohort.web.review.judging import shows_samples
 from cohort.web.review.samples import filter_of
 from cohort.web.runs.header import Header
 from cohort.web.runs.page import charts_csp
@@ -22,6 +23,7 @@ COLUMNS, ROWS = 6, 8
 
 @require_safe
 @charts_csp
+@shows_samples
 def run_scatter(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """By the filter of the samples' page; `colour` is a component's name, right or wrong without. For htmx the part."""
     header = Header(run_for(request, slug, run_id))

@@ -16,7 +16,7 @@ from cohort.base.formatting import minus, natural, num
 from cohort.review.models import Sample
 from cohort.review.token_files import TokensUnreadable, token_row
 from cohort.web.access import run_for
-from cohort.web.review.judging import blind_page
+from cohort.web.review.judging import shows_samples
 from cohort.web.review.token_signals import (
     SIGNALS,
     Scale,
@@ -40,13 +40,12 @@ TABLE = 400
 
 
 @require_safe
+@shows_samples
 def sample_tokens(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """`?signal=` colours, `?at=` shows the window with this token (from 1), `?view=table` the numbers of each."""
     run = run_for(request, slug, run_id)
     samples = Sample.objects.select_related("group__attempt", "group__run")
     sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
-    if (blind := blind_page(request, run, [sample])) is not None:
-        return blind
     view = why = None
     try:
         columns = token_row(sample).columns

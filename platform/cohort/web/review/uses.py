@@ -25,7 +25,7 @@ from cohort.web.audit.selectors import downloaded
 from cohort.web.catalog import selectors as catalog
 from cohort.web.fields import ServiceForm
 from cohort.web.lab.model_forms import SuiteRowForm
-from cohort.web.review.judging import blind_page
+from cohort.web.review.judging import shows_samples
 
 
 class ProbeCaseForm(ServiceForm):
@@ -50,13 +50,12 @@ class SampleSuiteForm(SuiteRowForm):
 
 
 @form_page
+@shows_samples
 def sample_use(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """What can be made of the sample; POST `action` makes it: `case` or `suite`, which needs an operator."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
     samples = Sample.objects.select_related("group__run__project", "group__run__dataset")
     sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
-    if (blind := blind_page(request, run, [sample])) is not None:
-        return blind
     action = request.POST.get("action") if request.method == "POST" else None
     verifier = run.verifier_version.verifier_id if run.verifier_version else None
     case = ProbeCaseForm(run.project, request.POST if action == "case" else None, initial={"verifier": verifier})
@@ -114,6 +113,7 @@ def _pairs_of(run: Run, sample: Sample) -> int:
 
 
 @require_safe
+@shows_samples
 def preferences_download(request: HttpRequest, slug: str, run_id: int) -> HttpResponseBase:
     """Every preference pair of the run as JSONL in TRL's format."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)

@@ -16,7 +16,7 @@ from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
 from cohort.web.review.arithmetic import Derivation, derive, group_scores, stored_only, variants_for
 from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares, sample_table
-from cohort.web.review.judging import blind_page, form_choices, opinions_of
+from cohort.web.review.judging import form_choices, opinions_of, shows_samples
 from cohort.web.review.rescore_shown import rescored_group
 from cohort.web.review.texts import WINDOW, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
@@ -25,6 +25,7 @@ from grpo_core.config.run import RunConfig
 
 
 @require_safe
+@shows_samples
 def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     header = Header(run_for(request, slug, run_id))
     page = selectors.step_groups(
@@ -42,6 +43,7 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@shows_samples
 def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
     """What the address chooses is in GroupView."""
     run = run_for(request, slug, run_id)
@@ -54,8 +56,6 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     chosen = next((variant for variant in variants if variant.value == view.variant), own)
     samples = list(group.samples.all())
     reader = person(request)
-    if (blind := blind_page(request, run, samples)) is not None:
-        return blind
     sentence = stored_only(chosen, config.algorithm)
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages: Sequence[float | None] = [sample.advantage for sample in samples]

@@ -16,9 +16,11 @@ from cohort.runs import dispatch
 from cohort.web.access import form_page, project_for, run_for
 from cohort.web.accounts.views import person
 from cohort.web.fields import ServiceForm
+from cohort.web.review.judging import shows_samples
 
 
 @require_safe
+@shows_samples
 def sample_proof(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """The sample with the proof that it is in the run's tree, for `cohort verify --trace`."""
     run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
