@@ -10,7 +10,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from tests.browser import picture
 from tests.factories.runs import Maker
-from tests.web.test_hostile_completions import PAGES, TEXTS, shown
+from tests.web.hostile_pages import PAGES, TEXTS, shown
 from tests.web.windows import serious_faults, windows
 
 pytestmark = pytest.mark.slow

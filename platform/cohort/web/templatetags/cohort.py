@@ -17,6 +17,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from cohort.base.formatting import NBSP, NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
+from cohort.evidence.plain_text import UNSEEN
 from grpo_core.lab.preview import PreviewRow
 
 register = template.Library()
@@ -49,10 +50,11 @@ def digest(value: str | None, length: int = 8) -> SafeString | str:
 
 @cache
 def _unseen(character: str) -> bool:
-    """Control, format (zero-width, bidi), surrogate, private and unassigned characters, and odd separators."""
+    """What `printable` marks, and all that is control, format, surrogate, private, unassigned or an odd separator."""
     if character in "\n\t ":
         return False
-    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} or character in "\u2800\u3164"
+    other = unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    return other or UNSEEN.match(character) is not None
 
 
 _ASCII = re.compile(r"[\n\t -~]*")
