@@ -19,6 +19,7 @@ from grpo_core.cli.estimate import read_estimate
 from grpo_core.cli.eval import positive
 from grpo_core.errors import GrpoError, Interrupted
 from grpo_core.runtime.signals import Stop
+from grpo_core.text import printable_lines
 
 if TYPE_CHECKING:
     from grpo_core.files.run_folder import RunDir
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.handler(options)
     except GrpoError as error:
         rank = os.environ.get("RANK", "0")
-        print(f"grpo: {'' if rank == '0' else f'rank {rank}: '}{error}", file=sys.stderr)
+        print(f"grpo: {'' if rank == '0' else f'rank {rank}: '}{printable_lines(str(error))}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("grpo: interrupted", file=sys.stderr)

@@ -35,13 +35,17 @@ def _doctor(options: argparse.Namespace) -> int:
     from grpo_core.config.run import ModelConfig, RunConfig
     from grpo_core.errors import ModelError
     from grpo_core.records.doctor import text_report
+    from grpo_core.text import printable_lines
 
     config = RunConfig.from_file(options.config) if options.config is not None else None
     from grpo_core.model.doctor import diagnose
     from grpo_core.model.load import find_model
 
     diagnosis = diagnose(find_model(ModelConfig(path=options.model), base=Path.cwd()), config)
-    print(diagnosis.model_dump_json(indent=2) if options.json else text_report(diagnosis), end="\n" * options.json)
+    print(
+        diagnosis.model_dump_json(indent=2) if options.json else printable_lines(text_report(diagnosis)),
+        end="\n" * options.json,
+    )
     return ModelError.exit_status if diagnosis.failed else 0
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_core.cli.eval import positive
-from grpo_core.text import format_percent
+from grpo_core.text import format_percent, printable_lines
 
 if TYPE_CHECKING:
     from grpo_core.lab.preview import Preview, PreviewRow
@@ -34,7 +34,7 @@ def _preview(options: argparse.Namespace) -> int:
 
     config = RunConfig.from_file(options.config)
     shown = preview(config, base=options.config.resolve().parent, rows=options.rows)
-    print(shown.model_dump_json(indent=2) if options.json else text_of(shown))
+    print(shown.model_dump_json(indent=2) if options.json else printable_lines(text_of(shown)))
     return 0
 
 

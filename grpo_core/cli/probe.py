@@ -60,6 +60,7 @@ def _probe(options: argparse.Namespace) -> int:
     from grpo_core.rewards import Rubric, Runner
     from grpo_core.rewards.base import Context
     from grpo_core.runtime.progress import Progress
+    from grpo_core.text import printable
 
     check_place(options.out, folder=False)
     reward, data = read_reward(options.what)
@@ -88,7 +89,7 @@ def _probe(options: argparse.Namespace) -> int:
     text = json.dumps(report.to_json(), ensure_ascii=False, indent=2)
     if options.out is not None:
         write(options.out, text + "\n")
-    print(text if options.json else "\n".join(lines(report)))
+    print(text if options.json else "\n".join(map(printable, lines(report))))
     return STATUS[report.verdict]
 
 

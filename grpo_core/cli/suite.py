@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.errors import ConfigError, DataError
+from grpo_core.text import printable
 
 if TYPE_CHECKING:
     from grpo_core.evaluate.suites.formats import Format
@@ -94,9 +95,9 @@ def _check(options: argparse.Namespace) -> int:
     items = load_items(options.file, scorer=judge)
     print(f"{options.file}: {len(items):,} items, {len({item.cluster or item.id for item in items}):,} clusters")
     for name, count in sorted(Counter(item.slice for item in items if item.slice).items()):
-        print(f"  slice {name}: {count:,}")
+        print(f"  slice {printable(name)}: {count:,}")
     longest = max(items, key=lambda item: len(item.shown()))
-    print(f"longest prompt: {len(longest.shown()):,} characters, of item {longest.id}")
+    print(f"longest prompt: {len(longest.shown()):,} characters, of item {printable(longest.id)}")
     print(f"targets: {'fit the scorer ' + judge.name if judge is not None else 'not checked: no scorer is known'}")
     print(f"file SHA-256:  {file_sha256(options.file)}")
     print(f"items SHA-256: {items_digest(items)}")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from grpo_core.text import format_duration
+from grpo_core.text import format_duration, printable_lines
 
 _BAR = 24
 _INTERVAL = 1.0
@@ -53,6 +53,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         """One line that stays."""
+        text = printable_lines(text)
         self._to_log(text)
         if self._quiet:
             return
@@ -61,6 +62,7 @@ class Progress:
 
     def log_only(self, text: str) -> None:
         """For the log alone; printed where there is no log."""
+        text = printable_lines(text)
         if self._log is not None:
             self._to_log(text)
         else:

@@ -7,7 +7,7 @@ open to people who are not signed in; tests/web/test_access.py walks this list.
 """
 
 from django.contrib.auth.views import LogoutView
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, register_converter
 
 from cohort.web import readiness
 from cohort.web.accounts import api_tokens, people
@@ -52,6 +52,7 @@ from cohort.web.runs import (
 from cohort.web.statements import views as statements
 from cohort.web.traces import views as traces
 
+register_converter(problems.ProblemKey, "problem")
 _RECORD = "runs/<int:run_id>/record"
 _CHECKPOINT = "runs/<int:run_id>/checkpoints/<int:checkpoint_id>/"
 _GROUP = "runs/<int:run_id>/groups/<int:group_id>"
@@ -153,7 +154,7 @@ _runs = [
     path("limits/", queue.limits, name="project_limits"),
     path("runs/<int:run_id>/samples/export/", samples_export, name="samples_export"),
     path("runs/<int:run_id>/problems/", problems.run_problems, name="run_problems"),
-    path("runs/<int:run_id>/problems/<path:key>/", problems.run_problem, name="run_problem"),
+    path("runs/<int:run_id>/problems/<problem:key>/", problems.run_problem, name="run_problem"),
     path("runs/<int:run_id>/rescores/", rescores.run_rescores, name="run_rescores"),
     path("runs/<int:run_id>/rescores/<int:rescore_id>/", rescores.run_rescore, name="run_rescore"),
     path("runs/<int:run_id>/rescores/<int:rescore_id>/live/", rescores.run_rescore_live, name="run_rescore_live"),

@@ -1,22 +1,10 @@
 """Numbers and foreign text as a check prints them."""
 
-import re
+from grpo_core.text import printable
 
 MINUS = "\u2212"
 LONGEST = 500
 """Characters of a line that is printed."""
-UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\uf8ff\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
-)
-"""Characters that steer a terminal or cannot be seen: controls, what Unicode lets a font ignore (fillers, variation
-selectors, tags, joiners), and the blank Braille pattern. Ranges, so that every Python takes the same ones."""
-
-
-def printable(text: str) -> str:
-    """`text` with the characters that steer a terminal or cannot be seen as `\\x1b`."""
-    return UNSEEN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 
 from cohort.evidence.card_reader import Rejected
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
-from cohort.evidence.plain_text import one_line, printable
+from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.check import CannotRead, References, verify_card
 from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
 from cohort.evidence.verify.signed import KnownKeys, log_keys
 from cohort.evidence.zip_layout import MAX_SMALL_BYTES
+from grpo_core.text import printable
 
 _MARKS = {"ok": "ok", "failed": "FAILED", "cannot": "CANNOT", "unknown": "UNKNOWN", "withheld": "-"}
 _MOST_PROOF_BYTES = 64 * 1024**2

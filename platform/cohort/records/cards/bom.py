@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cohort.evidence.plain_text import printable
 from cohort.records.cards.reading import Reading
+from grpo_core.text import printable
 
 FILE = "bom.cdx.json"
 _NAMESPACE = uuid.UUID("6f2b1c0e-8f0a-5d54-9d55-3f0c1a7b9e21")

@@ -10,10 +10,11 @@ from typing import Any
 
 import yaml
 
-from cohort.evidence.plain_text import percent, printable
+from cohort.evidence.plain_text import percent
 from cohort.records.cards.reading import Reading
 from cohort.records.document_view import Block
 from cohort.records.schema_types import AUDIENCE_WORDS
+from grpo_core.text import printable
 
 FILE = "CARD.md"
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&])")

@@ -8,12 +8,12 @@ from typing import Any
 
 import typst
 
-from cohort.evidence.plain_text import printable
 from cohort.records.cards import svg
 from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import charts
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
+from grpo_core.text import printable
 
 FILE = "card.pdf"
 _TEXT = 4_000

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from cohort.evidence.plain_text import printable
 from cohort.records.cards.reading import Reading
 from cohort.records.schema_types import AUDIENCE_WORDS
+from grpo_core.text import printable
 
 FILE = "README.txt"
 

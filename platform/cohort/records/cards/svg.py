@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from cohort.evidence.plain_text import MINUS, printable
+from cohort.evidence.plain_text import MINUS
 from cohort.records.cards.reading import Reading, Series
+from grpo_core.text import printable
 
 WIDTH, LEFT, RIGHT = 640, 52, 70
 MOST_POINTS = 320

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cohort.evidence.plain_text import printable
 from cohort.records.diff.compare import Cell, Diff, FieldDiff, SectionDiff
 from cohort.records.diff.values import Change, Kind, figure, one_line, signed
+from grpo_core.text import printable
 
 SCHEMA = "cohort-record-diff/1"
 SIGNS = {Kind.ADDED: "+", Kind.REMOVED: "−", Kind.CHANGED: "≠", Kind.EQUAL: "=", Kind.WITHHELD: "?"}

@@ -71,6 +71,19 @@ class Side:
         return None if self.pick in PICKS else self.place
 
 
+class ProblemKey:
+    """A problem's key in an address, for `register_converter`. Ids may hold anything: line ends, slashes, and `..`
+    between them, which a browser would follow."""
+
+    regex = "(?s:.+)"
+
+    def to_python(self, value: str) -> str:
+        return value.replace("%2F", "/").replace("%25", "%")
+
+    def to_url(self, value: str) -> str:
+        return value.replace("%", "%25").replace("/", "%2F")
+
+
 @require_safe
 @shows_samples
 def run_problems(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:

@@ -17,8 +17,8 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from cohort.base.formatting import NBSP, NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
-from cohort.evidence.plain_text import UNSEEN
 from grpo_core.lab.preview import PreviewRow
+from grpo_core.text import UNSEEN
 
 register = template.Library()
 for _filter in (num, fixed, exact, signed, percent, duration, ago):
