@@ -2,15 +2,19 @@
 the policy is never put to the test, and they add no element that could be clicked.
 """
 
+from collections.abc import Iterator
+from itertools import islice
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Request
 from pytest_django.live_server_helper import LiveServer
 
+from cohort.accounts.models import User
 from tests.browser import picture
 from tests.factories.runs import Maker
 from tests.web.hostile_pages import PAGES, TEXTS, shown
+from tests.web.hostile_review import REVIEW_PAGES, reviewed
 from tests.web.windows import serious_faults, windows
 
 pytestmark = pytest.mark.slow
@@ -24,15 +28,26 @@ OWN = """() => [...document.querySelectorAll(
 )].map((one) => one.outerHTML.slice(0, 200))"""
 
 
-def test_nothing_runs_and_nothing_is_fetched(
-    browser: Browser, transactional_db: None, maker: Maker, live_server: LiveServer
-) -> None:
+def visits(maker: Maker, people: list[User]) -> Iterator[tuple[str, str]]:
+    """(name, address) of a few pages of each kind, with all texts."""
     on = shown(maker, list(TEXTS.values()))
+    for name, addresses in PAGES.items():
+        yield from ((name, address) for address in islice(addresses(on), 4))
+    of_review = reviewed(maker, list(TEXTS.values()), people)
+    for name, every in REVIEW_PAGES.items():
+        yield from ((name, address.removeprefix("/p/ours/")) for address in islice(every(of_review), 2))
+
+
+def test_nothing_runs_and_nothing_is_fetched(
+    browser: Browser, transactional_db: None, maker: Maker, alice: User, rita: User, live_server: LiveServer
+) -> None:
     faults: list[object] = []
 
     def requested(request: Request) -> None:
-        if urlsplit(request.url).netloc != urlsplit(live_server.url).netloc and not request.url.startswith("data:"):
-            faults.append(request.url)
+        url = urlsplit(request.url)
+        own = url.netloc == urlsplit(live_server.url).netloc or request.url.startswith("data:")
+        if not own or request.method != "GET" or url.path.endswith(("/logout/", "/cancel/")):
+            faults.append((request.method, request.url))
 
     def opened_all(page: Page) -> None:
         page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true })")
@@ -43,14 +58,13 @@ def test_nothing_runs_and_nothing_is_fetched(
         page.on("request", requested)
         page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss())[1])
         page.add_init_script(f"({WATCH})()")
-        for name, addresses in PAGES.items():
-            for address in list(addresses(on))[:4]:
-                page.goto(f"{live_server.url}/p/ours/{address}")
-                opened_all(page)
-                faults += [(name, address, fault) for fault in page.evaluate("() => window.broken")]
-                faults += [(name, address, fault) for fault in page.evaluate(OWN)]
-                assert page.evaluate("() => window.ran") is None, (name, address)
-                assert page.url == f"{live_server.url}/p/ours/{address}", "it led nowhere else"
+        for name, address in visits(maker, [alice, rita]):
+            page.goto(f"{live_server.url}/p/ours/{address}")
+            opened_all(page)
+            faults += [(name, address, fault) for fault in page.evaluate("() => window.broken")]
+            faults += [(name, address, fault) for fault in page.evaluate(OWN)]
+            assert page.evaluate("() => window.ran") is None, (name, address)
+            assert page.url.startswith(f"{live_server.url}/p/ours/"), "it led nowhere else"
     assert faults == []
 
 

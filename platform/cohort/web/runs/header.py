@@ -121,11 +121,6 @@ class Header:
         return version_of(parts)
 
     @property
-    def title(self) -> str:
-        """The name for the browser's tab, where no markup can mark what is unseen."""
-        return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in self.run.name)
-
-    @property
     def clip(self) -> str:
         """Where the ratio is clipped: "ε 0.2 / 0.28"; the loss's name where it is not PPO's clip."""
         algorithm = self.config.algorithm
