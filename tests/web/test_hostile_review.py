@@ -32,15 +32,17 @@ REFUSED = {"samples of a search", "samples of a problem", "new queue"}
 def test_no_page_of_review_holds_more_than_for_harmless_texts(
     admin: Client, maker: Maker, alice: User, rita: User
 ) -> None:
-    like, allowed = reviewed(maker, harmless(), [alice, rita]), {}
+    like = reviewed(maker, harmless(), [alice, rita])
+    allowed: dict[str, set[tuple[str, str]]] = {}
     for name, addresses in REVIEW_PAGES.items():
         statuses = (200, 302, 422) if name in REFUSED else (200,)
         pages = (read(admin, address, statuses=statuses) for address in islice(addresses(like), 15))
         allowed[name] = set().union(*(page.elements for page in pages))
-    hostile, faults = reviewed(maker, list(TEXTS.values()), [alice, rita]), set()
+    hostile = reviewed(maker, list(TEXTS.values()), [alice, rita])
+    faults: set[tuple[object, ...]] = set()
     for name, addresses in REVIEW_PAGES.items():
         statuses = (200, 302, 422) if name in REFUSED else (200,)
         pages = (read(admin, address, statuses=statuses) for address in addresses(hostile))
         expected = "" if name in NO_TEXT else MARK
         faults |= {(name, *fault) for fault in faults_of(pages, allowed[name], expected=expected)}
-    assert sorted(faults) == []
+    assert sorted(faults, key=str) == []
