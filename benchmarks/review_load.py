@@ -69,6 +69,8 @@ SEARCHES = {
     "phrase once": f'"{NEEDLE}"',
     "no hit": "nowhere",
     "a fifth of all": "evenword",
+    "four of a hundred": vocabulary()[375],
+    "one of a hundred": vocabulary()[1500],
 }
 
 

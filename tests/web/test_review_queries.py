@@ -12,13 +12,14 @@ from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.lab.models import JobKind, LabJob
-from cohort.review import rescored_set
+from cohort.review import rescored_set, words
 from cohort.review.filters import SampleFilter
 from cohort.review.models import Annotation, Change, Group, Rescore, RescoredSample, Sample
 from cohort.review.problems import PAGE, Problems
 from cohort.review.queue_figures import differing, figures_of
 from cohort.review.queues import queue_create
 from cohort.review.scatter import RIGHT, scatter
+from cohort.review.word_index import words_index
 from cohort.runs.models import Run
 from cohort.web.review.samples import SamplePage
 from grpo_core.stats.agreement import cohen_kappa
@@ -168,3 +169,56 @@ def test_the_grid_of_a_scatter_counts_as_python_does(run: Run, monkeypatch: pyte
     assert by_grid is not None
     assert (len(by_point.points), len(by_grid.points)) == (240, 0)
     assert sorted(map(astuple, by_grid.cells)) == sorted(map(astuple, by_point.cells))
+
+
+BOUNDS = {
+    "all at once": {},
+    "few read": {"MOST_SAMPLES": 20, "MOST_READ": 15, "_AT_ONCE": 4},
+    "by the index": {"MOST_SAMPLES": 30, "FIRST_LOOK": 14, "OFTEN": 14, "MOST_READ": 30},
+    "step by step": {"FIRST_LOOK": 14, "OFTEN": 0, "MOST_LOOKED_AT": 30},
+    "too many in the index": {"FIRST_LOOK": 14, "OFTEN": 14, "MANY": 10, "MOST_LOOKED_AT": 30, "MOST_SAMPLES": 25},
+}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS.keys())
+def test_a_search_finds_what_python_finds_and_says_how_far_it_looked(
+    run: Run, bounds: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps have 12 samples; `late` is in no early one. From where a search ended, the next one goes on."""
+    for name, value in bounds.items():
+        monkeypatch.setattr(words, name, value)
+    chance = random.Random(9)
+    for sample in Sample.objects.filter(run=run).order_by("pk"):
+        some = [*chance.choices(["often", "one", "two", "rare"], [20, 9, 9, 1], k=6), *["late"] * (sample.step > 12)]
+        Sample.objects.filter(pk=sample.pk).update(completion=" ".join(some))
+    words_index()
+    rows = list(Sample.objects.filter(run=run).order_by("step", "pk"))
+    searches = {
+        "often": lambda text: "often" in text,
+        "one two": lambda text: "one" in text and "two" in text,
+        "rare": lambda text: "rare" in text,
+        "often -two": lambda text: "often" in text and "two" not in text,
+        "-often": lambda text: "often" not in text,
+        '"one two"': lambda text: "one two" in text,
+        'often -"one two"': lambda text: "often" in text and "one two" not in text,
+        "late": lambda text: "late" in text,
+        "late -rare": lambda text: "late" in text and "rare" not in text,
+        "nowhere": lambda text: False,
+    }
+    for text, fits in searches.items():
+        expected = {row.pk: row.step for row in rows if fits(row.completion) and row.reward >= 0.2}
+        seen: set[int] = set()
+        least: int | None = 1
+        while least is not None:
+            looked_for = SampleFilter(text=text, step_min=least, reward_min=0.2, sort="step")
+            matches = looked_for.text_matches(run)
+            assert matches is not None
+            pks = list(looked_for.ordered(run).values_list("pk", flat=True))
+            assert set(pks) <= set(expected)
+            through, since = matches.through, matches.since or least
+            reached = {pk for pk, step in expected.items() if step >= since and (through is None or step < through)}
+            assert reached <= set(pks), (text, least)
+            seen |= set(pks)
+            assert through is None or through > least
+            least = through
+        assert seen == set(expected), text

@@ -8,18 +8,18 @@ in their texts. Case, width and characters that nobody sees do not count. Reads 
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Self
 
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
-from django.db.models import BooleanField, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, Min, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from cohort.review.models import Group, Sample, SampleWords
+from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Run
 
 MOST_CHARACTERS = 200
@@ -28,6 +28,12 @@ MOST_SAMPLES = 5_000
 """That one search finds."""
 MANY = 25_000
 """Samples with the words that are read from the index; of more, samples are looked at one by one."""
+FIRST_LOOK = 2_000
+"""Samples that are looked at one by one before the index is asked."""
+OFTEN = 100
+"""Of these, with the words: where more have them, the index is not asked."""
+MOST_LOOKED_AT = 50_000
+"""Samples that one search looks at one by one."""
 MOST_READ = 1_500
 """Texts in which one search looks for phrases."""
 MOST_TEXT = 10_000_000
@@ -131,14 +137,14 @@ class TextQuery:
         required = all(term.is_word or term.occurs(text) for term in self.required)
         return required and not any(not term.is_word and term.occurs(text) for term in self.excluded)
 
-    def indexed(self, run_id: int) -> Q:
-        """Of SampleWords: has every required word, and none of the excluded."""
-        words = {word for term in self.required for word in term.words}
-        condition = Q(words__contains=hashes(run_id, sorted(words)))
-        for term in self.excluded:
-            if term.is_word:
-                condition &= ~Q(words__contains=[_hash(term.text)])
-        return condition
+    def required_hashes(self, run_id: int) -> list[int]:
+        """Of the words that `SampleWords.words` must have."""
+        return hashes(run_id, sorted({word for term in self.required for word in term.words}))
+
+    @property
+    def excluded_hashes(self) -> list[int]:
+        """Of those that it must not have. An excluded phrase excludes none of its words."""
+        return [_hash(term.text) for term in self.excluded if term.is_word]
 
 
 @dataclass(frozen=True)
@@ -147,45 +153,97 @@ class TextMatches:
     """Samples that fit, MOST_SAMPLES at most."""
     through: int | None
     """Where not all could be looked at: the step that was reached. Later steps are looked at by a filter of steps."""
+    since: int | None = None
+    """Where looking began later than at the first of `rows`: the step. Earlier ones may have samples that fit."""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Samples that were looked at one by one, in order of steps."""
+
+    fitting: list[tuple[int, int]]
+    """(id, step) of those that have the words, one more than wanted at most."""
+    through: int | None
+    """The step at which the walk ended before the samples did."""
 
 
 def text_matches(rows: QuerySet[Any], run: Run, query: TextQuery) -> TextMatches:
     """Those of `rows`, samples of the run, whose completion fits: the earliest MOST_SAMPLES by step; phrases are looked
-    for in the earliest MOST_READ that have their words."""
-    ids = _with_words(run, query)
-    if len(ids) > MANY:
-        # Row by row, in order of steps: with so many, the first are soon together.
-        own = SampleWords.objects.annotate(fits=query.indexed(run.pk)).filter(sample=OuterRef("pk")).values("fits")
-        fitting = rows.alias(has_words=Subquery(own, output_field=BooleanField())).filter(has_words=True)
-    else:
-        fitting = rows.filter(pk__in=_rows_of(ids))
-    through = None
-    most = MOST_READ if query.phrases else MOST_SAMPLES
-    if len(ids) > most or query.phrases:
-        earliest = list(fitting.order_by("step", "pk").values_list("pk", "step")[: most + 1])
-        ids = [pk for pk, _ in earliest[:most]]
-        looked_at = len(ids)
-        if query.phrases:
-            ids, looked_at = _with_phrases(ids, query)
-        through = earliest[looked_at - 1][1] if looked_at < len(earliest) else None
-    return TextMatches(rows.filter(pk__in=_rows_of(ids)), through)
+    for in the earliest MOST_READ that have their words.
+
+    The index answers for words that few samples have, however many samples there are. What it costs grows with how many
+    have them, so that the first samples are looked at one by one: where many of these have the words, it goes on like
+    that, for MOST_LOOKED_AT.
+    """
+    most, since = MOST_READ if query.phrases else MOST_SAMPLES, None
+    walk = _walked(rows, run, query, FIRST_LOOK, most)
+    if walk.through is not None and len(walk.fitting) <= most:
+        if _is_frequent(rows, run, query, walk):
+            walk = _walked(rows, run, query, MOST_LOOKED_AT, most)
+        elif len(ids := _with_words(run, query)) <= MANY:
+            having = rows.filter(pk__in=_rows_of([pk for pk, fits in ids if fits]))
+            walk = _Walk(list(having.order_by("step", "pk").values_list("pk", "step")[: most + 1]), None)
+        else:
+            first = rows.filter(pk__in=_rows_of([pk for pk, fits in ids if fits][:FIRST_LOOK]))
+            since = first.aggregate(step=Min("step"))["step"]
+            later = rows if since is None else rows.filter(step__gte=since)
+            walk = _walked(later, run, query, MOST_LOOKED_AT, most)
+    through = walk.through
+    if len(walk.fitting) > most:
+        through = walk.fitting[most - 1][1]
+    ids = [pk for pk, _ in walk.fitting[:most]]
+    if query.phrases:
+        ids, looked_at = _with_phrases(ids, query)
+        through = walk.fitting[looked_at - 1][1] if looked_at < len(walk.fitting) else through
+    return TextMatches(rows.filter(pk__in=_rows_of(ids)), through, since if through is not None else None)
+
+
+def _is_frequent(rows: QuerySet[Any], run: Run, query: TextQuery, walk: _Walk) -> bool:
+    """Whether many of the first samples have the required words; the index knows nothing of excluded ones."""
+    if query.excluded and len(walk.fitting) <= OFTEN:
+        walk = _walked(rows, run, replace(query, excluded=()), FIRST_LOOK, OFTEN)
+    return len(walk.fitting) > OFTEN
 
 
 def _rows_of(ids: list[int]) -> RawSQL:
     return RawSQL("SELECT unnest(%s::bigint[])", [ids])
 
 
-def _with_words(run: Run, query: TextQuery) -> list[int]:
-    """Ids of samples of the run, current or not, with the words: MANY and one more at most, in no order."""
-    indexed = SampleWords.objects.filter(query.indexed(run.pk)).values("sample_id")
-    statement, values = indexed.query.sql_with_params()
+def _walked(rows: QuerySet[Any], run: Run, query: TextQuery, look_at: int, most: int) -> _Walk:
+    """The earliest `look_at` of the rows, no further than to one more than `most` that have the words."""
+    ordered = rows.order_by("step", "pk")
+    looked_at, values = ordered.values_list("pk", "step")[:look_at].query.sql_with_params()
+    # Asked of each row by itself, so that the planner cannot begin at the index of words.
+    statement = f"""
+        SELECT id, step FROM ({looked_at}) AS looked_at (id, step)
+        WHERE (SELECT words @> %s::bigint[] AND NOT words && %s::bigint[] FROM review_samplewords WHERE sample_id = id)
+        ORDER BY step, id LIMIT {most + 1}
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*values, query.required_hashes(run.pk), query.excluded_hashes])
+        fitting = cursor.fetchall()
+    if len(fitting) > most:
+        return _Walk(fitting, fitting[-1][1])
+    return _Walk(fitting, next(iter(ordered.values_list("step", flat=True)[look_at - 1 : look_at]), None))
+
+
+_INDEXED = """
+    SELECT sample_id, NOT words && %s::bigint[] FROM review_samplewords WHERE words @> %s::bigint[] LIMIT %s
+"""
+
+
+def _with_words(run: Run, query: TextQuery) -> list[tuple[int, bool]]:
+    """(id, whether it has none of the excluded words) of samples of the run, current or not, that have the required
+    ones: MANY and one more at most, in no order."""
     with transaction.atomic(), connection.cursor() as cursor:
         # Where each word is frequent the planner expects to have enough of them soon; of words that never meet it would
-        # read the whole table.
+        # read the whole table. With little memory it forgets which samples of a page had them and reads all.
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"{statement} LIMIT {MANY + 1}", values)
-        ids = [pk for (pk,) in cursor.fetchall()]
+        cursor.execute("SET LOCAL work_mem = '64MB'")
+        cursor.execute(_INDEXED, [query.excluded_hashes, query.required_hashes(run.pk), MANY + 1])
+        ids = cursor.fetchall()
         cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
+        cursor.execute("SET LOCAL work_mem TO DEFAULT")
     return ids
 
 

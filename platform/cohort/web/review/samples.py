@@ -318,11 +318,14 @@ def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     page = None if faults else SamplePage(run, looked_for, request.GET)
     if page is not None and page.matching is not None:
         context["matching"] = page.matching
+    matches = looked_for.text_matches(run)
+    if matches is not None and matches.through not in (None, looked_for.step_min):
+        context["later"] = replace(looked_for, step_min=matches.through).query
     context |= {
         "page": page,
         "export": export_menu(looked_for),
         "form": FilterForm(run, request.GET, faults),
-        "matches": looked_for.text_matches(run),
+        "matches": matches,
         "unindexed": unindexed_from(run) if looked_for.text else None,
         "faults": faults,
         "chips": chips_of(looked_for),
