@@ -237,7 +237,9 @@ def test_the_page_of_samples_searches_and_says_what_it_could_not_see(
     assert "showing 2 of 2 that fit" in text
     assert "The search sees" not in text
     monkeypatch.setattr(words, "MOST_SAMPLES", 1)
-    assert "The search went as far as step 1" in shown(page_of(viewer, run, "samples/", text="needle"))
+    stopped = page_of(viewer, run, "samples/", text="needle")
+    assert "The search went as far as step 1" in shown(stopped)
+    assert '<a href="?step_min=1&amp;text=needle">Search on from there</a>' in stopped
     refused = shown(page_of(viewer, run, "samples/", text="->"))
     assert "Nothing was looked for" in refused
     assert "has no word" in refused

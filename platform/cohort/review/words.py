@@ -26,11 +26,11 @@ MOST_CHARACTERS = 200
 """Of a search text."""
 MOST_SAMPLES = 5_000
 """That one search finds."""
-MANY = 25_000
+MANY = 12_000
 """Samples with the words that are read from the index; of more, samples are looked at one by one."""
 FIRST_LOOK = 2_000
 """Samples that are looked at one by one before the index is asked."""
-OFTEN = 100
+OFTEN = 40
 """Of these, with the words: where more have them, the index is not asked."""
 MOST_LOOKED_AT = 50_000
 """Samples that one search looks at one by one."""
