@@ -128,7 +128,7 @@ def scatter(run: Run, looked_for: SampleFilter, colour: str) -> Scatter | None:
 
 def _colour(run: Run, colour: str) -> Any:
     if colour == RIGHT:
-        one, zero = (Cast(value, FloatField()) for value in (1, 0))  # PostgreSQL takes 1.0 for a slower numeric
+        one, zero = (Cast(Value(value), FloatField()) for value in (1, 0))  # PostgreSQL takes 1.0 for a slower numeric
         return Case(When(VERIFIER.has("right"), then=one), When(VERIFIER.has("wrong"), then=zero))
     return F(f"component_values__{component_order(run.parsed_config.reward).index(colour)}")
 

@@ -180,11 +180,11 @@ def text_matches(rows: QuerySet[Any], run: Run, query: TextQuery) -> TextMatches
     if walk.through is not None and len(walk.fitting) <= most:
         if _is_frequent(rows, run, query, walk):
             walk = _walked(rows, run, query, MOST_LOOKED_AT, most)
-        elif len(ids := _with_words(run, query)) <= MANY:
-            having = rows.filter(pk__in=_rows_of([pk for pk, fits in ids if fits]))
+        elif len(indexed := _with_words(run, query)) <= MANY:
+            having = rows.filter(pk__in=_rows_of([pk for pk, fits in indexed if fits]))
             walk = _Walk(list(having.order_by("step", "pk").values_list("pk", "step")[: most + 1]), None)
         else:
-            first = rows.filter(pk__in=_rows_of([pk for pk, fits in ids if fits][:FIRST_LOOK]))
+            first = rows.filter(pk__in=_rows_of([pk for pk, fits in indexed if fits][:FIRST_LOOK]))
             since = first.aggregate(step=Min("step"))["step"]
             later = rows if since is None else rows.filter(step__gte=since)
             walk = _walked(later, run, query, MOST_LOOKED_AT, most)
@@ -241,7 +241,7 @@ def _with_words(run: Run, query: TextQuery) -> list[tuple[int, bool]]:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("SET LOCAL work_mem = '64MB'")
         cursor.execute(_INDEXED, [query.excluded_hashes, query.required_hashes(run.pk), MANY + 1])
-        ids = cursor.fetchall()
+        ids: list[tuple[int, bool]] = cursor.fetchall()
         cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
         cursor.execute("SET LOCAL work_mem TO DEFAULT")
     return ids
