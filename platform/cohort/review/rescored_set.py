@@ -68,8 +68,8 @@ def _bits(scored: tuple[int, datetime, int], what: str) -> Bits | None:
     if ends["last"] - ends["first"] > MOST_IDS:
         return None
     word = F("sample").bitrightshift(6)
-    one: Any = Cast(1, BigIntegerField())  # type: ignore[arg-type]
-    bit = one.bitleftshift(Cast(F("sample").bitand(_WORD - 1), IntegerField()))
+    unit: Any = Cast(1, BigIntegerField())  # type: ignore[arg-type]
+    bit = unit.bitleftshift(Cast(F("sample").bitand(_WORD - 1), IntegerField()))
     words = dict(rows.values(word=word).annotate(bits=BitOr(bit)).values_list("word", "bits"))
     least, most = min(words) - 1, max(words) + 1
     content = struct.pack(f"<{most - least + 1}q", *(words.get(at, 0) for at in range(least, most + 1)))

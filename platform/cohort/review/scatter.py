@@ -128,8 +128,8 @@ def scatter(run: Run, looked_for: SampleFilter, colour: str) -> Scatter | None:
 
 def _colour(run: Run, colour: str) -> Any:
     if colour == RIGHT:
-        one, zero = (Cast(Value(value), FloatField()) for value in (1, 0))  # PostgreSQL takes 1.0 for a slower numeric
-        return Case(When(VERIFIER.has("right"), then=one), When(VERIFIER.has("wrong"), then=zero))
+        true, false = (Cast(Value(value), FloatField()) for value in (1, 0))  # 1.0 would be a slower numeric
+        return Case(When(VERIFIER.has("right"), then=true), When(VERIFIER.has("wrong"), then=false))
     return F(f"component_values__{component_order(run.parsed_config.reward).index(colour)}")
 
 
