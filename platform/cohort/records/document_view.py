@@ -285,8 +285,9 @@ def _tables(entries: Mapping[str, Entry | Withheld]) -> tuple[Table, ...]:
     reviewed, rescored = entries.get("human_review"), entries.get("rescores")
     if isinstance(reviewed, Entry) and isinstance(reviewed.value, dict):
         tables += review_tables(reviewed.value)
-    if isinstance(rescored, Entry) and isinstance(rescored.value, list):
-        tables += rescore_tables(rescored.value)
+    rows: Any = rescored.value if isinstance(rescored, Entry) else None
+    if isinstance(rows, list):
+        tables += rescore_tables(rows)
     return tuple(tables)
 
 
