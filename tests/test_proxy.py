@@ -162,6 +162,7 @@ LARGER: dict[str, tuple[Any, ...]] = {
     "suite_new": ("ours",),
     "suite_version_new": ("ours", 7),
     "run_import": ("ours", 7),
+    "imported_run_new": ("ours",),
     "run_statements": ("ours", 7),
     "verify_page": (),
     "worker_api:records": (7,),

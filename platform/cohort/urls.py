@@ -40,6 +40,7 @@ from cohort.web.review.run_review import run_review
 from cohort.web.runs import (
     actions,
     checkpoint_page,
+    imported,
     list_actions,
     list_rows,
     logs,
@@ -102,6 +103,9 @@ _runs = [
     path("runs/views/<int:view_id>/", list_actions.view_change, name="view_change"),
     path("runs/<int:run_id>/marks/", list_actions.run_marks, name="run_marks"),
     path("runs/new/", form.run_new, name="run_new"),
+    path("runs/imported/", imported.imported_run_list, name="imported_run_list"),
+    path("runs/imported/new/", imported.imported_run_new, name="imported_run_new"),
+    path("runs/<int:run_id>/imported.json", imported.run_imported_statement, name="run_imported_statement"),
     path("runs/compare/", compare.run_compare, name="run_compare"),
     path("runs/compare/series.json", compare.run_compare_series, name="run_compare_series"),
     path("runs/compare/suite/", compare.run_compare_suite, name="run_compare_suite"),

@@ -14,6 +14,7 @@ from django.db.models import Count, F, Q, QuerySet
 from django.db.models.lookups import Exact
 
 from cohort.review.models import Sample
+from cohort.runs.imported_reward import ImportedReward
 from grpo_core.config.reward import RewardConfig
 from grpo_core.records import types as records
 from grpo_core.rewards.signal import OVERLONG
@@ -49,7 +50,7 @@ class Facet:
         return condition
 
 
-FINISH = Facet("finish", 0, 2, get_args(records.FinishReason))
+FINISH = Facet("finish", 0, 2, (*get_args(records.FinishReason), ""))
 MASKED = Facet("masked", 2, 3, ("", *get_args(records.MaskCause)))
 ERROR = Facet("error", 5, 4, ("", *get_args(records.ErrorClass), "unknown"))
 """Class of the first component's error; `unknown` for one whose record names none."""
@@ -107,9 +108,10 @@ class Packer:
         return self._success[names]
 
 
-def component_order(reward: RewardConfig) -> tuple[str, ...]:
+def component_order(reward: RewardConfig | ImportedReward) -> tuple[str, ...]:
     """Names of what `Sample.component_values` holds."""
-    return (*(component.name for component in reward.components), OVERLONG)
+    names = tuple(component.name for component in reward.components)
+    return names if isinstance(reward, ImportedReward) else (*names, OVERLONG)
 
 
 @lru_cache(maxsize=100)

@@ -27,7 +27,7 @@ def newest_annotations(run: Run) -> list[Annotation]:
 def judgements(annotations: Sequence[Annotation], *, run: Run) -> list[Judgement]:
     """Of the run's `newest_annotations`, by step, group, sample and reviewer. Reviewers get numbers instead of names. A
     sample has the labels of all its reviewers. One query."""
-    success, words = run.parsed_config.reward.success_of, label_words(run.project)
+    success, words = run.scored_by.success_of, label_words(run.project)
     labels: dict[int, set[str]] = {}
     for annotation in annotations:
         labels.setdefault(annotation.sample_id, set()).update(words[key] for key in annotation.labels)
@@ -51,7 +51,10 @@ def judgements(annotations: Sequence[Annotation], *, run: Run) -> list[Judgement
 
 def _classes(sample: Sample) -> dict[str, list[str]]:
     rewarded = [name for name in sorted(sample.components) if (sample.components[name].get("value") or 0) > 0]
-    return {"finish_reason": [sample.finish_reason], "rewarded_by": [" + ".join(rewarded) or NOT_REWARDED]}
+    return {
+        "finish_reason": [sample.finish_reason or "not stated"],
+        "rewarded_by": [" + ".join(rewarded) or NOT_REWARDED],
+    }
 
 
 def run_figures(run: Run) -> dict[str, Any]:

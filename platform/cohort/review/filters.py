@@ -281,7 +281,7 @@ class SampleFilter:
     def _columns(self, run: Run) -> dict[str, str]:
         """Range → what it is compared with."""
         columns = {name: name for name in _RANGES} | {"advantage": "strength"}
-        order = component_order(run.parsed_config.reward)
+        order = component_order(run.scored_by)
         # A run without the component has no value of it: the place after the last is always empty.
         place = order.index(self.component) if self.component in order else len(order)
         return columns | {"component": f"component_values__{place}"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.db.models import BooleanField, Count, Max, Min, Q
-from django.db.models.fields.json import KT
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Abs, Cast
 
 from cohort.review.filters import SampleFilter
@@ -45,11 +45,12 @@ def by_information(candidates: Sequence[Candidate]) -> list[int]:
 
 def most_informative(run: Run, samples: SampleFilter, size: int) -> list[int]:
     """Ids of the `size` samples that fit the filter and teach most. Four queries."""
-    passed = Cast(KT(f"components__{run.parsed_config.reward.success_component}__passed"), BooleanField())
+    component = KeyTransform(run.scored_by.success_component, "components")  # a name may hold two underscores
+    passed = Cast(KeyTextTransform("passed", component), BooleanField())
     fields = ("pk", "group_id", "group__problem_id", "reward", "advantage", "passed", "mask_cause")
     fitting = samples.samples(run).filter(redacted_at=None).annotate(passed=passed).values_list(*fields, named=True)
     disputed = _disputed(run)
-    rows = {row.pk: row for row in fitting.order_by(-Abs("advantage"), "pk")[:CANDIDATES]}
+    rows = {row.pk: row for row in fitting.order_by(Abs("advantage").desc(nulls_last=True), "pk")[:CANDIDATES]}
     rows |= {row.pk: row for row in fitting.filter(pk__in=disputed)}
     stored = Sample.objects.filter(group__in={row.group_id for row in rows.values()}).annotate(passed=passed)
     groups = {
@@ -63,14 +64,14 @@ def most_informative(run: Run, samples: SampleFilter, size: int) -> list[int]:
             known=Count("passed"),
         )
     }
-    strongest = max((abs(row.advantage) for row in rows.values()), default=0.0) or 1.0
+    strongest = max((abs(row.advantage or 0.0) for row in rows.values()), default=0.0) or 1.0
     candidates = []
     for row in rows.values():
         low, high, passing, known = groups[row.group_id]
         spread = high - low if row.reward is not None else 0.0
         middle = 1 - abs(2 * (row.reward - low) / spread - 1) if spread else 0.0
         share = passing / known if known else 0.0
-        doubt = (middle + 4 * share * (1 - share) + abs(row.advantage) / strongest) / 3
+        doubt = (middle + 4 * share * (1 - share) + abs(row.advantage or 0.0) / strongest) / 3
         candidates.append(Candidate(row.pk, row.group__problem_id, row.pk in disputed, doubt))
     return by_information(candidates)[:size]
 
@@ -80,7 +81,7 @@ def _disputed(run: Run) -> set[int]:
     by_sample: dict[int, list[Annotation]] = {}
     for row in Annotation.objects.filter(sample__group__run=run).order_by("pk").select_related("sample"):
         by_sample.setdefault(row.sample_id, []).append(row)
-    success = run.parsed_config.reward.success_of
+    success = run.scored_by.success_of
     disputed = set()
     for pk, rows in by_sample.items():
         verdicts = {row.verdict for row in judges(rows).values()}

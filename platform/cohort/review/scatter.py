@@ -90,7 +90,7 @@ class Scatter:
 
     @property
     def drawn(self) -> int:
-        """Those with a reward."""
+        """Those with a reward and a length."""
         return sum(cell.count for cell in self.cells)
 
     @property
@@ -99,20 +99,20 @@ class Scatter:
 
 
 def colours_of(run: Run) -> tuple[str, ...]:
-    return (RIGHT, *component_order(run.parsed_config.reward))
+    return (RIGHT, *component_order(run.scored_by))
 
 
 def scatter(run: Run, looked_for: SampleFilter, colour: str) -> Scatter | None:
-    """`colour`: one of `colours_of`. None where no sample that fits has a reward. Two queries."""
+    """`colour`: one of `colours_of`. None where no sample that fits has a reward and a length. Two queries."""
     samples = looked_for.samples(run).order_by()
-    has_reward = Q(reward__isnull=False)
+    has_reward = Q(reward__isnull=False, tokens__isnull=False)
     totals = samples.aggregate(
         matching=Count("pk"),
-        drawn=Count("reward"),
+        drawn=Count("pk", filter=has_reward),
         shortest=Min("tokens", filter=has_reward),
         longest=Max("tokens", filter=has_reward),
-        least=Min("reward"),
-        most=Max("reward"),
+        least=Min("reward", filter=has_reward),
+        most=Max("reward", filter=has_reward),
     )
     if not totals["drawn"]:
         return None
@@ -130,7 +130,7 @@ def _colour(run: Run, colour: str) -> Any:
     if colour == RIGHT:
         true, false = (Cast(Value(value), FloatField()) for value in (1, 0))  # 1.0 would be a slower numeric
         return Case(When(VERIFIER.has("right"), then=true), When(VERIFIER.has("wrong"), then=false))
-    return F(f"component_values__{component_order(run.parsed_config.reward).index(colour)}")
+    return F(f"component_values__{component_order(run.scored_by).index(colour)}")
 
 
 def _bin(column: str, axis: Axis) -> Func:

@@ -144,6 +144,7 @@ def token_row(sample: Sample) -> TokenRow:
         raise TokensUnreadable(f"The token arrays of this step are not kept: the file {file.fault}.")
     if [group.index, sample.index] not in file.held:
         raise TokensUnreadable("The step's file holds no row of this sample.")
+    assert sample.tokens is not None, "only imported samples lack it, and they have no arrays"
     try:
         with artifacts.open_read(file.artifact) as handle:
             row = Arrays(handle).row(file.held.index([group.index, sample.index]), most_tokens=sample.tokens)
@@ -206,6 +207,7 @@ def _rewrite(file: TokenFile, deleted: set[Key]) -> None:
 def _lengths(file: TokenFile) -> Iterable[tuple[Key, int]]:
     rows = Sample.objects.filter(group__attempt=file.attempt_id, group__step=file.step)
     for group, index, tokens in rows.values_list("group__index", "index", "tokens"):
+        assert tokens is not None, "only imported samples lack it, and they have no arrays"
         yield (group, index), tokens
 
 

@@ -38,7 +38,7 @@ def majority_of(judgements: Iterable[Annotation | AnswerJudgement]) -> str:
 
 def problem_of(group: Group) -> Problem:
     """The group's problem with every field that a reward may read, from the run's dataset; what the group itself holds
-    where the dataset's file is no longer here or has another problem by that id."""
+    where the run was imported, or the dataset's file is no longer here or has another problem by that id."""
     return problems_of(group.run, [group])[group.pk]
 
 
@@ -48,6 +48,8 @@ def problems_of(run: Run, groups: Collection[Group]) -> dict[int, Problem]:
     waiting: dict[str, list[Group]] = {}
     for group in groups:
         waiting.setdefault(group.problem_id, []).append(group)
+    if run.imported:
+        return problems
     try:
         for problem in dataset_problems(run.dataset):
             for group in waiting.pop(problem.id, ()):

@@ -121,6 +121,7 @@ def attempt_beat(*, attempt: Attempt, beat: Beat) -> tuple[wire.Desired, list[in
         moved = {"progress": progress, "progress_at": Case(same, default=Now())}
     # A run has one running attempt at most (a unique constraint), and that is the newest: no need to lock the run.
     leases.extend(attempt, beat.fence, spooled_bytes=beat.spooled_bytes, free_bytes=beat.free_bytes, **moved)
+    assert attempt.node_id is not None, "it is of a worker"
     Node.objects.filter(pk=attempt.node_id).update(last_seen_at=Now())
     now = (
         Attempt.objects.select_related("run", "node")

@@ -64,6 +64,7 @@ def needless(attempt: Attempt) -> list[OldCheckpoint]:
     there = Checkpoint.objects.filter(run_id=attempt.run_id, removed_at=None, final=False)
     if there.filter(attempt=attempt).count() < keep:
         return []
+    assert attempt.node_id is not None, "it is of a worker"
     left = there.filter(attempt__node_id=attempt.node_id, attempt__fence__lt=attempt.fence, pinned=False)
     best = current_rows(left.filter(best=True))
     rows = left.exclude(pk__in=best.values("pk")).order_by("step").values_list("attempt__fence", "path")
@@ -72,6 +73,7 @@ def needless(attempt: Attempt) -> list[OldCheckpoint]:
 
 def removed(attempt: Attempt, checkpoints: Iterable[OldCheckpoint]) -> None:
     """The attempt's node no longer has these."""
+    assert attempt.node_id is not None, "it is of a worker"
     for checkpoint in checkpoints:
         Checkpoint.objects.filter(
             run_id=attempt.run_id,

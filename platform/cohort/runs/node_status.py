@@ -80,6 +80,7 @@ def node_status_rows() -> list[NodeStatus]:
     """Every node: those that are here first, the revoked last."""
     running: dict[int, list[Attempt]] = {}
     for attempt in _running().order_by("claimed_at"):
+        assert attempt.node_id is not None, "it is of a worker"
         running.setdefault(attempt.node_id, []).append(attempt)
     here = set(nodes_here().values_list("pk", flat=True))
     rows = [_status(node, running.get(node.pk, []), here=node.pk in here) for node in Node.objects.order_by("name")]

@@ -11,6 +11,7 @@ from django.urls import Resolver404, resolve
 
 from cohort.catalog.suites import MAX_SUITE_BYTES
 from cohort.evaluations.imports.bounds import MAX_UPLOAD_BYTES
+from cohort.review.imports.rows import MAX_IMPORT_BYTES
 
 WORKERS: Final = "/api/worker/"
 """Addresses of the worker API begin so."""
@@ -42,6 +43,7 @@ def larger_limits() -> dict[str, int]:
         "suite_new": MAX_SUITE_BYTES,
         "suite_version_new": MAX_SUITE_BYTES,
         "run_import": MAX_UPLOAD_BYTES,
+        "imported_run_new": MAX_IMPORT_BYTES,
         "run_statements": MAX_STATEMENT_BYTES,
         "verify_page": 2 * MAX_CARD_BYTES,
     }

@@ -15,6 +15,7 @@ from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
@@ -197,14 +198,24 @@ def may(request: HttpRequest, project: Project, at_least: Role) -> bool:
 
 
 def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
-    project = project_for(request, slug, at_least=at_least)
+    """Of the project, trained here: an imported run has none of the pages that need more than samples."""
+    return _run_of(project_for(request, slug, at_least=at_least), Run.objects.all(), run_id)
+
+
+def reviewed_run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
+    """As `run_for`, for the pages of samples: an imported run as well."""
+    return _run_of(project_for(request, slug, at_least=at_least), Run.every.all(), run_id)
+
+
+def _run_of(project: Project, runs: QuerySet[Run], run_id: int) -> Run:
     shown = (
         "base_model",
         "verifier_version__verifier",
         "eval_verifier_version__verifier",
         "cloned_from",
+        "imported_from__by",
     )  # by every tab
-    run = get_object_or_404(Run.objects.select_related(*shown), project=project, pk=run_id)
+    run = get_object_or_404(runs.select_related(*shown), project=project, pk=run_id)
     run.project = project
     return run
 
@@ -216,7 +227,7 @@ _POLLED = """
     FROM runs_run AS run
     JOIN accounts_project AS project ON project.id = run.project_id
     JOIN accounts_membership AS membership ON membership.project_id = run.project_id
-    WHERE run.id = %s AND project.slug = %s AND membership.user_id = %s
+    WHERE run.id = %s AND project.slug = %s AND membership.user_id = %s AND run.origin = 'trained'
 """
 
 

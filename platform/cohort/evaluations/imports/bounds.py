@@ -96,6 +96,10 @@ class Archive:
     def __contains__(self, member: str) -> bool:
         return member in self._entries
 
+    def names(self) -> list[str]:
+        """Of its members, in the order of the zip."""
+        return list(self._entries)
+
     def read(self, member: str) -> bytes:
         """Raises BadImport: no such member, too large when unpacked, damaged, or packed in a way that is not known."""
         entry = self._entries.get(member)

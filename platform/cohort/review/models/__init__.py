@@ -1,5 +1,6 @@
 """Sampled groups and their completions, and answers of a chat, as people and other rewards review them."""
 
+from cohort.review.models.imports import RunImport
 from cohort.review.models.judging import (
     Annotation,
     AnswerJudgement,
@@ -27,6 +28,7 @@ __all__ = [
     "ReviewItem",
     "ReviewLabel",
     "ReviewQueue",
+    "RunImport",
     "Sample",
     "SampleWords",
     "StepCommitments",

@@ -50,8 +50,10 @@ class Sample(models.Model):
     step = models.PositiveIntegerField()
     index = models.PositiveIntegerField()
     completion = models.TextField()
-    tokens = models.PositiveIntegerField()
-    finish_reason = models.CharField(max_length=10)
+    tokens = models.PositiveIntegerField(null=True)
+    """Null only where an imported file does not state it, as is the advantage."""
+    finish_reason = models.CharField(max_length=10, blank=True)
+    """Empty where an imported file does not state it."""
     reward = models.FloatField(null=True)
     components = models.JSONField(default=dict)
     """{component name: records.ComponentScore}"""
@@ -63,7 +65,7 @@ class Sample(models.Model):
     """Share of its tokens whose ratio was clipped; null where nothing can be."""
     shaped_reward = models.FloatField(null=True)
     """The reward as its group compared it, after a KL penalty on it; null where that is the reward itself."""
-    advantage = models.FloatField()
+    advantage = models.FloatField(null=True)
     mask_cause = models.CharField(max_length=20, blank=True)
     logprob_mean = models.FloatField(null=True)
     salt = models.CharField(max_length=32, blank=True, default="")

@@ -12,7 +12,17 @@ from cohort.runs.models.evals import (
 )
 from cohort.runs.models.launch import LaunchDraft, Sweep
 from cohort.runs.models.lists import RunValue, SavedView
-from cohort.runs.models.run import Attempt, AttemptState, Desired, Priority, Run, RunEvent, RunState, ServiceBeat
+from cohort.runs.models.run import (
+    Attempt,
+    AttemptState,
+    Desired,
+    Priority,
+    Run,
+    RunEvent,
+    RunOrigin,
+    RunState,
+    ServiceBeat,
+)
 from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, LogChunk, SentFile, StepMetric
 
 __all__ = [
@@ -34,6 +44,7 @@ __all__ = [
     "ProjectChart",
     "Run",
     "RunEvent",
+    "RunOrigin",
     "RunState",
     "RunSuite",
     "RunValue",

@@ -11,6 +11,8 @@ from django.db import models
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.nodes.models import Leased, Node
+from cohort.runs.imported_reward import ImportedReward
+from grpo_core.config.reward import RewardConfig
 from grpo_core.config.run import RunConfig
 
 
@@ -25,6 +27,11 @@ class RunState(models.TextChoices):
     SUCCEEDED = "succeeded", "Succeeded"
     FAILED = "failed", "Failed"
     CANCELLED = "cancelled", "Cancelled"
+
+
+class RunOrigin(models.TextChoices):
+    TRAINED = "trained", "Trained here"
+    IMPORTED = "imported", "Imported, not observed"
 
 
 class AttemptState(models.TextChoices):
@@ -51,12 +58,21 @@ class Priority(models.IntegerChoices):
     HIGH = 10, "High"
 
 
+class TrainedRuns(models.Manager["Run"]):
+    """Without the runs that were imported: whatever starts, lists, compares, seals or alerts reads these alone."""
+
+    def get_queryset(self) -> models.QuerySet["Run"]:
+        return super().get_queryset().filter(origin=RunOrigin.TRAINED)
+
+
 class Run(models.Model):
-    """One training run: what was requested, how far it is, how it ended."""
+    """One training run: what was requested, how far it is, how it ended. Of one that another trainer made and a person
+    imported there are samples and no more; `objects` leaves these out, `every` has them."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
     name = models.CharField(max_length=120)
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT)
+    origin = models.CharField(max_length=8, choices=RunOrigin.choices, default=RunOrigin.TRAINED)
     desired = models.CharField(max_length=8, choices=Desired.choices, default=Desired.RUN)
     reason = models.TextField(blank=True)
     """Why the run is in this state, for a person; empty while all is well."""
@@ -65,13 +81,21 @@ class Run(models.Model):
     """Last lines of the trainer's log once the run has ended."""
 
     config = models.JSONField()
-    """RunConfig as JSON; data and eval paths are `inputs/<sha256>.jsonl`."""
+    """RunConfig as JSON; data and eval paths are `inputs/<sha256>.jsonl`. Of an imported run it is
+    {"reward": ImportedReward}."""
     config_digest = models.CharField(max_length=64)
     preset = models.CharField(max_length=40, blank=True)
-    base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, related_name="runs")
-    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, related_name="training_runs")
+    # The next three are typed as if every run had them: a constraint holds it for all but imported ones.
+    base_model: "models.ForeignKey[BaseModel, BaseModel]" = models.ForeignKey(  # type: ignore[misc]
+        BaseModel, on_delete=models.PROTECT, null=True, related_name="runs"
+    )
+    dataset: "models.ForeignKey[PromptDataset, PromptDataset]" = models.ForeignKey(  # type: ignore[misc]
+        PromptDataset, on_delete=models.PROTECT, null=True, related_name="training_runs"
+    )
     eval_dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="evaluated_runs")
-    verifier_version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, related_name="runs")
+    verifier_version: "models.ForeignKey[VerifierVersion, VerifierVersion]" = models.ForeignKey(  # type: ignore[misc]
+        VerifierVersion, on_delete=models.PROTECT, null=True, related_name="runs"
+    )
     eval_verifier_version = models.ForeignKey(
         VerifierVersion, on_delete=models.PROTECT, null=True, blank=True, related_name="runs_judged"
     )
@@ -131,6 +155,9 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
+    objects = TrainedRuns()
+    every: ClassVar["models.Manager[Run]"] = models.Manager()
+
     class Meta:
         ordering: ClassVar = ["-id"]
         indexes: ClassVar = [
@@ -142,10 +169,28 @@ class Run(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(condition=models.Q(state__in=RunState.values), name="run_state_known"),
             models.CheckConstraint(condition=models.Q(desired__in=Desired.values), name="run_desired_known"),
+            models.CheckConstraint(condition=models.Q(origin__in=RunOrigin.values), name="run_origin_known"),
+            models.CheckConstraint(
+                condition=models.Q(origin=RunOrigin.IMPORTED)
+                | models.Q(base_model__isnull=False, dataset__isnull=False, verifier_version__isnull=False),
+                name="run_trained_of_rows",
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def imported(self) -> bool:
+        """Made by another trainer: there is no config, record or attempt of a worker."""
+        return self.origin == RunOrigin.IMPORTED
+
+    @cached_property
+    def scored_by(self) -> RewardConfig | ImportedReward:
+        """What gave its samples their rewards, as far as it is known."""
+        if self.imported:
+            return ImportedReward.model_validate(self.config["reward"])
+        return self.parsed_config.reward
 
     @cached_property
     def parsed_config(self) -> RunConfig:
@@ -157,7 +202,10 @@ class Attempt(Leased):
     """One try of a run on one node, from claim to end."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
-    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="attempts")
+    node: "models.ForeignKey[Node, Node]" = models.ForeignKey(  # type: ignore[misc]
+        Node, on_delete=models.PROTECT, null=True, related_name="attempts"
+    )
+    """Null for the one attempt of an imported run, of which no machine is known."""
     fence = models.PositiveIntegerField()
     """1 for the run's first attempt, and one more for each."""
     state = models.CharField(max_length=10, choices=AttemptState.choices, default=AttemptState.RUNNING)

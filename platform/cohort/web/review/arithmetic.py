@@ -75,7 +75,7 @@ def group_scores(samples: Sequence[Sample], config: RunConfig) -> GroupScores:
     weights = component_weights(config.reward, config.algorithm)
     return GroupScores(
         rewards=[sample.compared_reward for sample in samples],
-        tokens=[sample.tokens for sample in samples],
+        tokens=[sample.tokens or 0 for sample in samples],  # null only of an imported run, which is not worked out
         components=[
             {name: score.get("value") or 0.0 for name, score in sample.components.items()} for sample in samples
         ],

@@ -23,13 +23,15 @@ from cohort.review.export import COLUMNS, sample_rows
 from cohort.review.facets import component_order
 from cohort.review.filters import SampleFilter
 from cohort.runs.models import Run
-from cohort.web.access import run_for, streamed
+from cohort.web.access import reviewed_run_for, streamed
 from cohort.web.audit.selectors import csv_line, downloaded
 from cohort.web.review.judging import shows_samples
 from cohort.web.runs.series import file_stem
 
 Rows = Iterable[dict[str, Any]]
 ATIF = "ATIF-v1.7"
+_STOPS = {"eos": "stop", "stop": "stop", "length": "max_tokens"}
+"""Ends of a completion by Inspect's words."""
 _GROUP_ROWS, _GROUP_CHARACTERS = 2000, 8_000_000
 """At most, of a row group of Parquet: rows, and characters of completions and prompts."""
 
@@ -48,7 +50,7 @@ class Format:
 @shows_samples
 def samples_export(request: HttpRequest, slug: str, run_id: int) -> HttpResponseBase:
     """`?format=` and a filter; `names=1` names the reviewers. For reviewers, as cards with texts are."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.REVIEWER)
     chosen = FORMATS.get(request.GET.get("format", ""))
     try:
         if chosen is None:
@@ -89,7 +91,7 @@ def _jsonl(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[bytes]:
 
 def _csv(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[str]:
     """Lists as JSON; the value of each component in a column of its own as well."""
-    components = component_order(run.parsed_config.reward)
+    components = component_order(run.scored_by)
     yield csv_line([*(column.name for column in COLUMNS), *(f"component.{name}" for name in components)])
     for row in rows:
         values = {score["name"]: score["value"] for score in row["components"]}
@@ -141,7 +143,7 @@ def _row_groups(rows: Rows) -> Iterator[list[dict[str, Any]]]:
 def _inspect(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[str]:
     """An EvalLog of version 2. A group is a sample of Inspect and its completions are the epochs."""
     facts = about(run, looked_for)
-    started, model = (run.started_at or run.created_at).isoformat(), run.base_model.name
+    started, model = (run.started_at or run.created_at).isoformat(), _model_of(run)
     head = {
         "version": 2,
         "status": "success",
@@ -151,7 +153,7 @@ def _inspect(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[str]:
             "created": started,
             "task": run.name,
             "task_id": f"cohort-run-{run.pk}",
-            "dataset": {"name": run.dataset.name},
+            "dataset": {} if run.imported else {"name": run.dataset.name},
             "model": model,
             "config": {},
             "packages": {"cohort": __version__},
@@ -169,6 +171,11 @@ def _inspect(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[str]:
     yield "\n]}\n"
 
 
+def _model_of(run: Run) -> str:
+    """Of an imported run what its files state."""
+    return str(run.imported_from.facts.get("model", "not stated")) if run.imported else run.base_model.name
+
+
 def _inspect_sample(row: dict[str, Any], model: str) -> dict[str, Any]:
     completion = row["completion"] or ""
     answer = {"role": "assistant", "content": completion, "source": "generate"}
@@ -183,9 +190,9 @@ def _inspect_sample(row: dict[str, Any], model: str) -> dict[str, Any]:
         "messages": [{"role": "user", "content": row["prompt"], "source": "input"}, answer],
         "output": {
             "model": model,
-            "choices": [{"message": answer, "stop_reason": "max_tokens" if row["finish"] == "length" else "stop"}],
+            "choices": [{"message": answer, "stop_reason": _STOPS.get(row["finish"], "unknown")}],
             "completion": completion,
-            "usage": {"output_tokens": row["tokens"], "total_tokens": row["tokens"]},
+            "usage": None if row["tokens"] is None else {"output_tokens": row["tokens"], "total_tokens": row["tokens"]},
         },
         # What could not be scored has no score.
         "scores": {
@@ -200,7 +207,7 @@ def _inspect_sample(row: dict[str, Any], model: str) -> dict[str, Any]:
 def _atif(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[bytes]:
     """One trajectory a line: the prompt as the user's step, the completion as the agent's."""
     facts = about(run, looked_for)
-    agent = {"name": "cohort", "version": __version__, "model_name": run.base_model.name}
+    agent = {"name": "cohort", "version": __version__, "model_name": _model_of(run)}
     for row in rows:
         extra = {name: value for name, value in row.items() if name not in ("prompt", "completion", "tokens")}
         trajectory = {

@@ -9,6 +9,7 @@ from cohort.base.formatting import natural, signed
 from cohort.review.filters import MASK_WORDS
 from cohort.review.models import Group, Sample
 from cohort.review.services import right
+from cohort.runs.imported_reward import ImportedReward
 from cohort.web.review.arithmetic import Derivation, number
 from cohort.web.review.texts import (
     LONGEST_COMPARED,
@@ -18,9 +19,7 @@ from cohort.web.review.texts import (
     difference,
     shown_characters,
 )
-from grpo_core.config.reward import RewardConfig, reward_kinds
-from grpo_core.config.run import RunConfig
-from grpo_core.rewards.signal import component_weights
+from grpo_core.config.reward import RewardComponent, RewardConfig, reward_kinds
 
 _LAST = float("-inf")
 MOST_STEPS = 50
@@ -29,7 +28,7 @@ SORTS: dict[str, tuple[str, Callable[[Sample, float | None], float]]] = {
     "order": ("as sampled", lambda sample, advantage: 0),
     "reward": ("reward", lambda sample, advantage: _LAST if sample.reward is None else sample.reward),
     "advantage": ("advantage", lambda sample, advantage: _LAST if advantage is None else advantage),
-    "length": ("length", lambda sample, advantage: sample.tokens),
+    "length": ("length", lambda sample, advantage: _LAST if sample.tokens is None else sample.tokens),
 }
 """Value of `sort` → (its word, what comes first by being larger)."""
 
@@ -109,7 +108,7 @@ def sample_cards(
     advantages: Sequence[float | None],
     annotations: Mapping[int, Mapping[str, Any]],
     *,
-    reward: RewardConfig,
+    reward: RewardConfig | ImportedReward,
     view: GroupView,
     tags: ReasoningTags,
 ) -> list[dict[str, Any]]:
@@ -171,7 +170,7 @@ def _scored_as(sample: Sample) -> tuple[object, ...]:
     return sample.reward, sample.shaped_reward, sample.mask_cause, sample.finish_reason, scores
 
 
-def component_scores(sample: Sample, reward: RewardConfig, answer: str) -> list[dict[str, Any]]:
+def component_scores(sample: Sample, reward: RewardConfig | ImportedReward, answer: str) -> list[dict[str, Any]]:
     """Each component's score, in the order of the run's reward. `reference`: what a wrong answer was compared with."""
     components = {component.name: component for component in reward.components}
     order = list(components)
@@ -179,7 +178,8 @@ def component_scores(sample: Sample, reward: RewardConfig, answer: str) -> list[
     rows = []
     for name in names:
         score = sample.components[name]
-        compared = name in components and _compares_answer(components[name].kind, components[name].params)
+        component = components.get(name)
+        compared = isinstance(component, RewardComponent) and _compares_answer(component.kind, component.params)
         rows.append(
             {
                 "name": name,
@@ -213,10 +213,17 @@ class SampleTable:
     """(number of the sample, the first of its steps, how many it has), where steps have rewards."""
 
 
+def weights_of(reward: RewardConfig | ImportedReward) -> dict[str, float]:
+    """Component → its factor in the reward."""
+    return {component.name: component.weight for component in reward.components}
+
+
 def sample_table(
-    samples: Sequence[Sample], advantages: Sequence[float | None], config: RunConfig, worked: Derivation | None
+    samples: Sequence[Sample],
+    advantages: Sequence[float | None],
+    weights: Mapping[str, float],
+    worked: Derivation | None,
 ) -> SampleTable:
-    weights = component_weights(config.reward, config.algorithm)
     shaped = any(sample.shaped_reward is not None for sample in samples)
     columns: dict[str, list[float | None]] = {}
     named = {name for sample in samples for name in sample.components}

@@ -17,7 +17,7 @@ from cohort.review.labels import label_words, labels_of
 from cohort.review.models import Annotation, ReviewQueue, Sample, Verdict
 from cohort.review.services import newest_by_person
 from cohort.review.waiting import blind_queues
-from cohort.web.access import run_for
+from cohort.web.access import reviewed_run_for
 from cohort.web.accounts.views import person
 
 
@@ -27,7 +27,7 @@ def closed_page(request: HttpRequest, slug: str, run_id: int) -> HttpResponse | 
     queues = blind_queues(person(request), run_id)
     if not queues:
         return None
-    run = run_for(request, slug, run_id)
+    run = reviewed_run_for(request, slug, run_id)
     if not reaches(request.membership.role, Role.REVIEWER):  # type: ignore[attr-defined]
         return None
     return render(request, "review/blind.html", {"run": run, "queues": queues}, status=403)
@@ -48,7 +48,7 @@ def shows_samples(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRe
 def sample_judge(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """Store what a person thinks of a sample, whatever its score. Answers a part of the page to htmx, else
     redirects."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.REVIEWER)
     samples = Sample.objects.select_related("group__run__project")
     sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
     actor = person(request)

@@ -8,14 +8,14 @@ from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.review import pairs
 from cohort.review.models import Group
-from cohort.web.access import form_page, run_for
+from cohort.web.access import form_page, reviewed_run_for
 from cohort.web.accounts.views import person
 
 
 @form_page
 def group_pairs(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
     """The next pair, and a vote on one (POST); htmx gets the part with the pair."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.REVIEWER)
     group = get_object_or_404(Group, run=run, pk=group_id)
     group.run = run
     sent, fault = request.POST, ""

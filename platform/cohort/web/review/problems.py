@@ -15,7 +15,7 @@ from cohort.review.models import Group, Sample
 from cohort.review.problems import PAGE, SORTS, Problems, base_answers, groups_of, squares_of
 from cohort.review.services import Success, right
 from cohort.runs.models import Run
-from cohort.web.access import may, run_for
+from cohort.web.access import may, reviewed_run_for
 from cohort.web.context import listed
 from cohort.web.diff.shown import Piece, marked
 from cohort.web.review.curve import Curve
@@ -87,7 +87,7 @@ class ProblemKey:
 @require_safe
 @shows_samples
 def run_problems(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = Header(run_for(request, slug, run_id))
+    header = Header(reviewed_run_for(request, slug, run_id))
     sort = request.GET.get("sort", "change")
     sort = sort if sort in SORTS else "change"
     page = listed(request, Problems(header.run, sort), PAGE)
@@ -103,7 +103,7 @@ def run_problems(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 def run_problem(request: HttpRequest, slug: str, run_id: int, key: str) -> HttpResponse:
     """`a` and `b` are ids of the groups that are compared, the first and the newest without; `pick` and `pick_b` which
     sample of each: best, median, worst or its number."""
-    run = run_for(request, slug, run_id)
+    run = reviewed_run_for(request, slug, run_id)
     header = Header(run)
     every = groups_of(run, key).order_by("-step", "-index")
     total = every.count()
@@ -130,7 +130,7 @@ def run_problem(request: HttpRequest, slug: str, run_id: int, key: str) -> HttpR
 
 
 def _rows(groups: QuerySet[Group], header: Header) -> list[GroupRow]:
-    success: Success = header.config.reward.success_of
+    success: Success = header.run.scored_by.success_of
     return [
         GroupRow(group, tuple(right(sample, success) for sample in group.samples.all()))
         for group in groups.prefetch_related(squares_of())
@@ -182,6 +182,8 @@ def _unmarked(sides: list[Side]) -> bool:
 
 def _base(request: HttpRequest, run: Run, group: Group) -> dict[str, Any]:
     """The base model's answers. Those of a sensitive suite are for reviewers and above."""
+    if run.imported:
+        return {"base_answers": [], "withheld": 0}
     sensitive = {suite.name for suite in run.parsed_config.eval.suites if suite.sensitive}
     answers = list(base_answers(run, group))
     shown = [item for item in answers if item.suite not in sensitive or may(request, run.project, Role.REVIEWER)]

@@ -21,7 +21,7 @@ from cohort.review.pairs import preference
 from cohort.review.queue_figures import differing, figures_of, paces
 from cohort.review.services import right
 from cohort.review.waiting import blind_queues, unblind, waiting_for
-from cohort.web.access import call_service, form_page, project_for, redirect_to, run_for
+from cohort.web.access import call_service, form_page, project_for, redirect_to, reviewed_run_for
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
 from cohort.web.fields import ServiceForm
@@ -58,7 +58,7 @@ class QueueForm(ServiceForm):
 @form_page
 def queue_new(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """A queue of the samples that the address's filter fits (POST)."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.REVIEWER)
     form = QueueForm(run.project, request.POST if request.method == "POST" else None)
     try:
         samples = SampleFilter.parse(request.GET)
@@ -238,7 +238,7 @@ def _shown(request: HttpRequest, item: ReviewItem) -> dict[str, Any]:
 
 def _judged_by_others(sample: Sample, reader: User, queue: ReviewQueue) -> dict[str, Any]:
     """What a queue that is not blind shows besides: the verifier's score, and what others think."""
-    success = queue.run.parsed_config.reward.success_of
+    success = queue.run.scored_by.success_of
     return {
         "others": opinions_of([sample], reader, queue.project)[sample.pk]["others"],
         "reward": None if sample.reward is None else short(sample.reward),

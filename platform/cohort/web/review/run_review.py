@@ -13,7 +13,7 @@ from cohort.records.document_view import review_tables
 from cohort.review.figures import judgements, newest_annotations
 from cohort.review.models import Annotation, Sample, Verdict
 from cohort.review.services import Success, right
-from cohort.web.access import run_for
+from cohort.web.access import reviewed_run_for
 from cohort.web.compare.curves import curves
 from cohort.web.review.judging import shows_samples
 from cohort.web.review.rates_chart import rates_drawn
@@ -35,8 +35,8 @@ class Judged:
 @require_safe
 @shows_samples
 def run_review(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = Header(run_for(request, slug, run_id))
-    run, success = header.run, header.config.reward.success_of
+    header = Header(reviewed_run_for(request, slug, run_id))
+    run, success = header.run, header.run.scored_by.success_of
     annotations = newest_annotations(run)
     figures = review_figures(judgements(annotations, run=run))
     context: dict[str, Any] = {"figures": figures, "verifier": figures["verifier"], "shown": SHOWN}
@@ -47,7 +47,7 @@ def run_review(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         context |= {"newest": newest_shown, "wrong": wrong_shown, "wrong_total": len(wrong)}
         context |= {"tables": review_tables(figures), "total": len(annotations)}
     if figures["by_step"]:
-        metric = f"rewards/{header.config.reward.success_component}/mean"
+        metric = f"rewards/{run.scored_by.success_component}/mean"
         context |= {"drawn": rates_drawn(figures["by_step"], curves([run], metric).by_run.get(run.pk))}
     return render(request, "review/run_review.html", header.context("review", **context))
 

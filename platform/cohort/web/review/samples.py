@@ -37,7 +37,7 @@ from cohort.review.services import judges
 from cohort.review.words import HELP, unindexed_from
 from cohort.runs.models import Run, SavedView
 from cohort.runs.saved_views import views_for
-from cohort.web.access import run_for
+from cohort.web.access import reviewed_run_for
 from cohort.web.accounts.views import person
 from cohort.web.review.arithmetic import number
 from cohort.web.review.export import export_menu
@@ -92,7 +92,7 @@ class SamplePage:
 
     def __init__(self, run: Run, looked_for: SampleFilter, params: QueryDict) -> None:
         self.run, self.filter = run, looked_for
-        self.order = component_order(run.parsed_config.reward)
+        self.order = component_order(run.scored_by)
         after, before = _edge(params.get("after")), _edge(params.get("before"))
         read = self._read(looked_for.ordered(run), after, before)
         more = len(read) > PAGE
@@ -204,7 +204,7 @@ class Input:
 class FilterForm:
     def __init__(self, run: Run, data: QueryDict, faults: Mapping[str, Sequence[str]]) -> None:
         self._data, self._faults = data, faults
-        self._order = component_order(run.parsed_config.reward)
+        self._order = component_order(run.scored_by)
 
     def _input(self, name: str, label: str, choices: Mapping[str, str] | None = None) -> Input:
         return Input(name, label, storable(self._data.get(name, "")), self._faults.get(name, ()), choices or {})
@@ -307,7 +307,7 @@ def filter_of(request: HttpRequest) -> tuple[SampleFilter, dict[str, list[str]]]
 @shows_samples
 def run_samples(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """With `facets` the counts too, and for htmx those alone."""
-    header = Header(run_for(request, slug, run_id))
+    header = Header(reviewed_run_for(request, slug, run_id))
     run, (looked_for, faults) = header.run, filter_of(request)
     context: dict[str, Any] = {"query": looked_for.query}
     if "facets" in request.GET and not faults:

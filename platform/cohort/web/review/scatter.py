@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.review.filters import SampleFilter
 from cohort.review.scatter import RIGHT, Axis, Scatter, colours_of, scatter
-from cohort.web.access import run_for
+from cohort.web.access import reviewed_run_for
 from cohort.web.review.judging import shows_samples
 from cohort.web.review.samples import filter_of
 from cohort.web.runs.header import Header
@@ -26,7 +26,7 @@ COLUMNS, ROWS = 6, 8
 @shows_samples
 def run_scatter(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     """By the filter of the samples' page; `colour` is a component's name, right or wrong without. For htmx the part."""
-    header = Header(run_for(request, slug, run_id))
+    header = Header(reviewed_run_for(request, slug, run_id))
     run, (looked_for, faults) = header.run, filter_of(request)
     colours = colours_of(run)
     colour = request.GET.get("colour", RIGHT)

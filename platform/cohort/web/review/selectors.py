@@ -111,12 +111,12 @@ def step_groups(
 
 
 def _rows(groups: list[Group], success: Success) -> tuple[GroupRow, ...]:
-    strongest = max((abs(sample.advantage) for group in groups for sample in group.samples.all()), default=0)
+    strongest = max((abs(sample.advantage or 0.0) for group in groups for sample in group.samples.all()), default=0)
     rows = []
     for group in groups:
         samples = list(group.samples.all())
         words = list(remarks(group))
-        if not words and len(groups) > 1 and strongest and max(abs(s.advantage) for s in samples) == strongest:
+        if not words and len(groups) > 1 and strongest and max(abs(s.advantage or 0.0) for s in samples) == strongest:
             words, strongest = ["highest |A|"], math.inf  # shown once
         rows.append(GroupRow(group, tuple(right(sample, success) for sample in samples), tuple(words)))
     return tuple(rows)

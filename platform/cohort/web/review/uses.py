@@ -19,7 +19,7 @@ from cohort.review.figures import newest_annotations
 from cohort.review.models import Sample
 from cohort.review.preferences import pairs_by_group, preference_pairs
 from cohort.runs.models import Run
-from cohort.web.access import form_page, may, project_for, run_for
+from cohort.web.access import form_page, may, project_for, reviewed_run_for
 from cohort.web.accounts.views import person
 from cohort.web.audit.selectors import downloaded
 from cohort.web.catalog import selectors as catalog
@@ -53,7 +53,7 @@ class SampleSuiteForm(SuiteRowForm):
 @shows_samples
 def sample_use(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """What can be made of the sample; POST `action` makes it: `case` or `suite`, which needs an operator."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.REVIEWER)
     samples = Sample.objects.select_related("group__run__project", "group__run__dataset")
     sample = get_object_or_404(samples, group__run=run, group=group_id, index=index)
     action = request.POST.get("action") if request.method == "POST" else None
@@ -66,7 +66,7 @@ def sample_use(request: HttpRequest, slug: str, run_id: int, group_id: int, inde
     if action == "case":
         done = _case_made(request, sample, case)
     elif action == "suite":
-        run_for(request, slug, run_id, at_least=Role.OPERATOR)
+        reviewed_run_for(request, slug, run_id, at_least=Role.OPERATOR)
         done = _suite_made(request, sample, suite)
     if done is not None:
         messages.success(request, done)
@@ -116,7 +116,7 @@ def _pairs_of(run: Run, sample: Sample) -> int:
 @shows_samples
 def preferences_download(request: HttpRequest, slug: str, run_id: int) -> HttpResponseBase:
     """Every preference pair of the run as JSONL in TRL's format."""
-    run = run_for(request, slug, run_id, at_least=Role.REVIEWER)
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.REVIEWER)
     downloaded(request, kind="preferences_downloaded", subject=f"run:{run.pk}", project=run.project)
     response = StreamingHttpResponse(map(line, preference_pairs(run)), content_type="application/x-ndjson")
     response["Content-Disposition"] = f'attachment; filename="preferences-run-{run.pk}.jsonl"'

@@ -10,34 +10,37 @@ from cohort.base.formatting import natural
 from cohort.review.models import Group, Sample
 from cohort.review.pairs import preference
 from cohort.review.problems import key_of
-from cohort.web.access import run_for
+from cohort.runs.models import Run
+from cohort.web.access import reviewed_run_for
 from cohort.web.accounts.views import person
 from cohort.web.launch.variants import Variant, variant_of
 from cohort.web.review import selectors
 from cohort.web.review.arithmetic import Derivation, derive, group_scores, stored_only, variants_for
-from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares, sample_table
+from cohort.web.review.group_page import GroupView, compared, sample_cards, sample_squares, sample_table, weights_of
 from cohort.web.review.judging import form_choices, opinions_of, shows_samples
 from cohort.web.review.rescore_shown import rescored_group
-from cohort.web.review.texts import WINDOW, prompt_turns, question_of, reasoning_tags
+from cohort.web.review.texts import WINDOW, ReasoningTags, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
 from grpo_core.config.run import RunConfig
+from grpo_core.rewards.signal import component_weights
 
 
 @require_safe
 @shows_samples
 def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    header = Header(run_for(request, slug, run_id))
+    header = Header(reviewed_run_for(request, slug, run_id))
+    config = None if header.run.imported else header.config
     page = selectors.step_groups(
         header.run,
-        success=header.config.reward.success_of,
+        success=header.run.scored_by.success_of,
         step=natural(request.GET.get("step")),
         show=request.GET.get("show", "all"),
         start=natural(request.GET.get("from")) or 0,
     )
-    dynamic = header.config.algorithm.dynamic_sampling.enabled
+    dynamic = config is not None and config.algorithm.dynamic_sampling.enabled
     shows = selectors.SHOWS | (selectors.DISCARDED if dynamic else {})
-    wanted = header.config.sampling.prompts_per_step
+    wanted = config.sampling.prompts_per_step if config is not None else None
     context = header.context("groups", page=page, shows=shows, dynamic=dynamic, wanted=wanted)
     return render(request, "review/groups.html", context)
 
@@ -46,10 +49,12 @@ def run_groups(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
 @shows_samples
 def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) -> HttpResponse:
     """What the address chooses is in GroupView."""
-    run = run_for(request, slug, run_id)
+    run = reviewed_run_for(request, slug, run_id)
     # Any group of the run, a superseded one too: its address stays good.
     groups = Group.objects.select_related("attempt").prefetch_related("samples")
     group = get_object_or_404(groups, run=run, pk=group_id)
+    if run.imported:
+        return _imported_group(request, run, group)
     config = Header(run).config
     own, variants = variant_of(config.algorithm), variants_for(config.algorithm)
     view = GroupView.parse(request.GET, variants=[own.value, *(variant.value for variant in variants)])
@@ -86,7 +91,7 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
         "chosen": chosen,
         "worked": worked,
         "whole_step": whole,
-        "table": sample_table(samples, advantages, config, worked),
+        "table": sample_table(samples, advantages, component_weights(config.reward, config.algorithm), worked),
         "sampling": selectors.sampling_of_step(group) if config.algorithm.dynamic_sampling.enabled else None,
         "key": key_of(group),
         "preference": preference([group.pk]),
@@ -101,10 +106,39 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     return render(request, "review/group.html", context)
 
 
+def _imported_group(request: HttpRequest, run: Run, group: Group) -> HttpResponse:
+    """Of an imported run: how rewards became advantages is not known, so the stored numbers stand alone."""
+    view = GroupView.parse(request.GET, variants=[""])
+    samples = list(group.samples.all())
+    advantages = [sample.advantage for sample in samples]
+    turns = prompt_turns(group.prompt)
+    opinions = opinions_of(samples, person(request), run.project)
+    tags = ReasoningTags()
+    cards = sample_cards(group, samples, advantages, opinions, reward=run.scored_by, view=view, tags=tags)
+    context = {
+        "run": run,
+        "group": group,
+        "turns": turns,
+        "question": question_of(turns),
+        "remarks": selectors.remarks(group),
+        "place": selectors.position_of(group),
+        "view": view,
+        "table": sample_table(samples, advantages, weights_of(run.scored_by), None),
+        "key": key_of(group),
+        "preference": preference([group.pk]),
+        **form_choices(run.project),
+        "comparison": compared(samples, view),
+        "cards": cards,
+        "squares": sample_squares(cards),
+        "folded": len(samples) - len(cards),
+    }
+    return render(request, "review/group.html", context)
+
+
 @require_safe
 def sample_text(request: HttpRequest, slug: str, run_id: int, group_id: int, index: int) -> HttpResponse:
     """A whole completion, in windows that a page can hold; `?from=` is its first character, from 0."""
-    run = run_for(request, slug, run_id)
+    run = reviewed_run_for(request, slug, run_id)
     samples = Sample.objects.select_related("group")
     sample = get_object_or_404(samples, group__run=run, group=group_id, index=index, redacted_at=None)
     length = len(sample.completion)

@@ -28,7 +28,7 @@ from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
 from cohort.runs.charts import project_charts
 from cohort.runs.models import Checkpoint, RunEvent
-from cohort.web.access import STOP_POLLING, may, polled_run_for, run_for
+from cohort.web.access import STOP_POLLING, may, polled_run_for, reviewed_run_for, run_for
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
@@ -36,6 +36,7 @@ from cohort.web.runs.chart_groups import charts_of
 from cohort.web.runs.curves import curve_drawn
 from cohort.web.runs.header import Header
 from cohort.web.runs.health import Health
+from cohort.web.runs.imported import imported_record
 from cohort.web.runs.series import epoch, reported, series_json, whole_series
 from cohort.web.runs.tiles import tiles, windows
 from cohort.web.runs.tries import (
@@ -89,7 +90,9 @@ ITEMS = 50
 @charts_csp
 @require_safe
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    run = run_for(request, slug, run_id)
+    run = reviewed_run_for(request, slug, run_id)
+    if run.imported:
+        return imported_record(request, run)
     header = Header(run)
     launch = launch_of(run)
     titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
