@@ -29,7 +29,9 @@ CLOSED = {
     *("run_scatter", "run_problems", "run_problem", "run_rescores", "run_rescore", "run_rescore_live", "run_review"),
     *("preferences_download", "run_compare_answers", "api"),
 }
-SECRETS = ("0.4321", "the verifier's word", "rita's note")
+OVERVIEW = {"run_detail", "run_live"}
+"""Stay open, without their newest groups."""
+SECRETS = ("0.43", "the verifier's word", "rita's note")
 
 
 def routes(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -50,6 +52,7 @@ def run(maker: Maker, rita: User) -> Run:
         sample.reward = 0.4321
         sample.components["answer"]["detail"] = "the verifier's word"
     Sample.objects.bulk_update(samples, ["reward", "components"])
+    Group.objects.filter(run=run).update(reward_mean=0.4321)
     rescored(run, second(maker), maker.actor)
     sample_judge(sample=samples[0], actor=rita, verdict="wrong", note="rita's note")
     return run
@@ -95,4 +98,5 @@ def test_what_shows_a_run_s_samples_is_closed_until_they_are_judged(
         item_judge(item=item, actor=alice, verdict="right")
     after = answers(admin, run, token)
     assert closed(after) == set()
-    assert {"group_detail", "samples_export", "api"} <= telling(after) <= CLOSED
+    assert telling(after) <= CLOSED | OVERVIEW
+    assert telling(after) >= {"group_detail", "run_groups", "run_samples", "samples_export", "api", "run_detail"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.db import connection, transaction
 
-from cohort.accounts.models import User
+from cohort.accounts.models import Role, User, reaches
 from cohort.audit import services as audit
 from cohort.review.models import ReviewClaim, ReviewQueue
 
@@ -44,7 +44,7 @@ def waiting_for(reader: User, queues: Sequence[ReviewQueue]) -> dict[int, int]:
 def blind_queues(reader: User, run: int) -> list[ReviewQueue]:
     """Blind queues of the run (its id) in which samples wait for the reader, who has not given up blindness. While
     there are any, nothing may show the reader what the verifier or others think of the run's samples. Take them for
-    people whose role reaches a judgement. One query where the run has no open blind queue."""
+    people whose role reaches a judgement (`closed_to`). One query where the run has no open blind queue."""
     rows = ReviewQueue.objects.filter(run=run, blind=True, done_at=None).select_related("project")
     queues = list(rows.prefetch_related("assignees").order_by("pk"))
     if not queues:
@@ -53,6 +53,11 @@ def blind_queues(reader: User, run: int) -> list[ReviewQueue]:
     claims = ReviewClaim.objects.filter(item__queue__in=queues, by=reader, unblinded_at__isnull=False)
     given_up = {*claims.values_list("item__queue", flat=True).distinct()}
     return [queue for queue in queues if queue.pk in waiting and queue.pk not in given_up]
+
+
+def closed_to(reader: User, role: str, run: int) -> bool:
+    """Whether the run's samples are closed to the reader, who has this role in its project."""
+    return reaches(role, Role.REVIEWER) and bool(blind_queues(reader, run))
 
 
 _UNBLIND = """

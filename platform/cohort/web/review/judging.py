@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +20,8 @@ from cohort.review.waiting import blind_queues
 from cohort.web.access import reviewed_run_for
 from cohort.web.accounts.views import person
 
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
+
 
 def closed_page(request: HttpRequest, slug: str, run_id: int) -> HttpResponse | None:
     """What a person who is to judge samples of the run blind gets in place of what the verifier or people think of its
@@ -33,14 +35,14 @@ def closed_page(request: HttpRequest, slug: str, run_id: int) -> HttpResponse | 
     return render(request, "review/blind.html", {"run": run, "queues": queues}, status=403)
 
 
-def shows_samples(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+def shows_samples(view: View) -> View:
     """Decorator for each view of a run that shows what the verifier or people think of its samples."""
 
     @wraps(view)
     def checked(request: HttpRequest, slug: str, run_id: int, *args: Any, **named: Any) -> HttpResponseBase:
         return closed_page(request, slug, run_id) or view(request, slug, run_id, *args, **named)
 
-    return checked
+    return cast("View", checked)
 
 
 @require_POST

@@ -20,7 +20,7 @@ from cohort.review.models import Annotation, QueueOrder, ReviewItem, ReviewLabel
 from cohort.review.pairs import preference
 from cohort.review.queue_figures import differing, figures_of, paces
 from cohort.review.services import right
-from cohort.review.waiting import blind_queues, unblind, waiting_for
+from cohort.review.waiting import blind_queues, closed_to, unblind, waiting_for
 from cohort.web.access import call_service, form_page, project_for, redirect_to, reviewed_run_for
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
@@ -96,7 +96,8 @@ def queue_detail(request: HttpRequest, slug: str, queue_id: int) -> HttpResponse
     queue, reader = queue_of(project_for(request, slug), queue_id), person(request)
     waiting = waiting_for(reader, [queue]).get(queue.pk, 0)
     may_judge = reaches(request.membership.role, Role.REVIEWER)  # type: ignore[attr-defined]
-    hidden, figures = may_judge and bool(blind_queues(reader, queue.run_id)), figures_of(queue)
+    hidden = closed_to(reader, request.membership.role, queue.run_id)  # type: ignore[attr-defined]
+    figures = figures_of(queue)
     context = {
         "queue": queue,
         "figures": figures,

@@ -26,9 +26,11 @@ from cohort.evaluations.selectors import (
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
+from cohort.review.waiting import closed_to
 from cohort.runs.charts import project_charts
 from cohort.runs.models import Checkpoint, RunEvent
 from cohort.web.access import STOP_POLLING, may, polled_run_for, reviewed_run_for, run_for
+from cohort.web.accounts.views import person
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
@@ -97,7 +99,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     launch = launch_of(run)
     titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
     context = {
-        **_overview(header),
+        **_overview(header, closed=closed_to(person(request), request.membership.role, run_id)),  # type: ignore[attr-defined]
         "completions": header.config.completions_per_step,
         "launch": launch,
         "launch_words": named(titles),
@@ -117,19 +119,20 @@ def run_live(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         return HttpResponse(status=204)
     tab, drawn = request.GET.get("tab", ""), request.GET.get("evals", "")
     tab = tab if tab in TABS else ""  # a page of no tab, such as a form, has the header alone
+    closed = tab == "overview" and closed_to(person(request), role, run_id)
     part = {name: request.GET[name] for name in ("page", "checkpoints", "all") if name in request.GET}
 
     def context() -> dict[str, Any]:
         header = Header(run_for(request, slug, run_id))
         if tab == "overview":
-            shown = _overview(header, drawn=drawn)
+            shown = _overview(header, closed=closed, drawn=drawn)
         elif tab == "attempts":
             shown = _attempts(request, header)
         else:
             shown = header.context(tab)
         return shown | {"oob": True}
 
-    key = (run_id, polled.version, polled.polls, tab, drawn, part)
+    key = (run_id, polled.version, polled.polls, tab, drawn, part, closed)
     return shared_part(request, role, "runs/_live.html", key, context, status=200 if polled.polls else STOP_POLLING)
 
 
@@ -233,12 +236,13 @@ def _attempts(request: HttpRequest, header: Header) -> dict[str, Any]:
     return context | {"removed": recorded - checkpoints_of(run).count()}
 
 
-def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
-    """`drawn`: the evaluations that the page shows already. They are compared problem by problem, which costs too much
-    to do again at each step, and are left out while they are still current."""
+def _overview(header: Header, *, closed: bool, drawn: str = "") -> dict[str, Any]:
+    """`closed`: whether the run's samples are, to the reader. `drawn`: the evaluations that the page shows already: to
+    compare them problem by problem again at each step costs too much, so they are left out while they are current."""
     evaluated = evaluations_known(header.run)
     same = bool(drawn) and drawn == evaluated
     charts = charts_of(header.config, reported(header.run), project_charts(header.run.project))
+    success = header.config.reward.success_of
     return header.context(
         "overview",
         awaits=awaits(header),
@@ -247,7 +251,8 @@ def _overview(header: Header, *, drawn: str = "") -> dict[str, Any]:
         health=Health(header.run, header.config, charts),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         tiles=tiles(header, windows(header.run)),
-        newest=step_groups(header.run, success=header.config.reward.success_of, limit=NEWEST_GROUPS),
+        closed=closed,
+        newest=None if closed else step_groups(header.run, success=success, limit=NEWEST_GROUPS),
         evaluated=evaluated,
         evals_stand=same,
         suites=[] if same else suites_cached(header.run, header.config),
