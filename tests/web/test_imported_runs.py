@@ -16,14 +16,15 @@ from django.test import Client
 from pyarrow import parquet
 
 from cohort.accounts.models import User
+from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.evaluations.imports.bounds import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES
+from cohort.evidence import dsse
 from cohort.review.facets import VERIFIER
 from cohort.review.filters import SampleFilter
 from cohort.review.imports.rows import MAX_TEXT
 from cohort.review.models import Group, RunImport, Sample
-from cohort.review.queues import queue_create
-from cohort.review.services import sample_judge
+from cohort.review.queues import item_judge, queue_create
 from cohort.review.word_index import words_index
 from cohort.runs.models import Run
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker
@@ -160,7 +161,9 @@ def test_the_statement_names_what_is_not_known(operator: Client, imported: Calla
     page = html(operator.get(f"/p/ours/runs/{run.pk}/"))
     assert "Cohort did not observe" in page
     assert "completions_00001.parquet" in page
-    statement = json.loads(operator.get(f"/p/ours/runs/{run.pk}/imported.json").content)
+    signed = operator.get(f"/p/ours/runs/{run.pk}/imported.json").content
+    statement = json.loads(dsse.opened(signed, [audit.signing_key().public_key]).payload)["predicate"]
+    assert statement["origin"] == "imported, not observed"
     assert statement["not_stated"] == ["tokens", "finish", "reference"]
     assert [file["bytes"] for file in statement["files"]] == [len(content) for _, content in FILES["trl"]]
     assert HOSTILE_SHOWN in html(operator.get(f"/p/ours/runs/{run.pk}/samples/"))
@@ -241,16 +244,18 @@ def test_messages_of_a_chat_are_written_as_text(operator: Client, maker: Maker) 
     assert (sample.group.prompt, sample.completion) == ("system: be brief\n\nuser: 2 + 2 =", "four")
 
 
-def test_a_queue_of_it_is_judged(reviewer: Client, imported: Callable[..., Run], rita: User, alice: User) -> None:
-    """The verifier has no verdict, so people are compared with each other alone."""
-    run = imported("trl")
-    queue = queue_create(run=run, actor=rita, samples=SampleFilter(), name="theirs", size=4, blind=False, reviewers=2)
-    sample = Sample.objects.filter(run=run).order_by("pk").first()
-    assert sample is not None
-    for person in (rita, alice):
-        sample_judge(sample=sample, actor=person, verdict="right", note="")
-    assert reviewer.get(f"/p/ours/queues/{queue.pk}/").status_code == 200
-    assert reviewer.get(f"/p/ours/queues/{queue.pk}/1/").status_code == 200
-    page = html(reviewer.get(f"/p/ours/runs/{run.pk}/review/"))
-    assert "2" in page
-    assert html(reviewer.get(f"/p/ours/runs/{run.pk}/samples/?judgement=right")).count("<tr>") == 2
+def test_a_blind_queue_of_it_is_judged_by_two(
+    reviewer: Client, imported: Callable[..., Run], rita: User, alice: User
+) -> None:
+    run = imported("trl", right="accuracy_reward", right_from="0.5")
+    queue = queue_create(run=run, actor=rita, samples=SampleFilter(), name="theirs", size=4, reviewers=2)
+    assert reviewer.get(f"/p/ours/runs/{run.pk}/samples/").status_code == 403
+    verdicts = dict(enumerate(("right", "right", "wrong", "wrong"), start=1))
+    for item in queue.items.select_related("queue", "sample"):
+        address = f"/p/ours/queues/{queue.pk}/{item.number}/"
+        assert "accuracy_reward" not in html(reviewer.get(address))
+        reviewer.post(f"{address}judge/", {"verdict": verdicts[item.number]})
+        item_judge(item=item, actor=alice, verdict=verdicts[item.number])
+    assert "agree on 100.0 %" in " ".join(html(reviewer.get(f"/p/ours/queues/{queue.pk}/")).split())
+    page = " ".join(html(reviewer.get(f"/p/ours/runs/{run.pk}/review/")).split())
+    assert "4 completions judged by 2 people: 2 right, 2 wrong, 0 unsure" in page

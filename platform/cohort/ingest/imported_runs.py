@@ -144,6 +144,9 @@ def imported_run_create(
         raise ValidationError({"format": f"Choose one of {', '.join(READERS)}."})
     if not files:
         raise ValidationError({"upload": "Choose a file."})
+    names = [file.name for file in files]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValidationError({"upload": f"Two files are named {twice[0]}. Give each its own name."})
     if bool(right) != (right_from is not None):
         raise ValidationError({"right": "State both: the column, and the value from which on it is right."})
     if sum(file.path.stat().st_size for file in files) > MAX_IMPORT_BYTES:

@@ -1,6 +1,5 @@
 """Runs that other trainers made: the form that imports their completions, their list, and what is known of each."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role
+from cohort.audit import services as audit
 from cohort.base.scratch import scratch_folder
+from cohort.evidence import dsse
 from cohort.ingest.imported_runs import imported_run_create
 from cohort.review.imports.rows import LARGEST, MAX_SAMPLES, SourceFile
 from cohort.review.models import RunImport
@@ -29,6 +30,7 @@ SENTENCE = (
     "Cohort did not observe how this run was trained. It holds the completions that a person imported from files of "
     "another trainer, as those files state them."
 )
+PREDICATE_TYPE = "urn:cohort:imported-run:1"
 FILES = 50
 """Of a run on one page."""
 
@@ -126,10 +128,10 @@ def imported_record(request: HttpRequest, run: Run) -> HttpResponse:
 
 @require_safe
 def run_imported_statement(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """What is known of an imported run, as JSON."""
+    """What is known of an imported run: an in-toto statement about its files, signed by the key of the log."""
     run = reviewed_run_for(request, slug, run_id)
     source = get_object_or_404(RunImport.objects.select_related("by"), run=run)
-    content = {
+    known = {
         "statement": SENTENCE,
         "origin": run.get_origin_display().lower(),
         "run": run.pk,
@@ -147,5 +149,6 @@ def run_imported_statement(request: HttpRequest, slug: str, run_id: int) -> Http
         "not_stated": source.not_stated,
         "left_out": source.left_out,
     }
-    text = json.dumps(content, ensure_ascii=False, indent=2)
-    return file_response(text, "application/json", f"imported-run-{run.pk}.json")
+    files = {file["name"]: file["sha256"] for file in source.files}
+    signed = dsse.envelope(dsse.statement(files, PREDICATE_TYPE, known), dsse.PAYLOAD_TYPE, audit.signing_key())
+    return file_response(signed, "application/json", f"imported-run-{run.pk}.dsse.json")
