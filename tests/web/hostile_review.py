@@ -21,6 +21,7 @@ from cohort.review.problems import key_of
 from cohort.review.queues import disagreements_queue, item_judge, item_next, queue_create
 from cohort.review.services import sample_judge
 from cohort.review.uses import sample_to_probe_case, sample_to_suite
+from cohort.review.waiting import unblind
 from cohort.runs.models import Run, SavedView
 from grpo_core.lab.job import MAX_TEXT_CHARS
 from tests.factories.lab import lab_node, sampled
@@ -135,9 +136,14 @@ def _queues(run: Run, texts: list[str], actor: User, people: list[User]) -> list
                 assert item is not None
                 verdict = "right" if (at + number) % 2 else "wrong"
                 item_judge(item=item, actor=person, verdict=verdict, note=texts[at * 9][:2000])
+    for person in people:
+        unblind(queue=queues[0], actor=person)  # else the run's samples are closed to them
     differing = list(queues[1].items.filter(number__lte=6))
     queues.append(disagreements_queue(queue=queues[1], actor=actor, differing=differing))
-    named = [queue_create(run=run, actor=actor, name=f"q {at}", samples=first, size=1) for at in range(len(texts))]
+    named = [
+        queue_create(run=run, actor=actor, name=f"q {at}", samples=first, size=1, blind=False)
+        for at in range(len(texts))
+    ]
     for queue, text in zip([*queues, *named], [*texts[:3], *texts], strict=True):
         ReviewQueue.objects.filter(pk=queue.pk).update(name=text[:120], query=_search(text[:100]))
     return [ReviewQueue.objects.get(pk=queue.pk) for queue in (*queues, *named[:1])]

@@ -41,11 +41,11 @@ def waiting_for(reader: User, queues: Sequence[ReviewQueue]) -> dict[int, int]:
         return dict(cursor.fetchall())
 
 
-def blind_queues(reader: User, run: int) -> list[ReviewQueue]:
-    """Blind queues of the run (its id) in which samples wait for the reader, who has not given up blindness. While
-    there are any, nothing may show the reader what the verifier or others think of the run's samples. Take them for
-    people whose role reaches a judgement (`closed_to`). One query where the run has no open blind queue."""
-    rows = ReviewQueue.objects.filter(run=run, blind=True, done_at=None).select_related("project")
+def blind_queues(reader: User, *runs: int) -> list[ReviewQueue]:
+    """Blind queues of the runs (by id) in which samples wait for the reader, who has not given up blindness. While
+    there are any, nothing may show the reader what the verifier or others think of those runs' samples. Take them for
+    people whose role reaches a judgement (`closed_to`). One query where the runs have no open blind queue."""
+    rows = ReviewQueue.objects.filter(run__in=runs, blind=True, done_at=None).select_related("project")
     queues = list(rows.prefetch_related("assignees").order_by("pk"))
     if not queues:
         return []

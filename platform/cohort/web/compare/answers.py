@@ -51,10 +51,8 @@ def run_compare_answers(request: HttpRequest, slug: str) -> HttpResponse:
     choice = Choice(project, request.GET)
     results = results_across(choice.runs)
     name = request.GET.get("suite", "")
-    if name not in results:
-        for run in choice.runs:
-            if closed := closed_page(request, slug, run.pk):
-                return closed
+    if name not in results and (closed := closed_page(request, slug, *(run.pk for run in choice.runs))):
+        return closed
     context = {
         "choice": choice,
         "suite": name if name in results else "",

@@ -23,13 +23,13 @@ from cohort.web.accounts.views import person
 View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
-def closed_page(request: HttpRequest, slug: str, run_id: int) -> HttpResponse | None:
-    """What a person who is to judge samples of the run blind gets in place of what the verifier or people think of its
-    samples; None where nothing is closed to them."""
-    queues = blind_queues(person(request), run_id)
+def closed_page(request: HttpRequest, slug: str, *run_ids: int) -> HttpResponse | None:
+    """What a person who is to judge samples of one of the runs blind gets in place of what the verifier or people think
+    of them; None where nothing is closed to the person."""
+    queues = blind_queues(person(request), *run_ids)
     if not queues:
         return None
-    run = reviewed_run_for(request, slug, run_id)
+    run = reviewed_run_for(request, slug, queues[0].run_id)
     if not reaches(request.membership.role, Role.REVIEWER):  # type: ignore[attr-defined]
         return None
     return render(request, "review/blind.html", {"run": run, "queues": queues}, status=403)
