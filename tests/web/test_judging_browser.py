@@ -164,7 +164,7 @@ def test_pages_of_a_queue_to_be(
     browser: Browser, group: Group, alice: User, rita: User, live_server: LiveServer
 ) -> None:
     queue_create(run=group.run, actor=alice, name="sums", samples=SampleFilter(), size=4, assignees=[alice])
-    with windows(browser, live_server.url) as opened:
+    with windows(browser, live_server.url, meant=["status of 403"]) as opened:
         page = opened(f"runs/{group.run_id}/queues/new/?reward_min=0.5")
         picture(page, "queue-new")
         assert serious_faults(page, "new") == []
