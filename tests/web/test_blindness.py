@@ -70,7 +70,7 @@ def answers(client: Client, run: Run, token: str) -> dict[str, tuple[int, str]]:
     ids["rescore_id"] = run.rescores.get().pk
     sent = {}
     for name, route in routes(get_resolver()):
-        address = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda found: str(ids[found[1]]), route)
+        address = "/" + re.sub(r"<(?:\w+:)?(\w+)>", lambda match: str(ids[match[1]]), route)
         query = {"format": "jsonl"} if name == "samples_export" else {}
         reply = client.get(address, query, headers={"Authorization": f"Bearer {token}"} if route == API else {})
         text = b"".join(reply.streaming_content) if reply.streaming else reply.content
