@@ -9,19 +9,20 @@
   // ---------------------------------------------------------------- the draft
   // A reload and Back come to the draft, not to an empty form. Not through htmx: its history would bring an old page.
   const saved = () => {
-    const { draft, window: saver } = document.getElementById("draft-state")?.dataset ?? {};
+    const { draft, revision, window: saver } = document.getElementById("draft-state")?.dataset ?? {};
     if (!draft) return;
     const here = new URL(location.href);
     if (here.searchParams.get("draft") !== draft) {
       here.search = `?draft=${draft}`;
       history.replaceState(history.state, "", here);
     }
-    channel?.postMessage({ draft, saver });
+    channel?.postMessage({ draft, saver, revision: Number(revision) });
   };
   channel?.addEventListener("message", ({ data }) => {
-    const [own] = form()?.elements.window.value.split(".") ?? [];
+    const [own, opened] = form()?.elements.window.value.split(".") ?? [];
     if (data.draft !== form()?.elements.form_token.value || data.saver === own) return;
     const state = document.getElementById("draft-state");
+    if (data.revision <= Number(state.dataset.revision ?? opened)) return; // older than what this window saved itself
     state.textContent = "! Changed in another window: reload to see it. What you change here takes its place.";
     state.classList.add("suspect");
   });
