@@ -52,7 +52,7 @@ PAGES = {
     "a problem": "problem=p77",
     "right, judged wrong": "verifier=right&judgement=wrong",
     "not judged": "judgement=none",
-    "a page far on": "sort=-tokens&after=-300.0~5000",
+    "a page far on": "sort=-tokens&after=300~5000",
 }
 
 FIRST, SECOND, THIRD = vocabulary()[:3]

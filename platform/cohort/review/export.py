@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from django.db.models import Min, Q
+from django.db.models import Min
 
 from cohort.base.storable import Refused
 from cohort.review.facets import FLAGS, VERIFIER
@@ -88,9 +88,7 @@ def sample_page(
         last = fitting.filter(pk=after).first()
         if last is None:
             raise NotFitting(f"The sample {after} does not fit the filter, or does not any more.")
-        value = vars(last)["sort_value"]  # of the filter's order
-        same = Q(("sort_value", value), pk__gt=after)
-        fitting = fitting.filter(Q(("sort_value__gt", value)) | same)
+        fitting = looked_for.order(run).after(fitting, (vars(last)["sort_value"], after))
     ids = list(fitting.values_list("pk", flat=True)[: size + 1])
     return list(_rows(run, iter(ids[:size]), False)), ids[size - 1] if len(ids) > size else None
 

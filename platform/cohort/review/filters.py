@@ -13,8 +13,8 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
-from django.db.models import Count, Exists, F, FloatField, OuterRef, Q, QuerySet, Value
-from django.db.models.functions import Abs, Coalesce
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Abs
 from django.http import QueryDict
 
 from cohort.base import formatting
@@ -22,6 +22,7 @@ from cohort.base.storable import storable
 from cohort.review.facets import DISCARDED, ERROR, FINISH, FLAGS, MASKED, VERIFIER, component_order
 from cohort.review.models import Annotation, Sample, Verdict
 from cohort.review.monitors import MONITOR_WORDS, flagged_by
+from cohort.review.order import SampleOrder
 from cohort.review.rescored_set import rescored
 from cohort.review.words import TextMatches, TextQuery, text_matches
 from cohort.runs.models import Run
@@ -286,15 +287,12 @@ class SampleFilter:
         place = order.index(self.component) if self.component in order else len(order)
         return columns | {"component": f"component_values__{place}"}
 
-    def ordered(self, run: Run) -> QuerySet[Sample]:
-        """As `samples`, in the filter's order; what has no value comes last, and of equals the earlier one first.
+    def order(self, run: Run) -> SampleOrder:
+        return SampleOrder(self._columns(run)[self.sort.removeprefix("-")], self.sort.startswith("-"))
 
-        Each has `sort_value`, by which it rises; with its id it names the sample's position.
-        """
-        column = self._columns(run)[self.sort.removeprefix("-")]
-        sign = -1.0 if self.sort.startswith("-") else 1.0
-        value = Coalesce(Value(sign) * F(column), Value(math.inf), output_field=FloatField())
-        return self.samples(run).annotate(sort_value=value).order_by("sort_value", "pk")
+    def ordered(self, run: Run) -> QuerySet[Sample]:
+        """As `samples`, in the filter's order."""
+        return self.order(run).of(self.samples(run))
 
 
 @dataclass(frozen=True)
@@ -346,12 +344,15 @@ def current_samples(run: Run) -> QuerySet[Sample]:
 def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample]:
     """By the judgement that more reviewers gave, each by their newest; "unsure" where as many said right as wrong."""
     later = Annotation.objects.filter(sample=OuterRef("sample"), by=OuterRef("by"), pk__gt=OuterRef("pk"))
-    judged = Annotation.objects.filter(~Exists(later), sample__run=run).exclude(verdict="")
-    newest = judged.order_by().values("sample")
-    counted = newest.annotate(
-        right=Count("pk", filter=Q(verdict=Verdict.RIGHT)),
-        wrong=Count("pk", filter=Q(verdict=Verdict.WRONG)),
-        kinds=Count("verdict", distinct=True),
+    judged = Annotation.objects.filter(~Exists(later)).exclude(verdict="").order_by()
+    counted = (
+        judged.filter(sample__run=run)
+        .values("sample")
+        .annotate(
+            right=Count("pk", filter=Q(verdict=Verdict.RIGHT)),
+            wrong=Count("pk", filter=Q(verdict=Verdict.WRONG)),
+            kinds=Count("verdict", distinct=True),
+        )
     )
 
     def of(condition: Q) -> Q:
@@ -362,7 +363,7 @@ def _judged(rows: QuerySet[Sample], judgement: str, run: Run) -> QuerySet[Sample
         "right": right,
         "wrong": wrong,
         "unsure": of(Q(right=F("wrong"))),
-        "none": ~Q(pk__in=newest),
+        "none": ~Q(Exists(judged.filter(sample=OuterRef("pk")))),
         "disagree": of(Q(kinds__gt=1)),
         "against": (VERIFIER.has("right") & wrong) | (VERIFIER.has("wrong") & right),
     }

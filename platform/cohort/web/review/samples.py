@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
@@ -32,6 +31,7 @@ from cohort.review.filters import (
 )
 from cohort.review.models import Annotation, Sample
 from cohort.review.monitors import monitor_counts
+from cohort.review.order import Position
 from cohort.review.ready_filters import ready_filters
 from cohort.review.services import judges
 from cohort.review.words import HELP, unindexed_from
@@ -94,7 +94,7 @@ class SamplePage:
         self.run, self.filter = run, looked_for
         self.order = component_order(run.scored_by)
         after, before = _edge(params.get("after")), _edge(params.get("before"))
-        read = self._read(looked_for.ordered(run), after, before)
+        read = self._read(after, before)
         more = len(read) > PAGE
         shown = read[:PAGE]
         alone = not more and after is None and before is None
@@ -108,17 +108,13 @@ class SamplePage:
         self.following = _edge_text(shown[-1]) if shown and (more or before is not None) else ""
         self.preceding = _edge_text(shown[0]) if shown and (after is not None or (before is not None and more)) else ""
 
-    def _read(
-        self, samples: QuerySet[Any], after: tuple[float, int] | None, before: tuple[float, int] | None
-    ) -> list[tuple[int, float]]:
+    def _read(self, after: Position | None, before: Position | None) -> list[tuple[int, float | None]]:
         """(id, sort value), one more than a page has; those before an edge from it backwards."""
+        order, samples = self.filter.order(self.run), self.filter.ordered(self.run)
         if before is not None:
-            value, pk = before
-            samples = samples.filter(Q(sort_value__lt=value) | Q(sort_value=value, pk__lt=pk))
-            samples = samples.order_by("-sort_value", "-pk")
+            samples = order.before(samples, before)
         elif after is not None:
-            value, pk = after
-            samples = samples.filter(Q(sort_value__gt=value) | Q(sort_value=value, pk__gt=pk))
+            samples = order.after(samples, after)
         return list(samples.values_list("pk", "sort_value")[: PAGE + 1])
 
     def _rows(self, ids: Sequence[int]) -> list[SampleRow]:
@@ -170,19 +166,19 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def _edge(text: str | None) -> tuple[float, int] | None:
-    """(sort value, id) at the edge of a page; None for what no page has linked to."""
-    value, _, digits = storable(text or "").partition("~")
+def _edge(text: str | None) -> Position | None:
+    """Of the sample at the edge of a page; None for what no page has linked to."""
+    written, _, digits = storable(text or "").partition("~")
     pk = natural(digits)
     try:
-        edge = float(value)
+        value = float(written) if written else None
     except ValueError:
         return None
-    return None if pk is None or math.isnan(edge) else (edge, pk)
+    return None if pk is None or (value is not None and not math.isfinite(value)) else (value, pk)
 
 
-def _edge_text(row: tuple[int, float]) -> str:
-    return f"{row[1]!r}~{row[0]}"
+def _edge_text(row: tuple[int, float | None]) -> str:
+    return f"{'' if row[1] is None else repr(row[1])}~{row[0]}"
 
 
 # ---------------------------------------------------------------------- the form
