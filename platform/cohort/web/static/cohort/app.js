@@ -89,6 +89,28 @@
   for (const ending of ["pointerup", "pointercancel", "contextmenu"]) document.addEventListener(ending, released);
   addEventListener("blur", released);
 
+  // A press whose answer takes long is answered at once, in the button's own words, and sent once.
+  const working = new Map(); // button → its label
+  document.addEventListener("submit", (event) => {
+    const { target: form, submitter: button } = event;
+    if (!button?.dataset.working) return;
+    if (form.querySelector("[aria-busy=true]")) return void event.preventDefault();
+    button.setAttribute("aria-busy", "true");
+    for (const each of form.querySelectorAll("[data-working]")) working.set(each, each.textContent);
+    button.textContent = button.dataset.working;
+    setTimeout(() => { // once the form is sent: a disabled button is no part of it
+      for (const each of form.querySelectorAll("[data-working]")) each.disabled = true;
+    });
+  });
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return; // Back brought the page as it was left
+    for (const [button, label] of working) {
+      [button.disabled, button.textContent] = [false, label];
+      button.removeAttribute("aria-busy");
+    }
+    working.clear();
+  });
+
   // What a person asked for and did not get is told at the foot of the window, until something asked for comes. What is
   // polled comes again by itself.
   const byItself = (event) => event.detail.requestConfig.elt.matches("[data-poll], [hx-trigger^=every]");

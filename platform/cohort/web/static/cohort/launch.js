@@ -1,10 +1,10 @@
-// The run form beyond htmx: the address of its draft, what was typed last when the page is left, copies to the clipboard,
-// and buttons that say that they work. Without it the form is sent by its buttons and copies are downloads.
+// The run form beyond htmx: the address of its draft, what was typed last when the page is left, and copies to the
+// clipboard. Without it the form is sent by its buttons and copies are downloads.
 (() => {
   const form = () => document.getElementById("run-form");
   const address = () => form().getAttribute("action"); // form().action is the buttons of that name
   const channel = "BroadcastChannel" in window ? new BroadcastChannel("cohort-drafts") : null;
-  let unsaved = false, sent = false;
+  let unsaved = false;
 
   // ---------------------------------------------------------------- the draft
   // A reload and Back come to the draft, not to an empty form. Not through htmx: its history would bring an old page.
@@ -32,34 +32,11 @@
   for (const trouble of ["htmx:sendError", "htmx:responseError", "htmx:sendAbort"])
     document.addEventListener(trouble, (event) => { if (form()?.contains(event.target)) unsaved = true; });
   addEventListener("pagehide", () => {
-    if (!unsaved || sent || !form()) return;
+    if (!unsaved || !form() || form().querySelector("[aria-busy=true]")) return; // busy: it was sent
     const texts = new FormData(form());
     texts.append("action", "check");
     navigator.sendBeacon(address(), texts);
     unsaved = false;
-  });
-
-  // ---------------------------------------------------------------- a press is answered
-  document.addEventListener("submit", (event) => {
-    const button = event.submitter;
-    if (event.target !== form() || !button?.dataset.working) return;
-    if (sent) return void event.preventDefault();
-    sent = true;
-    button.dataset.label = button.textContent;
-    button.textContent = button.dataset.working;
-    button.setAttribute("aria-busy", "true");
-    setTimeout(() => { // once the form is sent: a disabled button is no part of it
-      for (const other of form().querySelectorAll("[data-working]")) other.disabled = true;
-    });
-  });
-  addEventListener("pageshow", (event) => {
-    if (!event.persisted) return;
-    sent = false;
-    for (const button of document.querySelectorAll("[data-working]")) {
-      button.disabled = false;
-      button.removeAttribute("aria-busy");
-      if (button.dataset.label) button.textContent = button.dataset.label;
-    }
   });
 
   // ---------------------------------------------------------------- copies
