@@ -25,7 +25,7 @@ from cohort.alerts.selectors import badges_with_alerts
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
 from cohort.runs.marks import MOST_AT_ONCE
-from cohort.runs.models import Run, RunValue, SavedView
+from cohort.runs.models import Run, RunOrigin, RunValue, SavedView
 from cohort.runs.run_values import VARIANT
 from cohort.runs.saved_views import views_for
 from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
@@ -245,6 +245,7 @@ def run_list(request: HttpRequest, slug: str) -> HttpResponse:
         "unsorted": query_without(request, "v", "choose", "after", "before", "sort"),
         "here": query_without(request, "v", "choose"),
         "quoted": quoted,
+        "imported": Run.every.filter(project=project, origin=RunOrigin.IMPORTED),
     }
     if page.choosing and request.htmx:  # type: ignore[attr-defined]
         return render(request, "runs/_columns.html", context)
