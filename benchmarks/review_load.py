@@ -256,7 +256,8 @@ def _tree(revision: str) -> Iterator[Path]:
 @contextmanager
 def _side(tree: Path, steps: int, groups: int) -> "Iterator[subprocess.Popen[str]]":
     words = [sys.executable, str(HERE / "sides/ingest_samples.py"), str(tree), str(steps), str(groups)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    # Celery's loader puts the folder it starts in before all others: it must be the tree's.
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         while process.stdout.readline().strip() != "ready":
