@@ -3,9 +3,7 @@
 import re
 import signal
 import socket
-import stat
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from psutil import Process
@@ -69,28 +67,6 @@ def test_bad_use_is_answered_in_words(home: Path, words: list[str], environment:
     assert done.returncode not in (0, None)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_other_accounts_of_the_machine_read_nothing_of_it(home: Path) -> None:
-    """Also what an earlier version left open. As root, the database's user passes through the home to its folder."""
-    for name in ("artifacts", "logs"):
-        (home / name).mkdir(parents=True)
-        (home / name).chmod(0o755)
-    with up(home) as (_, address):
-        assert answers(address)
-        assert cohort("user", "ann", "--project", "adders", "--home", str(home)).returncode == 0
-        addresses = {process.environ().get("COHORT_DATABASE_URL", "") for process in belonging_to(home)} - {""}
-        masks = {
-            Path(f"/proc/{process.pid}/status").read_text().split("Umask:")[1][:6] for process in belonging_to(home)
-        }
-        open_ones = [path for path in home.rglob("*") if path.lstat().st_mode & 0o077]
-        closed = {path for path in home.rglob("*") if path.is_dir() and path not in open_ones}
-        mode = stat.S_IMODE(home.stat().st_mode)
-    assert masks == {"\t0077\n"}
-    assert {urlsplit(address).username for address in addresses} == {"cohort_web"}, "no part owns what it writes to"
-    assert mode & 0o066 == 0, "passable at most"
-    assert {home / "pg", home / "logs", home / "artifacts", home / "static"} <= closed
-    assert [path for path in open_ones if not closed & set(path.parents)] == []
 
 
 def kill_database(home: Path) -> None:

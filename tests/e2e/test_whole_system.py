@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -58,6 +59,9 @@ def signed_in_with_the_demo(
 def test_main_job_lab_audit_and_restart_in_one_home(cohort_home: Path, tmp_path: Path) -> None:
     needs("bwrap")
     secret = cohort_home / "secret.key"
+    for name in ("artifacts", "logs"):  # as an earlier version left them
+        (cohort_home / name).mkdir(parents=True)
+        (cohort_home / name).chmod(0o755)
     with signed_in_with_the_demo(cohort_home, tmp_path) as (alice, started):
         served_to_nobody_else(cohort_home, started)
         change_password(alice)
@@ -124,10 +128,17 @@ def served_to_nobody_else(home: Path, started: Started) -> None:
     for name in ("secret.key", "node.token", "up.json", "signing-key.pem"):
         assert stat.S_IMODE((home / name).stat().st_mode) == 0o600
     for process in belonging_to(home):
+        assert "Umask:\t0077\n" in Path(f"/proc/{process.pid}/status").read_text()
+        # No part owns what it writes to.
+        assert urlsplit(process.environ().get("COHORT_DATABASE_URL", "")).username in (None, "cohort_web")
         if "worker.celery_app" in process.cmdline():
             environment = process.environ()
             assert not {"COHORT_DATABASE_URL", "COHORT_SECRET_KEY", "COHORT_SECRET_KEY_FILE"} & set(environment)
             assert not [value for value in environment.values() if "postgresql://" in value]
+    assert home.stat().st_mode & 0o066 == 0, (
+        "passable at most: as root, the database's user passes through to its folder"
+    )
+    assert [path.name for path in home.iterdir() if path.lstat().st_mode & 0o077] == []
     second = cohort("up", "--home", str(home))
     assert second.returncode == 1
     assert f"(process {started.process.pid})" in second.stderr
