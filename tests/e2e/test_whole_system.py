@@ -205,10 +205,14 @@ def train(alice: Person) -> None:
     picture(page, "group", whole=False)
 
     page.go_back()
-    for tab in ("Groups", "Evaluations", "Logs", "Config", "Events"):
+    for tab in ("Groups", "Samples", "Evaluations", "Logs", "Config", "Events"):
         with page.expect_navigation():
             page.locator(".tabs").get_by_role("link", name=re.compile(f"^{tab}")).click()
         page.locator(".tabs [aria-current=page]", has_text=tab).wait_for()
+        if tab == "Samples":
+            page.locator(".facets li").first.wait_for()
+            page.locator("[data-scatter].js-plotly-plot").wait_for()
+            picture(page, "samples", whole=False)
     page.locator(".tabs").get_by_role("link", name=re.compile("^Record")).click()
     page.locator("#record-seal").wait_for()
     picture(page, "record", whole=False)

@@ -290,8 +290,8 @@ class SampleFilter:
     def order(self, run: Run) -> SampleOrder:
         return SampleOrder(self._columns(run)[self.sort.removeprefix("-")], self.sort.startswith("-"))
 
-    def ordered(self, run: Run) -> QuerySet[Sample]:
-        """As `samples`, in the filter's order."""
+    def ordered(self, run: Run) -> QuerySet[Any]:
+        """As `samples`, in the filter's order, each with its `sort_value`."""
         return self.order(run).of(self.samples(run))
 
 

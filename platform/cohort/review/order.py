@@ -24,7 +24,8 @@ class SampleOrder:
 
     def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         """The rows in this order; each has `sort_value`, which with its id is its position."""
-        return rows.annotate(sort_value=F(self.column)).order_by(self._by(self.falls), "pk")
+        ordered: QuerySet[Any] = rows.annotate(sort_value=F(self.column))
+        return ordered.order_by(self._by(self.falls), "pk")
 
     def after(self, rows: QuerySet[Any], position: Position) -> QuerySet[Any]:
         value, pk = position
