@@ -60,10 +60,13 @@ def trained_on_form_alone(alice: Person) -> str:
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("heading", name="form alone", exact=True).wait_for()
     form(alice, "form", steps=4, reward="form alone")
-    values = {"algorithm-inner-iterations": "3", "optim-lr": "0.003", "traces-tokens": "all"}
+    values = {"algorithm-inner-iterations": "3", "optim-lr": "0.003"}
     for field, value in values.items():
         opened(page, field.replace("-", ".", 1).replace("-", "_"))
         page.locator(f"#f-{field}").fill(value)
+    opened(page, "traces.tokens")
+    for box in page.locator("#f-traces-tokens input").all():
+        box.set_checked(box.get_attribute("value") == "all")
     page.get_by_text("every setting is valid").wait_for()
     launch(page)
     page.wait_for_url(re.compile(r"/p/lab/runs/\d+/$"))

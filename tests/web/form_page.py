@@ -32,17 +32,20 @@ def selected(page: str, name: str) -> str:
 
 
 def as_browser(page: str, begins: str = '<form id="run-form"') -> dict[str, str]:
-    """What a browser would send for the form of this page; of a name given twice, the last."""
+    """What a browser would send for the form of this page: of a name given twice the last, of several ticked checkboxes
+    each one, a line each."""
     form = page[page.index(begins) : page.index("</form>", page.index(begins))]
     form = re.sub(r"<template.*?</template>", "", form, flags=re.DOTALL)
     sent: dict[str, str] = {}
+    ticked: set[str] = set()
     for tag in re.finditer(r"<input [^>]*>", form):
         attributes = dict(re.findall(r'([\w-]+)="([^"]*)"', tag[0]))
         if attributes.get("type") == "checkbox" and " checked" not in tag[0]:
             continue
-        sent[attributes["name"]] = unescape(
-            attributes.get("value", "on" if attributes.get("type") == "checkbox" else "")
-        )
+        name, checkbox = attributes["name"], attributes.get("type") == "checkbox"
+        text = unescape(attributes.get("value", "on" if checkbox else ""))
+        sent[name] = f"{sent[name]}\n{text}" if checkbox and name in ticked else text
+        ticked |= {name} if checkbox else set()
     for name, text in re.findall(r'<textarea [^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL):
         sent[name] = unescape(text).replace("\n", "\r\n")
     for name, options in re.findall(r'<select [^>]*name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL):

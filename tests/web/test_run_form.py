@@ -158,6 +158,21 @@ def test_faults_stand_beside_their_fields_with_what_was_typed(operator: Client, 
     assert [title for is_open, title in folds if is_open] == ["Optimiser"], "a fault opens its folded group"
 
 
+def test_of_several_checkboxes_each_ticked_one_counts(operator: Client, maker: Maker, chosen: dict[str, str]) -> None:
+    def posted(*ticked: str, action: str) -> Any:
+        return operator.post(NEW, chosen | {"traces.tokens": ["", *ticked], "action": action})
+
+    refused = posted("none", "best", action="launch")
+    assert "none goes with no other choice" in error(html(refused), "f-traces-tokens")
+    assert set(re.findall(r'name="traces.tokens" value="(\w*)" checked', html(refused))) == {"none", "best"}
+    assert "must not be empty" in error(html(posted(action="launch")), "f-traces-tokens")
+    assert posted("flagged", "best", action="launch").status_code == 302
+    assert Run.objects.get().config["traces"]["tokens"] == ["flagged", "best"]
+    kept = RunForm.posted(maker.project, chosen | {"traces.tokens": "best\nlongest"})
+    page = html(operator.post(NEW, kept.texts | {"action": "check"}))
+    assert "longest" in page, "what no choice is called is still seen"
+
+
 def test_a_template_s_fault_ends_with_its_caret(operator: Client, chosen: dict[str, str]) -> None:
     typed = chosen | {"data.chat_template": "{{ messages }}\r\n  {{ a $ b }}"}
     page = operator.post(NEW, typed | {"action": "check"}).content.decode()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from django.http import QueryDict
+
 from cohort.accounts.models import Project
 from cohort.base.formatting import natural
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
@@ -163,10 +165,13 @@ class RunForm:
     @classmethod
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
-        which is how an unticked checkbox is sent."""
+        which is how an unticked checkbox is sent; of a field with several checkboxes each ticked one."""
         choices = Choices.read(project, str(data.get("find", "")))
         texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
+        if isinstance(data, QueryDict):
+            several = [path for path, spec in fields().items() if spec.kind == "checks" and path in known]
+            known |= {path: "\n".join(filter(None, data.getlist(path))) for path in several}
         unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
         return cls(project, choices, texts | known, unknown)
 

@@ -67,6 +67,11 @@ class FieldShown:
         return cls(name=name, id=ident, label=label, kind=kind, text=form.texts[name], errors=errors, **more)
 
     @property
+    def ticked(self) -> list[str]:
+        """Of options of which several may be chosen."""
+        return self.text.splitlines()
+
+    @property
     def state(self) -> str:
         """A class for the page: idle settings are hidden, unused ones are shown as such."""
         return ("unused" if self.kept else "idle") if self.needs else ""
@@ -128,13 +133,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
 
 
 def _lines_note(spec: FieldSpec) -> str:
-    match spec.kind:
-        case "lines":
-            return " One a line."
-        case "checks":
-            return f" One a line, of: {', '.join(map(str, spec.choices))}."
-        case _:
-            return ""
+    return " One a line." if spec.kind == "lines" else ""
 
 
 def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupShown]:
@@ -300,12 +299,12 @@ def _about_probe(form: RunForm) -> str:
 
 
 def _options(form: RunForm, spec: FieldSpec) -> Options:
-    text = form.texts[spec.path]
-    if spec.kind == "choice":
-        known = {str(choice): str(choice).replace("_", " ") for choice in spec.choices}
-    else:
+    if spec.kind not in ("choice", "checks"):
         return {}
-    return {"": list({**known, text: known.get(text, text or "choose")}.items())}
+    known = {str(choice): str(choice).replace("_", " ") for choice in spec.choices}
+    text = form.texts[spec.path]
+    given = text.splitlines() if spec.kind == "checks" else [text]
+    return {"": list({**known, **{value: known.get(value, value or "choose") for value in given}}.items())}
 
 
 def _other(spec: FieldSpec, text: str, preset_text: str) -> bool:
