@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import PATIENCE
 from tests.web.conftest import PASSWORD
@@ -57,6 +57,7 @@ def serious_faults(page: Page, where: str) -> list[str]:
     no colours of what is swapped away while it looks."""
     page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
     page.wait_for_load_state("networkidle")
+    expect(page.locator("form.htmx-request")).to_have_count(0)  # its buttons are dimmed meanwhile
     page.evaluate(Axe().axe_script)
     faults = []
     for theme, rules in (("light", None), ("dark", {"type": "rule", "values": _OF_COLOURS})):
