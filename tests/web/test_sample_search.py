@@ -84,7 +84,7 @@ def test_what_fits(run: Run, attempt: Attempt, text: str, expected: list[int]) -
         "Die Straße",
         "大模型训练",
         "∑ x",
-        "hid\u200bden",
+        "h\u200bi\ufe0fd\u3164d\U000e0041en",
         "\x1b[31mcoloured\x1b[0m",
         "wide",
         "first\n  line",

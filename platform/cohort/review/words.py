@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from django.db.models.functions import Coalesce
 
 from cohort.review.models import Group, Sample
 from cohort.runs.models import Attempt, Run
+from grpo_core.text import UNSEEN
 
 MOST_CHARACTERS = 200
 """Of a search text."""
@@ -46,11 +47,13 @@ _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+|[^\s\w\x00-\x7f]")
 _TERM = re.compile(r'(-?)(?:"([^"]*)"?|([^\s"]+))')
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _AT_ONCE = 500
+_BLANK_BRAILLE = "\u2800"
 
 
-@cache
-def _unseen() -> dict[int, None]:
-    return dict.fromkeys(code for code in range(0x110000) if unicodedata.category(chr(code)) == "Cf")
+def _seen(match: re.Match[str]) -> str:
+    """What stands for an unseen character: those that leave a gap are spaces, and ASCII parts words as it is."""
+    character = match[0]
+    return character if character.isascii() else " " if character.isspace() or character == _BLANK_BRAILLE else ""
 
 
 def folded(text: str) -> str:
@@ -58,7 +61,7 @@ def folded(text: str) -> str:
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).translate(_unseen())
+        text = UNSEEN.sub(_seen, unicodedata.normalize("NFKC", text))
     return text.casefold()
 
 
