@@ -201,7 +201,7 @@ def train(alice: Person) -> None:
     mixed = page.locator("#live-groups tbody tr").filter(has_not_text="no signal")
     (mixed.first if mixed.count() else page.locator("#live-groups tbody tr").first).locator("a").first.click()
     page.wait_for_url(re.compile(r"/groups/\d+/$"))
-    assert page.locator("article.sample").count() == 8
+    assert page.locator("article.sample, .twin").count() == 8
     picture(page, "group", whole=False)
 
     page.go_back()
