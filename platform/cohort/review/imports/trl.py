@@ -36,7 +36,8 @@ def read(file: SourceFile, reading: Reading) -> Iterator[Row]:
         opened = parquet.ParquetFile(file.path, pre_buffer=False, buffer_size=1 << 20)
     except (pyarrow.ArrowException, OSError) as error:
         raise BadImport(
-            f"{file.name} is not a Parquet file that can be read: {_first(error)}", code="not_parquet"
+            f"{file.name} is not a Parquet file that can be read: {_first(error)}. Choose the format that it has",
+            code="not_parquet",
         ) from None
     with opened:
         _require_size(opened.metadata, file)
@@ -122,4 +123,4 @@ def _row(values: dict[str, Any], scored: list[str], where: str, reading: Reading
 
 def _first(error: Exception) -> str:
     """Arrow's errors may hold a stack and paths."""
-    return (str(error).splitlines() or [""])[0][:200]
+    return (str(error).splitlines() or [""])[0][:200].rstrip(".")
