@@ -127,10 +127,10 @@ def served_to_nobody_else(home: Path, started: Started) -> None:
         assert any(part in name for name in names), part
     for name in ("secret.key", "node.token", "up.json", "signing-key.pem"):
         assert stat.S_IMODE((home / name).stat().st_mode) == 0o600
+    addresses = {process.environ().get("COHORT_DATABASE_URL", "") for process in belonging_to(home)} - {""}
+    assert {urlsplit(address).username for address in addresses} == {"cohort_web"}, "no part owns what it writes to"
     for process in belonging_to(home):
         assert "Umask:\t0077\n" in Path(f"/proc/{process.pid}/status").read_text()
-        # No part owns what it writes to.
-        assert urlsplit(process.environ().get("COHORT_DATABASE_URL", "")).username in (None, "cohort_web")
         if "worker.celery_app" in process.cmdline():
             environment = process.environ()
             assert not {"COHORT_DATABASE_URL", "COHORT_SECRET_KEY", "COHORT_SECRET_KEY_FILE"} & set(environment)
