@@ -184,6 +184,13 @@ def test_an_odd_file_makes_no_run(
     assert not Group.objects.exists()
 
 
+def test_two_files_of_one_name_are_refused(operator: Client, maker: Maker) -> None:
+    (name, first), (_, second) = FILES["trl"]
+    response = send(operator, "trl", [(name, first), (name, second)])
+    assert (response.status_code, Run.every.exists()) == (422, False)
+    assert f"Two files are named {name}." in html(response)
+
+
 def test_a_line_longer_than_is_read_is_refused(operator: Client, maker: Maker) -> None:
     line = json.dumps({"input": "a", "output": "b" * MAX_LINE_BYTES, "score": 1, "step": 1}).encode()
     assert "line 1 of file has more than" in html(send(operator, "verl", [("file", line)]))

@@ -3,6 +3,7 @@ more than the samples of one step are in memory; in one transaction, so that a f
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -144,8 +145,7 @@ def imported_run_create(
         raise ValidationError({"format": f"Choose one of {', '.join(READERS)}."})
     if not files:
         raise ValidationError({"upload": "Choose a file."})
-    names = [file.name for file in files]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := [name for name, times in Counter(file.name for file in files).items() if times > 1]:
         raise ValidationError({"upload": f"Two files are named {twice[0]}. Give each its own name."})
     if bool(right) != (right_from is not None):
         raise ValidationError({"right": "State both: the column, and the value from which on it is right."})
