@@ -76,6 +76,16 @@ def test_pages_hold_every_sample_once(viewer: Client, maker: Maker, run: Run, mo
         assert 'rel="prev"' not in page
 
 
+@pytest.mark.parametrize("sort", ["-tokens", "step", "-step", "-advantage"])
+def test_an_edge_that_no_page_linked_to_is_no_error(viewer: Client, maker: Maker, run: Run, sort: str) -> None:
+    add_group(maker.attempt(run), [1.0, None])
+    for edge in ("1e308~1", "-1e308~1", "0.5~1", "~1", f"0~{'9' * 18}"):
+        for way in ("after", "before"):
+            page_of(viewer, run, f"sort={sort}&{way}={edge}")
+    for edge in ("inf~1", "nan~1", "1e999~1", "x~1", "0~x", "0~", "~", "\0~1"):
+        assert len(numbers(page_of(viewer, run, f"sort={sort}&after={edge}"))) == 2, "the first page"
+
+
 def test_counts_come_by_themselves_and_each_filters(viewer: Client, maker: Maker, run: Run) -> None:
     group = add_group(maker.attempt(run), [1.0, 1.0, 0.0])
     made = {"tokens": 3, "reward": 1.0, "components": {}, "advantage": 0.0, "completion": "x"}
