@@ -54,6 +54,8 @@ class FieldShown:
     differs: str = ""
     """The preset's value when this one is another; else empty."""
     options: Options = field(default_factory=dict)
+    ticked: tuple[str, ...] = ()
+    """Of options of which several may be chosen."""
     needs: str = ""
     """Choices with which the setting has an effect; empty when it has one."""
     kept: bool = False
@@ -65,11 +67,6 @@ class FieldShown:
     def from_form(cls, form: RunForm, name: str, label: str, kind: str, **more: Any) -> "FieldShown":
         ident, errors = "f-" + name.replace(".", "-").replace("_", "-"), tuple(form.problems.get(name, ()))
         return cls(name=name, id=ident, label=label, kind=kind, text=form.texts[name], errors=errors, **more)
-
-    @property
-    def ticked(self) -> list[str]:
-        """Of options of which several may be chosen."""
-        return self.text.splitlines()
 
     @property
     def state(self) -> str:
@@ -125,7 +122,8 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             help=spec.help + _lines_note(spec),
             hint=" · ".join(filter(None, (of_preset, spec.limits))),
             differs=preset_text if preset_text != "" and _other(spec, text, preset_text) else "",
-            options=_options(form, spec),
+            options=_options(spec, text),
+            ticked=_ticked(spec, text),
             needs=needs,
             kept=path in form.problems or given or path in FIRST,
         )
@@ -298,12 +296,15 @@ def _about_probe(form: RunForm) -> str:
     )
 
 
-def _options(form: RunForm, spec: FieldSpec) -> Options:
+def _ticked(spec: FieldSpec, text: str) -> tuple[str, ...]:
+    return tuple(spec.from_text(text) or ()) if spec.kind == "checks" else ()
+
+
+def _options(spec: FieldSpec, text: str) -> Options:
     if spec.kind not in ("choice", "checks"):
         return {}
     known = {str(choice): str(choice).replace("_", " ") for choice in spec.choices}
-    text = form.texts[spec.path]
-    given = text.splitlines() if spec.kind == "checks" else [text]
+    given = _ticked(spec, text) if spec.kind == "checks" else (text,)
     return {"": list({**known, **{value: known.get(value, value or "choose") for value in given}}.items())}
 
 
