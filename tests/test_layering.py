@@ -25,7 +25,7 @@ FORBIDDEN = {
 }
 # grpo_core's folders and the modules beside them, lowest first: each imports only from those before it.
 ORDER = [
-    *("errors", "text", "stats", "specs", "advantages", "losses", "config", "records", "protocol"),
+    *("errors", "text", "stats", "specs", "advantages", "losses", "config", "compute", "records", "protocol"),
     *("runtime", "files", "data", "sandbox"),
     *("algo", "distributed", "model", "rollout", "training"),
     *("rewards", "monitors", "evaluate", "probe", "trainer", "estimate", "lab", "cli"),

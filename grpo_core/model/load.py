@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
+from grpo_core.compute.shape import Shape, shape_of
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.run import LoraConfig
 from grpo_core.data.prompts import PromptEncoder
@@ -84,6 +85,17 @@ class LoadedModel:
     def trainable(self) -> int:
         """Those that training changes."""
         return sum(_numel(p) for p in self.model.parameters() if p.requires_grad)
+
+    def shape(self) -> Shape:
+        """What its operations depend on."""
+        adapters = self.trainable() if self.adapters is not None else 0
+        head, embedding = self.model.get_output_embeddings(), self.model.get_input_embeddings()
+        return shape_of(
+            self.model.config.to_dict(),
+            parameters=self.parameters() - adapters,
+            adapters=adapters,
+            own_head=head is not None and head.weight is not embedding.weight,
+        )
 
 
 def _numel(weight: torch.Tensor) -> int:

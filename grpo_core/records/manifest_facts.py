@@ -36,6 +36,10 @@ class ModelFacts(TypedDict):
     weights: dict[str, Sha256]
     revision: NotRequired[str | None]
     architecture: NotRequired[str | None]
+    shape: NotRequired[dict[str, Any]]
+    """As grpo_core.compute.shape has it."""
+    context: NotRequired[Count | None]
+    """Most positions that the model was made for; null where its config says none."""
     settings_sha256: NotRequired[Sha256 | None]
     tokenizer_sha256: NotRequired[Sha256 | None]
     provenance: NotRequired[dict[str, Any] | None]

@@ -142,6 +142,8 @@ def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
         "revision": policy.source.revision,
         "architecture": type(policy.model).__name__,
         "parameters": policy.parameters(),
+        "shape": policy.shape().model_dump(),
+        "context": policy.context,
         "dtype": config.model.dtype,
         "quantization": config.model.quantization,
         **model_hashes(policy.source),
