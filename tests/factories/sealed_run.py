@@ -265,7 +265,8 @@ TOTALS: dict[str, float] = ROWS["run_totals"]
 
 
 def checkpoint(number: int, *, final: bool = False, sha256: str = "") -> records.CheckpointManifest:
-    files = {"model.safetensors": records.FileEntry(size=96, sha256=sha256 or f"{number:064x}")}
+    name = "model.safetensors" if final else "policy.safetensors"
+    files = {name: records.FileEntry(size=96, sha256=sha256 or f"{number:064x}")}
     path = "checkpoints/final" if final else f"checkpoints/step-{number:06d}"
     return records.CheckpointManifest(step=number, path=path, files=files, final=final)
 

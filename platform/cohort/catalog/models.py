@@ -36,6 +36,10 @@ class BaseModel(models.Model):
     adapter = models.JSONField(null=True)
     """{rank, alpha, base, revision} where the folder holds LoRA adapters; `weights` and `parameters` are then theirs,
     and the worker looks for the base model next to the folder, then as for every model."""
+    shape = models.JSONField(null=True)
+    """As grpo_core.compute.shape has it; null of a Hub repository, of adapters, and of a checkpoint."""
+    pretraining = models.JSONField(null=True)
+    """{flop, source, by, at}: what training it took, as a person stated it; null where nobody did."""
     checkpoint = models.OneToOneField("runs.Checkpoint", on_delete=models.PROTECT, null=True, related_name="base_model")
     """What it is a registration of; its files come from the platform, and stay there while this row does."""
     archived_at = models.DateTimeField(null=True)

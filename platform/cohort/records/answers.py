@@ -13,6 +13,11 @@ def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: st
     return Answer(value=value, text=text, source="measured", evidence=evidence, note=note)
 
 
+def estimated(value: Any, text: str, *, note: str = "") -> Answer:
+    """Worked out from what was measured and set, by a formula that the note gives."""
+    return Answer(value=value, text=text, source="estimated", evidence="reported", note=note)
+
+
 def declared(value: Any, text: str, *, note: str = "", evidence: Evidence = "declared") -> Answer:
     """From the run's config."""
     return Answer(value=value, text=text, source="config", evidence=evidence, note=note)

@@ -27,6 +27,7 @@ class Subject(Section):
     earlier_records: Answer = field("Earlier records of this run", "public")
     training_method: Answer = field("Reinforcement learning used", "public")
     base_model: Answer = field("Base model", "public")
+    context: Answer = field("Context length", "public")
     lineage: Answer = field("Lineage: base, cold start, earlier runs", "public")
     pipeline: Answer = field("Whole pipeline, stage by stage", "public")
     reference_policy: Answer = field("Reference policy", "public")

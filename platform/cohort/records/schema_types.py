@@ -34,7 +34,7 @@ EVIDENCE_WORDS: dict[Evidence, str] = {
 }
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Source = Annotated[str, Field(pattern=r"^(measured|config|not stated|not applicable|stated by .+)$")]
+Source = Annotated[str, Field(pattern=r"^(measured|estimated|config|not stated|not applicable|stated by .+)$")]
 SAFETY: tuple[Category, ...] = ("hallucination", "refusal_calibration", "jailbreak_robustness", "harmful_capability")
 """Categories whose suites are judged together: Holm's correction, and what is said of regressions."""
 
@@ -51,7 +51,7 @@ class Answer(Part):
     text: Annotated[str, Field(min_length=1)]
     """The value in words, as pages and cards show it."""
     source: Source
-    """measured, config, stated by <user>, not stated, or not applicable."""
+    """measured, estimated, config, stated by <user>, not stated, or not applicable."""
     evidence: Evidence
     """recomputable: from the sealed files. reported: measured while the run ran. declared: set in the config.
     stated: a person's words. none."""

@@ -1,28 +1,30 @@
 """What the run cost: all attempts, with superseded work shown separately."""
 
 import re
+from statistics import median
 from typing import Any
 
 from cohort.base.formatting import seconds_in_words, signed_percent
 from cohort.evidence.canonical import dig
-from cohort.evidence.plain_text import MINUS, counted, percent
+from cohort.evidence.plain_text import MINUS, counted
 from cohort.lab.estimates import estimate_of
-from cohort.records.answers import count, measured, moment, not_measured, not_stated, number, scaled, span
+from cohort.records.answers import count, measured, moment, not_measured, scaled, span
 from cohort.records.facts import Facts
 from cohort.records.fields import Budget
 from cohort.records.schema_types import Answer
 from cohort.records.sections import history
-from cohort.records.sections.from_statements import ASKED, given, statement_answer
-from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
+from cohort.records.sections.compute import base_share, compute
+from cohort.records.sections.subject import NO_TOTALS
 from grpo_core.records.estimate import MEMORY, SECONDS, compared
 
 _NO_STEPS = "No step of the run reported it, so there is nothing to compare with."
 
 
 def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
+    """What the steps took, and where a calibration estimated it before the launch, how far off that was."""
     noted = facts.estimate
     if noted is None:
-        return not_stated("Nothing was measured of this config before the launch.")
+        return _unestimated(facts, name, words, how)
     estimated = estimate_of(noted.estimate)
     event = compared(estimated, seconds=facts.step_seconds, memory=facts.step_memory)
     actual = event.data["actual"].get(name) if event else None
@@ -53,6 +55,16 @@ def _answer(facts: Facts, name: str, words: Any, how: str) -> Answer:
     return measured(value, text, note=f"{note} {basis}")
 
 
+def _unestimated(facts: Facts, name: str, words: Any, how: str) -> Answer:
+    values = facts.step_seconds if name == SECONDS else facts.step_memory
+    if not values:
+        return not_measured("No step of the run reported it, and nothing was estimated before the launch.")
+    actual = median(values) if name == SECONDS else max(values)
+    value = {"estimate": None, "actual": actual, "actual_source": how}
+    note = f"The actual: {how}. Nothing was measured of this config before the launch."
+    return measured(value, f"took {words(actual)}; nothing was estimated before the launch", note=note)
+
+
 def budget(facts: Facts) -> Budget:
     planned, tries = facts.config.optim.steps, len(facts.history.tries)
     steps = measured(
@@ -61,7 +73,7 @@ def budget(facts: Facts) -> Budget:
         evidence="recomputable",
     )
     missing = not_measured(NO_TOTALS)
-    compute = missing if facts.tokens is None else _compute(facts, facts.tokens)
+    operations = compute(facts)
     return Budget(
         steps=steps,
         time=_time(facts),
@@ -69,9 +81,9 @@ def budget(facts: Facts) -> Budget:
         peak_memory=_answer(facts, MEMORY, lambda size: scaled(size, "B"), "largest of the current steps"),
         tokens=missing if facts.tokens is None else _tokens(facts, facts.tokens),
         superseded=history.superseded(facts),
-        compute=compute,
+        compute=operations,
         energy=_energy(facts),
-        base_share=_base_share(facts, compute),
+        base_share=base_share(facts, operations),
     )
 
 
@@ -112,39 +124,6 @@ def _tokens(facts: Facts, tokens: float) -> Answer:
     return measured(value, text, note=note)
 
 
-def _compute(facts: Facts, tokens: float) -> Answer:
-    parameters = dig(facts.manifest, "model", "parameters")
-    if not parameters:
-        return not_measured(NO_MANIFEST)
-    algorithm = facts.config.algorithm
-    passes = algorithm.inner_iterations
-    reference = 2 if algorithm.needs_reference else 0
-    critic = 2 + 6 * passes if algorithm.estimator.critic else 0
-    factor = 2 + 6 * passes + reference + critic
-    superseded = facts.history.superseded_tokens or 0.0
-    flop = factor * parameters * (tokens + superseded)
-    parts = ["2 to sample", "6 for each pass"]
-    if reference:
-        parts.append("2 for the reference")
-    if critic:
-        parts.append(f"{critic} for the critic")
-    cheaper = ["shared prompts"]
-    if algorithm.zero_advantage_is_inert or algorithm.dynamic_sampling.enabled:
-        cheaper.append("groups without signal")
-    if facts.config.model.lora.rank:
-        cheaper.append("adapters")
-    saved = " and ".join(cheaper)
-    work = " Superseded steps are counted." if superseded else ""
-    if facts.history.superseded_tokens is None:
-        work = " Superseded steps are not counted: their tokens were not reported."
-    return measured(
-        {"flop_estimate": flop, "per_token": factor * parameters},
-        f"about {scaled(flop, 'FLOP')}",
-        note=f"Estimate: {factor} × parameters × tokens ({', '.join(parts)}). {saved.capitalize()} cost less; "
-        f"evaluations are not counted.{work}",
-    )
-
-
 def _energy(facts: Facts) -> Answer:
     """Measured by the trainer where it could; else estimated from how long devices were held, where their rated power
     is known; else not measured."""
@@ -174,27 +153,6 @@ def _energy(facts: Facts) -> Answer:
 
 def _energy_words(joules: float) -> str:
     return f"{joules / 3.6e6:.3g} kWh" if joules >= 3.6e4 else f"{scaled(joules, 'J')}"
-
-
-def _base_share(facts: Facts, compute: Answer) -> Answer:
-    """This run's compute relative to the base model's, which only a person can state."""
-    statement = facts.statements.get("budget.base_share")
-    if statement is None:
-        return not_stated("Unknown: nobody stated what training the base model took. " + ASKED, text="unknown")
-    spent = dig(compute.value if isinstance(compute.value, dict) else None, "flop_estimate")
-    base = float(given(statement)["flop"])
-    share = None if spent is None else spent / base
-    words = f"base model {number(base)} FLOP" + (
-        "" if share is None else f"; this run's estimate is {_small(share)} of it"
-    )
-    entry = statement_answer(
-        statement, value={"base_flop": base, "run_flop_estimate": spent, "share": share}, text=words
-    )
-    return entry.model_copy(update={"note": f"{statement.by.username} wrote: {statement.text}\n{entry.note}"})
-
-
-def _small(share: float) -> str:
-    return percent(share) if share >= 0.001 else f"{number(100 * share)} %"
 
 
 _WATTS = (

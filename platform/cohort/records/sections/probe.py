@@ -6,7 +6,7 @@ Only figures and class names: a probe's examples contain problems of the dataset
 from dataclasses import dataclass
 from typing import Any
 
-from cohort.evidence.plain_text import named, percent
+from cohort.evidence.plain_text import counted, named
 from cohort.lab.gate import gate, launch_of
 from cohort.lab.models import LaunchProbe, VerifierProbe
 from cohort.records.answers import count, measured, moment, not_stated, of
@@ -59,7 +59,9 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
     dataset = probes.newest.dataset
     problems = f"the dataset {dataset.name}" if dataset is not None else "the probe's own"
     probe = f"Probed {moment(probes.newest.at)} with {count(report.problems)} problems of {problems}."
-    return measured(value, text, evidence="reported", note=" ".join(filter(None, (probe, launched, who))))
+    return measured(
+        value, text, evidence="reported", note=" ".join(filter(None, (probe, _chosen(report), launched, who)))
+    )
 
 
 def _text(report: ProbeReport) -> str:
@@ -73,11 +75,22 @@ def _text(report: ProbeReport) -> str:
 
 
 def of_family(shares: Shares, what: str) -> str:
-    """`3 of 480 (0.6 %) wrong answers`, with the interval where there is one."""
-    interval = (
-        f", 95 % interval {percent(shares.wilson95[0])} to {percent(shares.wilson95[1])}" if shares.wilson95 else ""
-    )
-    return f"{of(shares.mistakes, shares.n)} {what} answers{interval}"
+    """`3 of 480 (0.6 %) wrong answers`. Without an interval: the answers were made in chosen classes, not drawn from
+    those that a policy gives."""
+    return f"{of(shares.mistakes, shares.n)} {what} answers"
+
+
+def _chosen(report: ProbeReport) -> str:
+    """Which classes the shares are of."""
+    families = (("wrong", "false_positive", report.false_positive), ("right", "false_negative", report.false_negative))
+    parts = []
+    for what, family, shares in families:
+        titles = [answer_class.title for answer_class in report.classes if answer_class.family == family]
+        if shares.n and titles:
+            parts.append(f"{counted(len(titles), 'class', 'classes')} of {what} answers: {', '.join(titles)}")
+    if not parts:
+        return ""
+    return f"The answers are of chosen classes, so that shares say nothing of others. {'; '.join(parts)}."
 
 
 def _launched(launch: LaunchProbe | None) -> str:
@@ -112,8 +125,8 @@ def _figures(probe: VerifierProbe, report: ProbeReport) -> dict[str, Any]:
         "pays_wrong": list(report.pays_wrong),
         "pays_part": list(report.pays_part),
         "rejects": list(report.rejects),
-        "false_negative": report.false_negative.model_dump(mode="json"),
-        "false_positive": report.false_positive.model_dump(mode="json"),
+        "false_negative": report.false_negative.model_dump(mode="json", exclude={"wilson95"}),
+        "false_positive": report.false_positive.model_dump(mode="json", exclude={"wilson95"}),
         "classes": [answer_class.model_dump(mode="json", include=_CLASS_FIELDS) for answer_class in report.classes],
         "determinism": report.determinism.model_dump(mode="json"),
         "sandbox": (report.sandbox or {}).get("level"),

@@ -4,11 +4,12 @@ from typing import Any
 
 from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import counted, percent
-from cohort.records.answers import count, declared, measured, moment, not_measured, plain, scaled, short
+from cohort.records.answers import count, declared, measured, moment, not_measured, not_stated, plain, scaled, short
 from cohort.records.facts import Facts
 from cohort.records.fields import Environment, Subject
 from cohort.records.schema_types import Answer
 from cohort.records.sections import history, lineage, method_text
+from cohort.runs.base_models import weight_files
 
 NO_MANIFEST = "the trainer ended before it described its inputs"
 NO_TOTALS = "the trainer ended without reporting its totals"
@@ -23,6 +24,7 @@ def subject(facts: Facts) -> Subject:
         earlier_records=history.earlier_records(facts),
         training_method=_training_method(facts),
         base_model=_base_model(facts),
+        context=_context(facts),
         lineage=lineage.lineage(facts),
         pipeline=lineage.pipeline(facts),
         reference_policy=_reference(facts),
@@ -110,6 +112,21 @@ def _base_model(facts: Facts) -> Answer:
     return measured(plain(value), text, note=note)
 
 
+def _context(facts: Facts) -> Answer:
+    """How many tokens the model was made for, next to how many this run gave it."""
+    sampling = facts.config.sampling
+    most = dig(facts.manifest, "data", "train", "prompt_tokens", "max")
+    longest = sampling.max_completion_tokens
+    used = f"prompts of at most {count(most)}" if most is not None else "prompts of a length not reported"
+    text = f"{used} and completions of at most {count(longest)} tokens were trained on"
+    value = {"context": dig(facts.manifest, "model", "context"), "prompt_tokens": most, "completion_tokens": longest}
+    if value["context"] is None:
+        if facts.manifest is None:
+            return not_measured(NO_MANIFEST)
+        return not_stated(f"The model's config names none. {text.capitalize()}.").model_copy(update={"value": value})
+    return measured(value, f"{count(value['context'])} tokens; {text}")
+
+
 def _ended_well(facts: Facts) -> str:
     """ "ok", or "early_stop"."""
     return str((facts.outcome or {}).get("code", "ok"))
@@ -125,9 +142,24 @@ def _reference(facts: Facts) -> Answer:
 
 def _old_policy(facts: Facts) -> Answer:
     text = "the policy at the start of each step, which sampled that step's completions; held in memory"
-    stored = [{"after_step": snapshot.step, "weights": _weights(snapshot.files)} for snapshot in facts.snapshots]
-    text += f"; {count(len(stored))} of them stored as checkpoints" if stored else ", not stored"
-    note = "The value has the SHA-256 of the weights of every stored one." if stored else ""
+    stored = [
+        {
+            "after_step": snapshot.step,
+            "weights": {
+                name: snapshot.files[name]["sha256"] for name in weight_files(snapshot) if name in snapshot.files
+            },
+            "kept": snapshot.removed_at is None or snapshot.stored_at is not None,
+        }
+        for snapshot in facts.snapshots
+    ]
+    kept = sum(bool(snapshot["kept"]) for snapshot in stored)
+    if stored:
+        text += (
+            f"; {count(len(stored))} of them were written as checkpoints, of which {count(kept)} were left at the seal"
+        )
+    else:
+        text += ", not stored"
+    note = "The value has the SHA-256 of the weights of every one that was written." if stored else ""
     if facts.config.algorithm.dynamic_sampling.enabled:
         note += (
             " Groups left over from a step are trained on in a later one; their old policy is the one that sampled "
