@@ -247,6 +247,15 @@ _records = [
     path("runs/<int:run_id>/record/<int:end>/life/", after_seal.record_life, name="record_life"),
     path("runs/<int:run_id>/record/<int:end>/public/", after_seal.record_public, name="record_public"),
     path("records/compare/", diff.record_compare, name="record_compare"),
+    path(
+        f"{_RECORD}/<int:end>/<int:version>/training-content/", records.training_content_page, name="training_content"
+    ),
+    path(
+        f"{_RECORD}/<int:end>/<int:version>/training-content.json",
+        records.training_content_page,
+        {"as_json": True},
+        name="training_content_json",
+    ),
     path("runs/<int:run_id>/record/", records.record_detail, name="record_detail"),
     path("runs/<int:run_id>/record/<int:end>/", records.record_detail, name="record_of_end"),
     path(f"{_GROUP}/samples/<int:index>/proof.json", traces.sample_proof, name="sample_proof"),

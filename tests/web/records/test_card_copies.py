@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from pypdf import PdfReader
 
 from cohort.evidence.judgements import Judgement, review_figures
-from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme, svg
+from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme, svg, training_content
 from cohort.records.cards.reading import Reading, Series
 from cohort.records.fields import FIELDS
 from cohort.records.schema_types import AUDIENCES
@@ -27,6 +27,8 @@ COPIES: dict[str, Callable[[Reading], bytes]] = {
     "card.pdf": pdf.card_pdf,
     "bom.cdx.json": bom.bom,
     **{path: partial(data_files.sheet, path=path) for path in data_files.SHEETS},
+    training_content.HTML_FILE: training_content.summary_html,
+    training_content.JSON_FILE: training_content.summary_json,
     "README.txt": lambda read: readme.readme(read, ["record.json", "evals/before.jsonl"]),
 }
 HARMLESS = HOSTILE.replace("\ud800", "")

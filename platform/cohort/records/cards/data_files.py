@@ -21,7 +21,7 @@ from cohort.evidence.zip_layout import MAX_ITEMS
 from cohort.records.cards.markdown import escape
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.cards.reading import Reading, Series
-from cohort.records.cards.topics import EU_FORM, NIST_RMF, Topic
+from cohort.records.cards.topics import EU_FORM, EU_FORM_SHEET, NIST_RMF, NIST_SHEET, Sheet, Topic
 from cohort.records.facts import Facts, eval_items
 from cohort.records.fields import field_facts
 from cohort.records.schema_types import Audience
@@ -32,19 +32,21 @@ from cohort.runs.transitions import current_steps
 # sheets/*.md: topics of external documentation forms and the record fields that cover them. Rows show the field's text
 # or "not stated" and do not judge whether it is enough.
 
-SHEETS: dict[str, tuple[str, str, Sequence[Topic]]] = {
+SHEETS: dict[str, tuple[str, str, Sequence[Topic], Sheet]] = {
     "sheets/eu-documentation-form.md": (
         "What the EU's model documentation form asks, and what is found here",
         "the documentation form for providers of general-purpose AI models in the EU",
         EU_FORM,
+        EU_FORM_SHEET,
     ),
     "sheets/nist-ai-rmf.md": (
         "What NIST's AI Risk Management Framework asks, and what is found here",
         "NIST's AI Risk Management Framework",
         NIST_RMF,
+        NIST_SHEET,
     ),
 }
-"""Path in the card → (title, whose form it is, its topics)."""
+"""Path in the card → (title, whose form it is, its topics, where they are from)."""
 _TEXT = 600
 """Characters of a field; record.json has all of it."""
 
@@ -56,12 +58,16 @@ _CAUTION = (
 
 
 def sheet(reading: Reading, path: str) -> bytes:
-    title, who, rows = SHEETS[path]
+    title, who, rows, source = SHEETS[path]
     answered = sum(any(reading.text(path) for path in topic.fields) for topic in rows)
     lines = [
         f"# {title}",
         "",
         _CAUTION.format(who=who),
+        "",
+        f"Source: {escape(source.source)}; as read on {source.read} in public copies. The official text decides.",
+        "",
+        *(f"- {escape(date)}" for date in source.dates),
         "",
         f"Record of {escape(reading.head['title'])}, run {reading.head['run']}; seal `{reading.seal}`. "
         f"This copy is for: {reading.audience}. {answered} of {len(rows)} topics find something here.",

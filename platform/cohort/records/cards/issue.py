@@ -32,7 +32,7 @@ from cohort.evidence.verify.opened import ATTESTATION, OUTSIDE
 from cohort.evidence.verify.signed import WEIGHTS, KnownKeys, log_keys
 from cohort.evidence.zip_layout import MAX_CARD_BYTES, MAX_TRACE_BYTES, MAX_TRACE_FILE_BYTES
 from cohort.records.build import build_record
-from cohort.records.cards import bom, markdown, pdf, readme
+from cohort.records.cards import bom, markdown, pdf, readme, training_content
 from cohort.records.cards.data_files import SHEETS, data_files, sheet
 from cohort.records.cards.pack import Pack, Packed
 from cohort.records.cards.reading import Reading, Series
@@ -186,6 +186,8 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
         "card.html": card_html,
         pdf.FILE: pdf.card_pdf,
         bom.FILE: bom.bom,
+        training_content.HTML_FILE: training_content.summary_html,
+        training_content.JSON_FILE: training_content.summary_json,
     }
     files = [pack.whole("record.json", canonical(document)), *sealed, *traces, *common]
     files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]

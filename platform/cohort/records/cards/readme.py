@@ -16,6 +16,8 @@ WHAT_FILES_HOLD = (
     ("card.pdf", "the record to print"),
     ("bom.cdx.json", "CycloneDX 1.7 ML-BOM with a model card"),
     ("sheets/eu-documentation-form.md", "what a documentation form of the EU asks, and where it is here"),
+    ("sheets/training-content-summary.html", "a draft of the EU's public summary of training content"),
+    ("sheets/training-content-summary.json", "the same for machines"),
     ("sheets/nist-ai-rmf.md", "what NIST's AI risk framework asks, and where it is here"),
     ("weights.dsse.json", "signed list of the final weights' files and digests"),
     ("config.yaml", "the run's complete config"),

@@ -1,4 +1,5 @@
-"""Record fields for each topic of external documentation forms. Topics are paraphrased; no law or standard is quoted.
+"""Record fields for each topic of external documentation forms, with the source of each form and the day on which it
+was read. Topics are paraphrased; no law or standard is quoted.
 
 From the mapping of docs/record.md. A topic without a field is one on which the record of one training run has nothing.
 """
@@ -80,4 +81,52 @@ NIST_RMF = (
     ),
     Topic("MANAGE 4.1: there is a plan for monitoring after release", ("handling.monitoring",)),
     Topic("MANAGE 4.2: changes are managed", ("handling.change_management", "subject.earlier_records")),
+)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Where a form is from."""
+
+    source: str
+    """Document, and article or section."""
+    read: str
+    """Day on which it was read, in public copies; the official text decides."""
+    dates: tuple[str, ...] = ()
+    """From when what applies, as read on that day."""
+
+
+_READ = "2026-11-28"
+_GPAI_DATES = (
+    "Duties of providers of general-purpose AI models (Regulation (EU) 2024/1689, Articles 53 to 55) apply since "
+    "2 August 2025; models placed on the market before have until 2 August 2027 (Article 111(3)).",
+    "The Commission can enforce them since 2 August 2026 (Article 101).",
+    "Regulation (EU) 2026/1744, in force since 27 July 2026, leaves these duties as they were. It moves those for "
+    "high-risk systems to 2 December 2027 (Annex III) and 2 August 2028 (Annex I). By its recital 41 codes of practice "
+    "give no presumption that a duty is met.",
+    "Who modifies a model is taken as its provider only after a significant change; the indication is more than a "
+    "third of the original's training compute, and the duties are those of the modification (guidelines C(2025) 7719 "
+    "final of 19 November 2025, points 57 to 63).",
+)
+EU_FORM_SHEET = Sheet(
+    "Regulation (EU) 2024/1689, Article 53(1)(a) and Annex XI; Model Documentation Form of the General-Purpose AI Code "
+    "of Practice, transparency chapter, 10 July 2025",
+    _READ,
+    _GPAI_DATES,
+)
+EU_CONTENT = Sheet(
+    "Regulation (EU) 2024/1689, Article 53(1)(d); Explanatory Notice and Template for the Public Summary of Training "
+    "Content, 24 July 2025, C(2025) 8311 final of 5 December 2025",
+    _READ,
+    (
+        *_GPAI_DATES,
+        "A free and open-source licence lifts neither the duty of this summary nor that of a policy on copyright "
+        "(Article 53(2)).",
+    ),
+)
+NIST_SHEET = Sheet(
+    "NIST AI 100-1, AI Risk Management Framework 1.0, January 2023, core; NIST AI 600-1, Generative AI Profile, July "
+    "2024",
+    "2026-11-21",
+    ("Voluntary: nobody is bound by a date.",),
 )

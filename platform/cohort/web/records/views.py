@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
+from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import State
+from cohort.records.cards.reading import Reading
+from cohort.records.cards.training_content import summary_json, training_content
 from cohort.records.document_view import Compared, compared, view_document
 from cohort.records.models import Record
 from cohort.records.news import News
@@ -79,6 +82,23 @@ def _row(record: Record, newest: Record | None) -> RecordRow:
     suites = document["sections"]["behaviour"]["performance"]["value"] or []
     first = compared(Comparison.model_validate(suites[0])) if suites else None
     return RecordRow(record, document["head"]["state"], first, len(suites), record == newest)
+
+
+@require_safe
+def training_content_page(
+    request: HttpRequest, slug: str, run_id: int, end: int, version: int, as_json: bool = False
+) -> HttpResponse:
+    """The draft of the public summary of training content, from the fields that anyone may see: what a provider would
+    publish. `as_json`: the file of the public card."""
+    run = run_for(request, slug, run_id)
+    record = get_object_or_404(Record.objects.filter(run=run), end=end, version=version)
+    reading = Reading(redact(json.loads(record.document), "public"))
+    if as_json:
+        name = f"training-content-summary-run-{run.pk}-{end}-{version}.json"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return HttpResponse(summary_json(reading), content_type="application/json", headers=headers)
+    context = {"run": run, "record": record, "summary": training_content(reading)}
+    return render(request, "records/training_content.html", context)
 
 
 @require_safe
