@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import yaml
@@ -23,6 +23,26 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError(f"a value cannot be read: {error}") from None
     except (LookupError, AttributeError, TypeError):  # PyYAML's own, for a value that does not fit its tag: !!bool x
         raise yaml.YAMLError("a value cannot be read as what its !!tag says; leave the tag out") from None
+
+
+def line_of(text: str, path: Sequence[Hashable]) -> int:
+    """Line, from 1, of the key or item at `path` of a text that `parse_yaml` reads; of the nearest one above it where
+    there is none. 0 for an empty text."""
+    node = yaml.compose(text, Loader=_Loader)
+    line = 0 if node is None else node.start_mark.line + 1
+    for piece in path:
+        if isinstance(node, yaml.MappingNode):
+            pairs = [(key, value) for key, value in node.value if key.value == str(piece)]
+            if not pairs:
+                return line
+            key, node = pairs[0]
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(piece, int) and piece < len(node.value):
+            node = node.value[piece]
+            line = node.start_mark.line + 1
+        else:
+            return line
+    return line
 
 
 def dump_yaml(data: Any) -> str:

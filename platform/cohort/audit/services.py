@@ -207,6 +207,15 @@ def proof_of(entry: AuditEntry) -> Proof | None:
     return Proof(bytes(entry.body), leaf.idx, path, newest.note, newest.size)
 
 
+def proof_under(entry: AuditEntry, other: Proof) -> Proof:
+    """The same under the checkpoint of another entry's proof. Raises LogFault for an entry that came later."""
+    leaf = AuditLeaf.objects.filter(entry=entry).first()
+    if leaf is None or leaf.idx >= other.size:
+        raise LogFault(f"entry {entry.pk} is not under the checkpoint of {other.size:,} entries")
+    path = nodes(other.size).inclusion(leaf.idx, other.size)
+    return Proof(bytes(entry.body), leaf.idx, path, other.checkpoint, other.size)
+
+
 def consistency(*, to: int, sizes: Iterable[int]) -> dict[int, list[bytes]]:
     """For each of `sizes` the proof (RFC 6962, 2.1.2) that the tree of `to` leaves began as the tree of that size.
 

@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("audit", help="check the audit log, sign it, give it another key, hand it on")
     commands.add_parser("verify", help="check a downloaded card, without network or database")
+    commands.add_parser("policy", help="check a file of rules that records are judged by")
     commands.add_parser("manage", help="Django's commands, on the home's database")
 
     user = commands.add_parser("user", help="make a person and print a password for them")
@@ -157,6 +158,12 @@ def _verify(argv: list[str]) -> int:
     return verify(argv, own_key=own_public_key)
 
 
+def _policy(argv: list[str]) -> int:
+    from cohort.evidence.policy.command import main as policy
+
+    return policy(argv)
+
+
 def _manage(argv: list[str]) -> int:
     from cohort.cli.embedded.visit import any_database
 
@@ -226,7 +233,7 @@ def _audit(argv: list[str]) -> int:
     return audit(argv)
 
 
-_SEPARATE_PARSERS = {"audit": _audit, "manage": _manage, "verify": _verify}
+_SEPARATE_PARSERS = {"audit": _audit, "manage": _manage, "policy": _policy, "verify": _verify}
 """Commands with a parser of their own."""
 
 if __name__ == "__main__":

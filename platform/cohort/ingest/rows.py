@@ -23,6 +23,7 @@ from cohort.review.facets import Packer, packer_of
 from cohort.review.models import Group, Sample, StepCommitments, TokenFile
 from cohort.runs.attempts import run_moves
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.preregistration import record_first_step
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.transitions import OWN_KINDS
 from grpo_core.records import types as records
@@ -127,6 +128,8 @@ def store(cursor: "psycopg.Cursor[Any]", attempt: LockedAttempt, envelopes: Sequ
     for envelope in few:
         _store_one(attempt, envelope)
     steps = [envelope.record for envelope in envelopes if isinstance(envelope.record, records.StepMetrics)]
+    if steps and attempt.unbegun:
+        record_first_step(run_id=attempt.run_id)
     if steps:
         buckets_store(cursor, attempt_id=attempt.attempt_id, run_id=attempt.run_id, steps=steps)
     _update_run(cursor, attempt, envelopes[-1].seq, steps)

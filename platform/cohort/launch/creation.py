@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from cohort.accounts.models import Project, User
@@ -16,6 +17,7 @@ from cohort.runs import dispatch
 from cohort.runs.base_models import require_usable
 from cohort.runs.limits import queue_full
 from cohort.runs.models import Priority, Run, RunState, RunSuite, Sweep
+from cohort.runs.preregistration import hypotheses_checked, record_preregistration
 from cohort.runs.run_values import config_values_store
 from cohort.runs.transitions import IllegalTransition, run_event, run_lock, run_logged, run_move
 from grpo_core.config.run import RunConfig
@@ -109,13 +111,15 @@ def run_create(
     cloned_from: Run | None = None,
     form_token: str = "",
     sweep: Sweep | None = None,
+    hypotheses: str = "",
     api_call: Mapping[str, Any] | None = None,
 ) -> Run:
     """Check everything and store a draft. Raises ConfigError as `run_config` does, and for rows of another project.
 
     `settings` is as `run_config` takes it, or the config that it made of these very rows, which is not checked again;
     `node_label` is of nodes that may take the run, empty for any; `cloned_from` the run whose settings it began with;
-    `sweep` the one that it is of; `api_call` what the history of the run says of the API call that made it;
+    `sweep` the one that it is of; `hypotheses` what its people expect, a line each,
+    registered at the launch; `api_call` what the history of the run says of the API call that made it;
     `form_token` of the form that was sent. The run that the same form has made already is returned as it is: a second
     click, or a request that was sent again, makes no other.
     """
@@ -137,6 +141,10 @@ def run_create(
         faults.append(FieldProblem("priority", f"is one of {', '.join(map(str, Priority.values))}, not {priority}"))
     if node_label and not LABEL.fullmatch(node_label):
         faults.append(FieldProblem("node_label", f"{node_label!r} can be no label: one takes {LABEL_RULE}"))
+    try:
+        hypotheses = hypotheses_checked(hypotheses)
+    except ValidationError as error:
+        faults.append(FieldProblem("hypotheses", error.messages[0]))
     if faults:
         raise _config_error(faults)
     if isinstance(settings, RunConfig):
@@ -175,6 +183,7 @@ def run_create(
         needs_sandbox=any(Rubric(reward).needs_sandbox for reward in (config.reward, config.heldout_reward)),
         needs_packages=packages_needed(config),
         cloned_from=cloned_from,
+        hypotheses=hypotheses,
         form_token=form_token,
         sweep=sweep,
         created_by=actor,
@@ -224,6 +233,7 @@ def run_submit(
     data = {"config_digest": run.config_digest, "margins": margins(run.config), "reward_probe": known}
     data |= api_call or {}
     run_logged(run=run, actor=actor_name, kind="run_submitted", data=data)
+    record_preregistration(run=run)
     overlaps.record_launch_overlaps(run=run, actor=actor, seen=overlap_seen)
     gate.record_launch_probe(run=run, actor=actor, override=probe_override)
     prompts.record_launch_prompts(run=run, actor=actor, override=probe_override)

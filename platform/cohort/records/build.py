@@ -15,6 +15,7 @@ from cohort.records.sections.budget import budget
 from cohort.records.sections.data import data
 from cohort.records.sections.method import method
 from cohort.records.sections.oversight import handling, oversight
+from cohort.records.sections.policy import policy_answer
 from cohort.records.sections.rejected import rejected
 from cohort.records.sections.reward import reward
 from cohort.records.sections.subject import environment, subject
@@ -48,6 +49,9 @@ def build_record(
         },
         "files": [file.model_dump(mode="json") for file in sorted(files, key=lambda file: file.path)],
     }
+    if facts.policy is not None:  # judged by all the other fields
+        answer = policy_answer(facts.policy, body)
+        body["sections"]["oversight"]["policy"] = _entry("oversight", "policy", answer, salt())
     body["record_root"] = record_root(body)
     body["seal"] = seal_of(body)
     Document.model_validate(body)

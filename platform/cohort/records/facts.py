@@ -20,10 +20,13 @@ from cohort.evidence.judgements import Judgement
 from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
 from cohort.lab.models import LaunchEstimate
-from cohort.records.models import Statement
+from cohort.records.models import PolicyVersion, Statement
+from cohort.records.policies.services import policy_in_force
 from cohort.records.schema_types import Comparison
+from cohort.records.sections.absence_facts import Absent, absent
 from cohort.records.sections.history_facts import History, Lineage, comparisons, history, lineage
 from cohort.records.sections.monitors import watched
+from cohort.records.sections.preregistered import Registered, registered
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.sections.rescored import rescored
 from cohort.records.statements.services import newest_statements
@@ -126,6 +129,12 @@ class Facts:
     """Duration of each current step."""
     step_memory: list[float]
     """Peak memory in bytes of each step that reported it."""
+    absent: Absent
+    """What the record leaves out, counted."""
+    registered: Registered
+    """What the audit log says was fixed before the first step."""
+    policy: PolicyVersion | None
+    """The newest version of the project's policy; None where it has none."""
     statements: dict[str, Statement]
     """Field (`section.field`, with `:flag` for an override) → the newest statement, without those withdrawn."""
 
@@ -202,6 +211,9 @@ def collect(run: Run, *, state: State) -> Facts:
         estimate=launch_estimate(run),
         step_seconds=step_seconds,
         step_memory=step_memory,
+        absent=absent(run, before=launch.at),
+        registered=registered(run),
+        policy=policy_in_force(run.project),
         statements=newest_statements(run),
     )
 

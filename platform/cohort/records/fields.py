@@ -54,6 +54,7 @@ class Reward(Section):
     domain: Answer = field("Reward domains", "public")
     verifiable_or_social: Answer = field("Verifiable or social", "public")
     brittleness: Answer = field("Known brittleness", "public")
+    probes: Answer = field("Tests of the verifier before the launch", "public")
     errors: Answer = field("Reward errors", "public")
     course: Answer = field("Mean reward", "public")
 
@@ -93,6 +94,8 @@ class Rejected(Section):
     truncated: Answer = field("Truncated completions", "public")
     problems: Answer = field("Problems dropped", "public")
     traces: Answer = field("Traces kept", "public")
+    not_stored: Answer = field("Samples not stored", "public")
+    redacted: Answer = field("Texts deleted", "public")
     commitments: Answer = field("Commitments to every completion", "public")
 
 
@@ -116,7 +119,10 @@ class Oversight(Section):
     flags: Answer = field("Monitors", "downstream")
     overrides: Answer = field("Flags overridden", "downstream")
     human_review: Answer = field("Human review", "downstream")
+    judgements_hidden: Answer = field("Judgements in no figure", "public")
     rescores: Answer = field("Scored again by a second reward", "downstream")
+    preregistration: Answer = field("Registered before the first step", "public")
+    policy: Answer = field("Policy of the project", "public")
 
 
 class Behaviour(Section):
@@ -133,6 +139,7 @@ class Behaviour(Section):
     tool_use: Answer = field("Tool use", "public")
     format: Answer = field("Format", "public")
     safety_regressions: Answer = field("Safety regressions", "public")
+    not_chosen: Answer = field("Evaluations that are not compared here", "public")
     imported: Answer = field("Results of other tools", "public")
 
 
@@ -147,6 +154,7 @@ class Handling(Section):
     evaluation_file: Answer = field("Evaluation file", "public")
     change_management: Answer = field("Change-management process", "authority")
     monitoring: Answer = field("Post-market monitoring plan", "authority")
+    statements_withdrawn: Answer = field("Statements withdrawn or replaced", "public")
 
 
 @dataclass(frozen=True)

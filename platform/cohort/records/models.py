@@ -6,6 +6,7 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 
+from cohort.accounts.models import Project
 from cohort.runs.models import Run
 
 
@@ -144,6 +145,32 @@ class RecordEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_kind_display()} of {self.record}"
+
+
+class PolicyVersion(models.Model):
+    """One version of the rules that a project's records are judged by. The newest is in force."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="policy_versions")
+    number = models.PositiveIntegerField()
+    """Counted from 1 in the project."""
+    text = models.TextField(blank=True)
+    """The file as it was written (cohort-policy/1); empty where the policy was withdrawn."""
+    digest = models.CharField(max_length=64, blank=True)
+    """Of its content, whatever its layout: evidence.policy.text."""
+    demanded = models.BooleanField(default=False)
+    """No record gets a public page unless it meets the rules."""
+    reason = models.TextField()
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["project", "-number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "number"], name="policy_version_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.number} of the policy of {self.project}"
 
 
 class PublicLink(models.Model):

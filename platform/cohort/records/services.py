@@ -88,6 +88,7 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
         _left_over_removed(run.pk)
         # First: statements made while the facts are read belong to the next version.
         through = Statement.objects.filter(run=run).aggregate(last=Max("pk"))["last"] or 0
+        audit.integrate()  # what was registered before the first step has its index
         facts = collect(run, state=_STATES[run.state])
         redactions_awaited(run.pk)  # those that begin after the facts' time need cards of their own
         issue = Issue("record_sealed", audit.who(actor), run.project, 1, reason.strip())

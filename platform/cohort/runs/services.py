@@ -17,6 +17,7 @@ from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.limits import queue_full
 from cohort.runs.models import Checkpoint, Desired, Priority, Run, RunEvent, RunState
+from cohort.runs.preregistration import record_preregistration
 from cohort.runs.run_values import config_values_store
 from cohort.runs.transitions import (
     ENDED,
@@ -194,6 +195,7 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
     )
     change = {"before": before, "after": {"steps": run.steps_total, "config_digest": run.config_digest}}
     _log_action(run, actor, "extended", words, change, entry="run_extended", **change)
+    record_preregistration(run=run)
     _choose(run, run.resume_from)
     _begin_again(run, actor)
 

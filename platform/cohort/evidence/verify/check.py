@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from cohort.evidence.card_reader import CardReader
-from cohort.evidence.verify import completions, numbers, older, opened, record, signed
+from cohort.evidence.policy.judge import judge
+from cohort.evidence.policy.text import Policy
+from cohort.evidence.policy.view import RecordView
+from cohort.evidence.verify import completions, numbers, older, opened, policy, record, registration, signed
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import EXIT_STATUS, Report
 from cohort.evidence.verify.signed import KnownKeys
@@ -34,6 +37,8 @@ class References:
     older_name: str = ""
     sample: Any = None
     """A sample shown alone, with its proof."""
+    policy: Policy | None = None
+    """Rules that an accepted card's record is judged by."""
 
 
 def verify_card(path: Path, references: References | None = None) -> Report:
@@ -60,6 +65,8 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         report.document = card.document or None
         if not good and what in _NEEDED:
             break
+    if references.policy is not None and report.accepted:
+        report.judgement = judge(references.policy, RecordView(card.document, card.life))
     return report
 
 
@@ -85,6 +92,8 @@ NOT_PROVEN = {
     "statistics": "That the scores of the items are right, or say anything about tasks that were not evaluated.",
     "human review": "That the people judged rightly, or that what they chose to look at is like the rest.",
     "re-scores": "That a worker scored as the record counts, or that the second reward is right where they differ.",
+    "registration": "That nothing was tried before it elsewhere, or that nobody knew the outcome.",
+    "policy": "That the rules are the right ones to ask for, or that they were met after the seal.",
     "completeness": "That what is stated is enough, or true.",
     "sample": "That it is typical of the run.",
 }
@@ -117,6 +126,8 @@ def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str
         "statistics": partial(numbers.statistics, card),
         "human review": partial(numbers.human_review, card),
         "re-scores": partial(numbers.rescores, card),
+        "registration": partial(registration.registration, card),
+        "policy": partial(policy.sealed, card),
         "completeness": partial(numbers.completeness, card),
     }
     if references.sample is not None:

@@ -11,6 +11,9 @@ from typing import Any
 from cohort.evidence.card_reader import Rejected
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import one_line
+from cohort.evidence.policy.command import PolicyFileFault, policy_file
+from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
+from cohort.evidence.policy.judge import Judgement
 from cohort.evidence.verify.check import CannotRead, References, verify_card
 from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
 from cohort.evidence.verify.signed import KnownKeys, log_keys
@@ -39,6 +42,8 @@ def main(
         description="Check a downloaded card, offline.",
         epilog="The first line is the verdict: "
         + "; ".join(f"{verdict} (exit status {status})" for verdict, status in EXIT_STATUS.items())
+        + ". With --policy, of an accepted card: "
+        + "; ".join(f"policy {verdict} (exit status {status})" for verdict, status in POLICY_STATUS.items())
         + ". Without a known key no card is accepted: whoever changes one can sign it with a key of their own.",
     )
     parser.add_argument("card", metavar="CARD.zip", type=Path)
@@ -54,13 +59,19 @@ def main(
         "/log/keys.json), which lists the keys before it too; may be given several times",
     )
     parser.add_argument("--trace", metavar="PROOF.json", type=Path, help="a sample shown alone: is it of this run?")
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        type=Path,
+        help="rules (cohort-policy/1) that the record of an accepted card must meet",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal knows a minus sign
     try:
         report = _checked(arguments, own_key)
-    except (CannotRead, KeyFault) as error:
+    except (CannotRead, KeyFault, PolicyFileFault) as error:
         return _cannot(prog, str(error))
     except MemoryError:
         return _cannot(prog, "the check needs more memory than there is; nothing is said of the card")
@@ -79,11 +90,13 @@ def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | No
     if not known and (own := own_key()) is not None:
         known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
+    policy = policy_file(arguments.policy) if arguments.policy is not None else None
     if arguments.against is None:
-        return verify_card(arguments.card, References(known, sample=sample))
+        return verify_card(arguments.card, References(known, sample=sample, policy=policy))
     try:
         with arguments.against.open("rb") as older:
-            return verify_card(arguments.card, References(known, older, str(arguments.against), sample))
+            references = References(known, older, str(arguments.against), sample, policy)
+            return verify_card(arguments.card, references)
     except OSError as error:
         raise CannotRead(f"cannot read {arguments.against}: {error.strerror}") from None
 
@@ -128,17 +141,41 @@ def _sample(path: Path) -> Any:
 
 
 def printed(report: Report) -> str:
-    lines = [f"{report.verdict}: {VERDICTS[report.verdict]}", f"card    {one_line(report.name)}"]
+    lines = [_first_line(report), f"card    {one_line(report.name)}"]
     if report.document is not None:
         lines.append(f"        {one_line(about(report.document))}")
     for check in report.checks:
         lines += _lines(check)
+    if report.judgement is not None:
+        lines += _policy_lines(report.judgement)
     if report.verdict == "unknown signer":
         lines.append("        Give the platform's public key, or its keys.json, with --key.")
     if report.accepted:
         lines += [f"seal    {report.seal}", "        Compare the seal with the one on the record's page."]
         lines += ["No card proves:", *(f"  - {line}" for line in NEVER_PROVEN)]
     return "\n".join(lines)
+
+
+def _first_line(report: Report) -> str:
+    judgement = report.judgement
+    if judgement is None:
+        return f"{report.verdict}: {VERDICTS[report.verdict]}"
+    verdict = "" if judgement.verdict == "cannot be judged" else "is "
+    return f"{report.verdict}, and the policy {verdict}{judgement.verdict}: {one_line(judgement.summary)}"
+
+
+_ANSWERS = {"passed": "ok", "failed": "FAILED", "cannot": "CANNOT"}
+
+
+def _policy_lines(judgement: Judgement) -> list[str]:
+    policy = judgement.policy
+    return [
+        f"policy  {one_line(policy.name)}, digest {policy.digest}",
+        *(
+            f"  {_ANSWERS[judged.answer]:<7} {one_line(judged.rule.name)}: {one_line(judged.words)}"
+            for judged in judgement.rules
+        ),
+    ]
 
 
 def _lines(check: Check) -> list[str]:

@@ -11,13 +11,15 @@ from cohort.evidence.keys import PublicKey
 from cohort.evidence.merkle import Proof, leaf_hash, verify_inclusion
 from cohort.evidence.note import NoteError, open_note
 from cohort.evidence.plain_text import named
+from cohort.evidence.policy.view import Life
+from cohort.evidence.preregistration import FILE as PREREGISTRATION
 from cohort.evidence.samples import Commitments
 from cohort.evidence.verify.report import Withheld
 
 ATTESTATION, LOG_ENTRY, PROOF, KEYS = "attestation.dsse.json", "log-entry.json", "proof.tlog-proof", "keys.json"
 CONSISTENCY, COMMITMENTS, RECORD = "consistency.json", "commitments.jsonl", "record.json"
 JUDGEMENTS = "judgements.jsonl"
-OUTSIDE = frozenset({ATTESTATION, LOG_ENTRY, PROOF, CONSISTENCY})
+OUTSIDE = frozenset({ATTESTATION, LOG_ENTRY, PROOF, CONSISTENCY, PREREGISTRATION})
 """Files that the attestation cannot hold: itself, and what is made after it. Their hashes and signatures prove them."""
 
 
@@ -40,6 +42,8 @@ class OpenCard:
     signed: bool = False
     """The checkpoint's signature was checked."""
     commitments: Commitments | None = None
+    life: Life | None = None
+    """What came after the seal, by a status that was checked; None without one."""
 
     @property
     def audience(self) -> str:

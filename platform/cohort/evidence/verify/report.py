@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
+from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
+from cohort.evidence.policy.judge import Judgement
 
 Status = Literal["ok", "failed", "cannot", "unknown", "withheld"]
 """ok: as it must be. failed: changed. cannot: something is missing for it. unknown: nobody vouches for the signer.
@@ -57,6 +59,8 @@ class Report:
     checks: list[Check] = field(default_factory=list)
     document: dict[str, Any] | None = None
     """record.json, when it has the format's shape."""
+    judgement: Judgement | None = None
+    """Of an accepted card, by the policy that was given."""
 
     @property
     def verdict(self) -> Verdict:
@@ -69,6 +73,9 @@ class Report:
 
     @property
     def exit_status(self) -> int:
+        """Of the verdict; of an accepted card that of the policy, where one was given."""
+        if self.judgement is not None and self.accepted:
+            return POLICY_STATUS[self.judgement.verdict]
         return EXIT_STATUS[self.verdict]
 
     @property
@@ -114,7 +121,19 @@ class Report:
                 }
                 for check in self.checks
             ],
+            "policy": _policy(self.judgement),
         }
+
+
+def _policy(judgement: Judgement | None) -> dict[str, Any] | None:
+    if judgement is None:
+        return None
+    return {
+        "name": one_line(judgement.policy.name),
+        "digest": judgement.policy.digest,
+        "verdict": judgement.verdict,
+        "rules": [judged.as_dict() | {"words": one_line(judged.words)} for judged in judgement.rules],
+    }
 
 
 def about(document: dict[str, Any]) -> str:

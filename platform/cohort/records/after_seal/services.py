@@ -21,6 +21,7 @@ from cohort.audit import services as audit
 from cohort.evidence.canonical import canonical, sha256
 from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
 from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
+from cohort.records.policies.judged import gate_of
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import run_lock
 from grpo_core.text import UNSTORABLE
@@ -34,10 +35,20 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 @transaction.atomic
 def public_link_make(*, record: Record, actor: User) -> PublicLink:
-    """Raises ValidationError while the record has one."""
+    """Raises ValidationError while the record has one, and where the project demands a policy that it does not meet."""
     _lock(record)
     if record.public_links.filter(ended_at=None).exists():
         raise ValidationError("This record has a public page already. Withdraw it first to get another address.")
+    gate = gate_of(record, standing_of(record.entries.select_related("by")))
+    if gate is not None and gate.closed:
+        faults = [
+            f"{judged.rule.name} ({judged.in_words}: {judged.words})"
+            for judged in (*gate.judgement.failed, *gate.judgement.open)
+        ]
+        raise ValidationError(
+            f"The project demands its policy {gate.judgement.policy.name!r}, version {gate.version.number}, before a "
+            f"record may be public, and this record does not meet it: {'; '.join(faults)}."
+        )
     link = PublicLink.objects.create(record=record, token=secrets.token_urlsafe(32), by=actor)
     _log(link, actor, "public_link_made")
     return link

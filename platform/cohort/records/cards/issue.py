@@ -19,6 +19,7 @@ from django.utils.safestring import mark_safe
 
 from cohort.accounts.models import Project
 from cohort.audit import services as audit
+from cohort.audit.models import AuditEntry
 from cohort.base import artifacts
 from cohort.base.storable import Refused
 from cohort.evidence import dsse, merkle, pyz
@@ -26,6 +27,7 @@ from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.keys import encode
 from cohort.evidence.merkle import root
 from cohort.evidence.plain_text import named
+from cohort.evidence.preregistration import FILE as PREREGISTRATION
 from cohort.evidence.record import redact, shows
 from cohort.evidence.verify.check import References, verify_card
 from cohort.evidence.verify.opened import ATTESTATION, OUTSIDE
@@ -43,6 +45,7 @@ from cohort.records.facts import Facts
 from cohort.records.models import Card
 from cohort.records.schema import json_schema
 from cohort.records.schema_types import AUDIENCE_WORDS, AUDIENCES, Audience, FileEntry
+from cohort.records.sections.preregistered import named_entries
 from cohort.records.traces.tree import StepLeaves, step_leaves
 
 _TRACES: Audience = "authority"
@@ -66,6 +69,8 @@ class Contents:
     series: Series
     weights: Mapping[str, str]
     run_root: str
+    registered: Mapping[str, AuditEntry]
+    """Entries of preregistration.json by name; empty where the record names none."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,7 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
         pack.whole("log-entry.json", proof.body),
         pack.whole("proof.tlog-proof", merkle.write(proof.index, proof.path, proof.checkpoint).encode()),
         pack.whole("consistency.json", _consistency(proof.size)),
+        *_registration(pack, contents, proof),
     ]
     issued = Issued(log_index=proof.index, checkpoint_size=proof.size)
     stem = f"cards/{contents.document['head']['run']}-{contents.document['seal'][:16]}-{issue.number}-{uuid4().hex[:8]}"
@@ -244,6 +250,20 @@ def _logged(contents: Contents, issue: Issue, payloads: Mapping[Audience, bytes]
     )
 
 
+def _registration(pack: Pack, contents: Contents, card: audit.Proof) -> list[Packed]:
+    """preregistration.json, whose proofs are under the checkpoint of the card's own entry."""
+    if not contents.registered:
+        return []
+    shown = {}
+    for name, entry in contents.registered.items():
+        proof = audit.proof_under(entry, card)
+        shown[name] = {
+            "entry": proof.body.decode(),
+            "proof": merkle.write(proof.index, proof.path, proof.checkpoint),
+        }
+    return [pack.whole(PREREGISTRATION, canonical(shown))]
+
+
 def _consistency(size: int) -> bytes:
     """That the log of `size` entries only grew since earlier cards: for the size in each of them, so that anybody who
     holds one can compare. Of more than twice `_MOST_EARLIER` sizes the oldest and the newest are given."""
@@ -285,7 +305,7 @@ def read_contents(
     entries.sort(key=lambda entry: entry.path)
     document = build_record(facts, traces=traces.kept, files=entries, version=version)
     weights = {name: entry["sha256"] for name, entry in facts.checkpoint.files.items()} if facts.checkpoint else {}
-    return Contents(document, sealed, shown, series, weights, run_root_of(leaves))
+    return Contents(document, sealed, shown, series, weights, run_root_of(leaves), named_entries(document))
 
 
 FILE = "weights.dsse.json"

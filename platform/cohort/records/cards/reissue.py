@@ -18,6 +18,7 @@ from cohort.records.cards.reading import Series
 from cohort.records.cards.traces import Traces, redacted_lines
 from cohort.records.models import Card, Record
 from cohort.records.schema import SCHEMA
+from cohort.records.sections.preregistered import named_entries
 from cohort.review.models import Sample
 
 
@@ -51,7 +52,7 @@ def reissue_contents(record: Record, last: Card, pack: Pack) -> Contents:
         for row in card.lines("metrics.jsonl"):
             series.add(row["step"], row["metrics"])
         weights = _weights(card.whole(ATTESTATION))
-    return Contents(document, sealed, shown, series, weights, record.run_root)
+    return Contents(document, sealed, shown, series, weights, record.run_root, named_entries(document))
 
 
 class NotToBeIssued(Refused, code="not_to_be_issued"):

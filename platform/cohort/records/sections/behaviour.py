@@ -8,6 +8,7 @@ from cohort.records.answers import count, declared, measured, not_applicable, no
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Comparison
+from cohort.records.sections import absence
 from cohort.records.sections.from_statements import given, statement_answer, statement_text
 from grpo_core.config.evaluation import Category, ScorerKind
 from grpo_core.rewards import Rubric
@@ -24,6 +25,7 @@ def behaviour(facts: Facts) -> Behaviour:
         benchmark_contamination=_contamination(facts),
         tool_use=_tool_use(facts),
         safety_regressions=_regressions(facts),
+        not_chosen=absence.not_chosen(facts.absent),
         imported=_imported(facts),
     )
 

@@ -20,8 +20,11 @@ from cohort.records.answers import (
 from cohort.records.facts import Facts
 from cohort.records.fields import Handling, Oversight
 from cohort.records.schema_types import Answer
+from cohort.records.sections import absence
 from cohort.records.sections.from_statements import stated_or_asked
 from cohort.records.sections.monitors import FLAG_WORDS
+from cohort.records.sections.policy import NO_POLICY
+from cohort.records.sections.preregistered import preregistration_answer
 from cohort.records.sections.rescored import rescores_answer
 from cohort.records.statements.questions import override_field
 from grpo_core.monitors.recorded import Name
@@ -43,6 +46,7 @@ def handling(facts: Facts) -> Handling:
             note="events.jsonl is in the card for the project itself; its digest is under the seal of every card.",
         ),
         evaluation_file=_evaluation_file(facts),
+        statements_withdrawn=absence.statements_withdrawn(facts.absent),
     )
 
 
@@ -66,7 +70,10 @@ def oversight(facts: Facts) -> Oversight:
         flags=_flags(facts),
         overrides=_overrides(facts),
         human_review=_human_review(facts),
+        judgements_hidden=absence.judgements_hidden(facts.absent),
         rescores=rescores_answer(facts.rescores, samples_kept=facts.samples_kept),
+        preregistration=preregistration_answer(facts.registered),
+        policy=NO_POLICY,
     )
 
 

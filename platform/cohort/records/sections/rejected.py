@@ -7,7 +7,7 @@ from cohort.records.answers import count, measured, not_measured, number, of, sc
 from cohort.records.facts import Facts, TracesInCard
 from cohort.records.fields import Rejected
 from cohort.records.schema_types import Answer
-from cohort.records.sections import method_text
+from cohort.records.sections import absence, method_text
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 from grpo_core.stats.paired import EQUAL_TOLERANCE
 
@@ -20,6 +20,8 @@ def rejected(facts: Facts, *, traces: TracesInCard) -> Rejected:
         truncated=_truncated(facts) if totals else missing,
         problems=_dropped(facts),
         traces=_traces(facts, traces),
+        not_stored=absence.not_stored(facts),
+        redacted=absence.redacted(facts.absent),
         commitments=_commitments(facts),
     )
 
@@ -81,6 +83,7 @@ def _groups(facts: Facts) -> Answer:
     text = f"{of(silent, totals['groups'])} groups: all rewards equal{gated}, or fewer than two scored"
     value = {name: totals[name] for name in names} | {
         "phantom_share": phantom / totals["groups"] if totals["groups"] else 0.0,
+        "phantom_learned_share": phantom / totals["groups"] if phantom and not algorithm.gates_by_success else 0.0,
         "signal_gate": algorithm.signal_gate,
         "equal_tolerance": EQUAL_TOLERANCE,
     }

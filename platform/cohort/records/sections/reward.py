@@ -7,7 +7,7 @@ from cohort.records.facts import Facts
 from cohort.records.fields import Reward
 from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
-from cohort.records.sections import method_text
+from cohort.records.sections import absence, method_text
 from cohort.records.sections.from_statements import given, stated_or_asked, statement_answer
 from cohort.records.sections.probe import brittleness, sandbox_text
 from cohort.records.sections.subject import NO_TOTALS
@@ -53,6 +53,7 @@ def reward(facts: Facts) -> Reward:
         domain=stated_or_asked(facts.statements, "reward.domain"),
         verifiable_or_social=stated_or_asked(facts.statements, "reward.verifiable_or_social"),
         brittleness=brittleness(facts.probed, facts.statements.get("reward.brittleness")),
+        probes=absence.probes(facts.absent),
         errors=errors,
         course=_course(facts),
     )

@@ -146,6 +146,8 @@ class Run(models.Model):
     """Short words of people, in the order of the alphabet."""
     note = models.TextField(blank=True, default="")
     """Of people, as it is now; what it was is in the audit log."""
+    hypotheses = models.TextField(blank=True, default="")
+    """What its people expect, one a line; registered in the audit log at the launch, and not part of the config."""
     archived_at = models.DateTimeField(null=True)
     """Since when the list leaves the run out."""
 
