@@ -268,6 +268,8 @@ _log: list[URLPattern | URLResolver] = [
     path("checkpoint", audit.log_checkpoint, name="log_checkpoint"),
     path("checkpoints", audit.log_checkpoints, name="log_checkpoints"),
     path("keys.json", audit.log_keys, name="log_keys"),
+    path("model-signing.pub", audit.log_model_key, name="log_model_key"),
+    path("model-signing/<slug:hint>.pub", audit.log_model_key, name="log_model_key_of"),
     path("server/", include(_entries("log_server", "log_server"))),
 ]
 

@@ -11,14 +11,13 @@ import io
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cohort.evidence import dsse, merkle, record, zip_layout
+from cohort.evidence import dsse, merkle, model_signing, record, zip_layout
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.checkpoint import Checkpoint, rotation
 from cohort.evidence.compare import Case, Item, SuiteFacts, by_suite, compare_all
@@ -223,6 +222,8 @@ def sections(files: dict[str, tuple[str, bytes]]) -> dict[str, dict[str, Any]]:
 
 # ---------------------------------------------------------------------- the card
 
+WEIGHTS = {"model.safetensors": "9" * 64}
+"""Of the final weights, by their digests."""
 HEAD = {"title": "sums", "run": 7, "end": 1, "version": 1, "state": "succeeded", "sealed_at": "2026-11-22T10:00:00Z"}
 
 
@@ -267,9 +268,11 @@ def issue(log: Log, made: dict[str, dict[str, bytes]]) -> dict[str, dict[str, by
     """Attest, log and prove cards whose other files are there; audience → files."""
     first = next(iter(made.values()))
     document = json.loads(first["record.json"])
+    for files in made.values():
+        files["card.sig"] = bundle({name: one for name, one in digests(files).items() if name != "card.sig"}, log)
     payloads = {
         audience: dsse.statement(
-            {name: sha256(content) for name, content in files.items()} | {"weights/model.safetensors": "9" * 64},
+            digests(files) | {f"weights/{name}": digest for name, digest in WEIGHTS.items()},
             dsse.PREDICATE_TYPE,
             {"seal": document["seal"], "audience": audience, "issue": 1, "reason": ""},
         )
@@ -295,6 +298,15 @@ def issue(log: Log, made: dict[str, dict[str, bytes]]) -> dict[str, dict[str, by
         files["consistency.json"] = canonical({"size": size, "from": proofs})
     log.sizes.append(size)
     return made
+
+
+def digests(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: sha256(content) for name, content in files.items()}
+
+
+def bundle(files: dict[str, str], log: Log) -> bytes:
+    """Of a folder's files by their digests, as `model_signing` reads it."""
+    return model_signing.bundle(model_signing.statement(files, name="run-7", ignored=OUTSIDE), log.keys[-1])
 
 
 def run_root(commitments: bytes) -> str:
@@ -329,6 +341,8 @@ def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
         "record.schema.json": canonical(schema()),
         "CARD.md": "# sums\n\n30.0 % before −\n".encode(),
         "keys.json": canonical(log.keys_file()),
+        "model-signing.pub": model_signing.key_note(log.keys[-1]).encode(),
+        "model.sig": bundle(WEIGHTS, log),
     }
     files |= {path: one for path, (who, one) in sealed.files.items() if record.shows(audience, who)}
     if record.shows(audience, "authority"):
@@ -353,38 +367,6 @@ def packed(files: dict[str, bytes], level: int = 6) -> bytes:
             with archive.open(entry_info(name), "w") as one:
                 one.write(content)
     return out.getvalue()
-
-
-Part = tuple[bytes, bytes, dict[str, int]]
-"""Head, packed content, and what both heads say of it."""
-
-
-class Packer:
-    """Zips of a card with one file changed, quickly: what is unchanged is compressed once."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self._parts = {name: self.part(name, content) for name, content in files.items()}
-
-    @staticmethod
-    def part(name: str, content: bytes, body: bytes | None = None, **claimed: int) -> Part:
-        """The content deflated, or `body` in its place; heads that say what is `claimed`."""
-        body = deflate(content) if body is None else body
-        facts = {"crc": zlib.crc32(content), "packed": len(body), "size": len(content)} | claimed
-        return zip_layout.local_head(name, **facts), body, facts
-
-    def zip(self, name: str, content: bytes, body: bytes | None = None, **claimed: int) -> io.BytesIO:
-        out, directory = io.BytesIO(), b""
-        parts = {**self._parts, name: self.part(name, content, body, **claimed)}
-        for one, (head, packed_content, facts) in parts.items():
-            directory += zip_layout.central_entry(one, **facts, offset=out.tell())
-            out.write(head + packed_content)
-        end = zip_layout.end_record(count=len(parts), length=len(directory), offset=out.tell())
-        out.write(directory + end)
-        return out
-
-
-def deflate(content: bytes) -> bytes:
-    return zlib.compress(content, 1, wbits=-zlib.MAX_WBITS)
 
 
 def check_zip(content: bytes | io.BytesIO, references: References | None = None) -> Report:

@@ -135,6 +135,7 @@ class World:
             "user_id": self.users["viewer"].pk,
             "node_id": Node.objects.order_by("pk")[0].pk,
             "entry_id": AuditEntry.objects.filter(project="ours")[0].pk,
+            "hint": next(iter(audit.model_key_notes())),
             "job_id": self.job.pk,
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,

@@ -2,6 +2,7 @@
 and the signed statements that one replaced another, are in the database and on the public page.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from django.db.models.functions import Now
 
 from cohort.audit.entries import log
 from cohort.audit.keyfile import missing
-from cohort.audit.models import LogCheckpoint, LogKey
+from cohort.audit.models import AuditEntry, LogCheckpoint, LogKey
 from cohort.base.environment import environment
 from cohort.evidence.keys import KeyFault, SigningKey, load, parse_vkey
+from cohort.evidence.model_signing import key_note, public_of
 
 
 def origin() -> str:
@@ -95,6 +97,28 @@ def key_row(key: SigningKey, *, size: int) -> LogKey:
         row = LogKey.objects.create(vkey=key.vkey, since_size=size, at=Now())
         log(actor="platform", kind="log_key_made", subject=f"log:{key.name}", after={"key": key.vkey})
     return row
+
+
+_MODEL_KEY_MADE = "model_signing_key_made"
+
+
+@transaction.atomic(durable=True)
+def model_key_recorded() -> None:
+    """Log the model signing key that goes with the log's current key, with the note by which the log's key vouches for
+    it, unless an entry has it already. Raises KeyFault."""
+    key = signing_key()
+    hint = public_of(key).hint
+    subject = f"key:{hint}"
+    if not AuditEntry.objects.filter(kind=_MODEL_KEY_MADE, subject=subject).exists():
+        data = {"hint": hint, "note": key_note(key)}
+        log(actor="platform", kind=_MODEL_KEY_MADE, subject=subject, data=data)
+
+
+def model_key_notes() -> dict[str, str]:
+    """Hint → note of every model signing key that was ever used, the newest first, as the log has them."""
+    bodies = AuditEntry.objects.filter(kind=_MODEL_KEY_MADE).order_by("-pk").values_list("body", flat=True)
+    listed = [json.loads(bytes(body))["data"] for body in bodies]
+    return {data["hint"]: data["note"] for data in listed}
 
 
 def rotation_finish(path: Path) -> None:

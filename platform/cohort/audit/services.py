@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from cohort.audit import keys
 from cohort.audit.entries import NotLoggable, fitted, log, reason_checked, who
-from cohort.audit.keys import keys_file, public_keys, signing_key
+from cohort.audit.keys import keys_file, model_key_notes, model_key_recorded, public_keys, signing_key
 from cohort.audit.models import AuditEntry, AuditLeaf, AuditPending, LogCheckpoint, LogKey, TreeHead
 from cohort.audit.tree import READ_ROWS, LogFault, nodes, peaks_of, roots
 from cohort.base.environment import environment
@@ -32,6 +32,8 @@ __all__ = [
     "fitted",
     "keys_file",
     "log",
+    "model_key_notes",
+    "model_key_recorded",
     "public_keys",
     "reason_checked",
     "signing_key",

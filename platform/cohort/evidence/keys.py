@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -40,6 +43,9 @@ def decode(text: str, length: int | None = None) -> bytes:
 
 
 _ED25519 = b"\x01"
+_MODEL_KEY = b"cohort model signing key v1"
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Of the group of P-256 (SP 800-186, 3.2.1.3)."""
 _NAME = re.compile(r"[^\s+\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}")
 _VKEY = re.compile(r"(?P<name>[^+]+)\+(?P<id>[0-9a-f]{8})\+(?P<key>[A-Za-z0-9+/=]+)")
 _NAME_LINE = "Key-Name: "
@@ -99,6 +105,14 @@ class SigningKey:
     def sign(self, message: bytes) -> bytes:
         """64 bytes."""
         return self._private.sign(message)
+
+    def model_private(self) -> ec.EllipticCurvePrivateKey:
+        """The P-256 key that signs models (`model_signing`), the same each time: a scalar from 48 bytes of
+        HKDF-SHA256 (RFC 5869) over this key's seed, reduced modulo the curve's order less 1, plus 1 (FIPS 186-5,
+        A.2.1: 128 bits more than the order has, so that the bias is negligible)."""
+        seed = self._private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+        drawn = HKDF(SHA256(), length=48, salt=None, info=_MODEL_KEY).derive(seed)
+        return ec.derive_private_key(int.from_bytes(drawn) % (_P256_ORDER - 1) + 1, ec.SECP256R1())
 
     def write(self, path: Path) -> None:
         """PKCS#8 PEM with the name in a line above, readable by the owner only. Raises KeyFault when `path` exists."""

@@ -45,7 +45,9 @@ _MOST = {
     "log-entry.json": MAX_SMALL_BYTES,
     "proof.tlog-proof": MAX_SMALL_BYTES,
     "consistency.json": MAX_SMALL_BYTES,
-    "weights.dsse.json": MAX_SMALL_BYTES,
+    "model-signing.pub": MAX_SMALL_BYTES,
+    "model.sig": MAX_SMALL_BYTES,
+    "card.sig": MAX_SMALL_BYTES,
 }
 
 

@@ -5,7 +5,7 @@ is registered stays: `uploads` keeps its files, and `services.checkpoint_pin` re
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -171,9 +171,9 @@ def _called(checkpoint: Checkpoint) -> str:
 # ---------------------------------------------------------------------- downloaded
 
 
-def checkpoint_zip(checkpoint: Checkpoint) -> tuple[str, Iterator[bytes]]:
+def checkpoint_zip(checkpoint: Checkpoint, signatures: Mapping[str, bytes]) -> tuple[str, Iterator[bytes]]:
     """Name and content of a zip of a stored checkpoint: one folder with all its files, and its `checkpoint.json`, as it
-    lies in a run's directory. Raises FileMissing, before the first byte."""
+    lies in a run's directory; and next to them the files that sign them. Raises FileMissing, before the first byte."""
     folder = download_folder(checkpoint)
     files = {
         name: FileEntry(size=entry["size"], sha256=entry["sha256"]) for name, entry in sorted(checkpoint.files.items())
@@ -187,6 +187,7 @@ def checkpoint_zip(checkpoint: Checkpoint) -> tuple[str, Iterator[bytes]]:
         if held is None:
             raise FileMissing(f"the platform no longer holds {name} of {_called(checkpoint).lower()}")
         contents.append((f"{folder}/{name}", held[1]))
+    contents += [(f"{folder}/{name}", [content]) for name, content in sorted(signatures.items())]
     return f"{folder}.zip", zip_chunks(contents)
 
 

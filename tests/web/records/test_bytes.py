@@ -12,7 +12,8 @@ from cohort.evidence.card_reader import CardReader
 from cohort.evidence.verify.check import checks
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import Report
-from tests.factories.small_cards import OWN, Log, Packer, card, check, check_zip, faults, packed, reissued
+from tests.factories.card_zips import Packer
+from tests.factories.small_cards import OWN, Log, card, check, check_zip, faults, packed, reissued
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def test_each_audience_gets_what_is_for_it(sealed: Record, golden: Callable[[str
     golden("records/card_files.json", {audience: sorted(files) for audience, files in cards.items()})
     public, internal = cards["public"], cards["internal"]
     alike = [name for name in public if name.startswith("evals/")]
-    for name in (*alike, "commitments.jsonl", "record.schema.json", "keys.json", "log-entry.json", "weights.dsse.json"):
+    for name in (*alike, "commitments.jsonl", "record.schema.json", "keys.json", "log-entry.json", "model.sig"):
         assert {files[name] for files in cards.values()} == {internal[name]}, name
     documents = {audience: json.loads(files["record.json"]) for audience, files in cards.items()}
     whole = documents["internal"]
@@ -122,7 +122,7 @@ def test_a_completion_that_no_database_keeps_as_it_is_fits_its_commitment(world:
 def test_a_run_without_weights_has_no_statement_of_them(world: World) -> None:
     record = record_seal(run=never_began(world.launch()))
     for files in cards_of(record).values():
-        assert "weights.dsse.json" not in files
+        assert "model.sig" not in files
         assert not any(name.startswith("evals/") for name in files)
         assert files["commitments.jsonl"] == b""
     assert record.run_root == issue.run_root_of([])
@@ -136,20 +136,13 @@ def test_attestations_verify_with_another_library(sealed: Record) -> None:
         (vkey,) = json.loads(files["keys.json"])["keys"]
         key = parse_vkey(vkey)
         known = SSlibKey(key.key_id, "ed25519", "ed25519", {"public": key.public.hex()})
-        for name in ("attestation.dsse.json", "weights.dsse.json"):
-            assert set(Envelope.from_dict(json.loads(files[name])).verify([known], 1)) == {key.key_id}
+        envelope = Envelope.from_dict(json.loads(files["attestation.dsse.json"]))
+        assert set(envelope.verify([known], 1)) == {key.key_id}
         statement = json.loads(base64.b64decode(json.loads(files["attestation.dsse.json"])["payload"]))
         assert statement["predicate"] == {"seal": sealed.seal, "audience": audience, "issue": 1, "reason": ""}
         subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
         assert subjects.pop("weights/model.safetensors") == "9" * 64
         assert set(subjects) == set(files) - OUTSIDE
-    # the weights as model_signing names them: one subject, the SHA-256 over the resources' digests, as 1.1 reads it
-    statement = json.loads(base64.b64decode(json.loads(files["weights.dsse.json"])["payload"]))
-    assert statement["predicateType"] == "https://model_signing/signature/v1.0"
-    whole = hashlib.sha256(bytes([0x99]) * 32).hexdigest()
-    assert statement["subject"] == [{"name": f"run-{sealed.run_id}", "digest": {"sha256": whole}}]
-    (resource,) = statement["predicate"]["resources"]
-    assert resource == {"name": "model.safetensors", "algorithm": "sha256", "digest": "9" * 64}
 
 
 @pytest.mark.parametrize(

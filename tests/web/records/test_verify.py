@@ -19,6 +19,7 @@ from cohort.evidence import dsse
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.keys import KeyFault
 from cohort.evidence.merkle import EMPTY_ROOT, root
+from cohort.evidence.model_signing import key_note
 from cohort.evidence.record import AUDIENCES
 from cohort.evidence.samples import Commitments, SampleFault, sample_leaf, sample_proof
 from cohort.evidence.verify import main
@@ -29,8 +30,10 @@ from grpo_core.records import types as records
 from tests.factories import small_cards
 from tests.factories.small_cards import (
     OWN,
+    WEIGHTS,
     Log,
     Sealed,
+    bundle,
     card,
     cards,
     check,
@@ -178,6 +181,7 @@ def test_a_card_sealed_and_signed_by_somebody_else_in_the_log_s_name(
 
     def change(inside: dict[str, bytes]) -> None:
         inside |= {"CARD.md": b"# safe\n", "keys.json": canonical(forger.keys_file())}
+        inside |= {"model-signing.pub": key_note(forger.keys[0]).encode(), "model.sig": bundle(WEIGHTS, forger)}
 
     path.write_bytes(packed(reissued(forger, card(log), change)))
     keys_file.write_bytes(card(log)["keys.json"])
@@ -271,7 +275,7 @@ def test_an_attestation_that_was_never_logged(log: Log) -> None:
     signed = dsse.envelope(payload, dsse.PAYLOAD_TYPE, log.keys[0])
     report = check({**made, "CARD.md": b"else", "attestation.dsse.json": signed})
     assert report.exit_status == 1
-    assert list(faults(report)) == ["log entry"]
+    assert list(faults(report)) == ["model signing", "log entry"], "card.sig lists the CARD.md that was issued"
 
 
 def test_a_field_for_another_audience(log: Log) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from cohort.evidence import model_signing
 from cohort.evidence.canonical import canonical
 from cohort.evidence.compare import SuiteFacts, by_suite, compare_all
 from cohort.evidence.verify.command import printed
-from tests.factories.small_cards import HEAD, UNSAFE, Log, Sealed, card, check, data_files, lines, reissued
+from tests.factories.small_cards import HEAD, UNSAFE, Log, Sealed, bundle, card, check, data_files, key, lines, reissued
 from tests.tables import cases
 
 SUITES = (("jailbreak_robustness", "better"), ("harmful_capability", "worse"))
@@ -58,6 +59,10 @@ def content_of(old: bytes, name: str, changes: dict[str, Any]) -> bytes:
     match changes:
         case {"text": text}:
             return str(text).encode()
+        case {"bundle": listed, **more}:
+            return bundle(listed, Log(more.get("signer", "first")))
+        case {"key": seed}:
+            return model_signing.key_note(key(seed)).encode()
         case {"rows": order}:
             return b"".join(stored[at] for at in order)
         case {"lines": parsed}:

@@ -17,15 +17,14 @@ from cohort.evidence import zip_layout
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.verify import main
 from tests.factories import small_cards
+from tests.factories.card_zips import Packer, deflate
 from tests.factories.small_cards import (
     UNSAFE,
     Log,
-    Packer,
     Sealed,
     card,
     check,
     check_zip,
-    deflate,
     entry_info,
     faults,
     packed,

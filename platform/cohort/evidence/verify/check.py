@@ -10,7 +10,17 @@ from cohort.evidence.card_reader import CardReader
 from cohort.evidence.policy.judge import judge
 from cohort.evidence.policy.text import Policy
 from cohort.evidence.policy.view import RecordView
-from cohort.evidence.verify import completions, numbers, older, opened, policy, record, registration, signed
+from cohort.evidence.verify import (
+    bundles,
+    completions,
+    numbers,
+    older,
+    opened,
+    policy,
+    record,
+    registration,
+    signed,
+)
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import EXIT_STATUS, Report
 from cohort.evidence.verify.signed import KnownKeys
@@ -79,6 +89,7 @@ NOT_PROVEN = {
     "key": "That its holder is who they say, or that nobody else has the key.",
     "attestation": "That CARD.md, card.html and card.pdf say what record.json says; only that they were issued "
     "with it.",
+    "model signing": "That the weights somebody hands you are these: compare them with model.sig. Nor what they do.",
     "log entry": "That the moment and the person in it are right: the platform wrote them.",
     "inclusion": "That others are shown the same log; compare an older card or the platform's page of checkpoints.",
     "checkpoint": "That the log holds everything that happened, or anything about the time before its first "
@@ -112,6 +123,7 @@ def checks(card: OpenCard, references: References) -> dict[str, Callable[[], str
         "sealed files": partial(record.files, card),
         "key": partial(signed.keys, card, references.known),
         "attestation": partial(signed.attestation, card),
+        "model signing": partial(bundles.bundles, card),
         "log entry": partial(opened.entry, card),
         "inclusion": partial(opened.inclusion, card),
         "checkpoint": partial(opened.signature, card),

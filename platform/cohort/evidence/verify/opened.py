@@ -34,6 +34,8 @@ class OpenCard:
     """The newest of the chain, whose signatures count here; empty until the chain is checked."""
     payload_sha256: str = ""
     """Of the attestation."""
+    subjects: dict[str, str] = field(default_factory=dict)
+    """File → SHA-256 as the attestation's signer lists them; empty until its signature is checked."""
     entry: dict[str, Any] = field(default_factory=dict)
     """Of the log."""
     leaf: bytes = b""

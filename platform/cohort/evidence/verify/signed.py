@@ -119,6 +119,7 @@ def attestation(card: OpenCard) -> tuple[str, ...]:
     for name, recorded in (("seal", card.document["seal"]), ("audience", card.audience)):
         if predicate[name] != recorded:
             raise Rejected(f"{ATTESTATION}: is about the {name} {predicate[name]!a}, and the record says {recorded}")
+    card.subjects = subjects
     files = {name: digest for name, digest in subjects.items() if not name.startswith(WEIGHTS)}
     _subjects(card, files)
     card.payload_sha256 = sha256(opened.payload)

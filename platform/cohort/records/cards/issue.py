@@ -5,7 +5,6 @@ proof that the log holds it, then the check that anyone makes of the card. A fai
 at most a log entry without a record.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -22,10 +21,11 @@ from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.base import artifacts
 from cohort.base.storable import Refused
-from cohort.evidence import dsse, merkle, pyz
+from cohort.evidence import dsse, merkle, model_signing, pyz
 from cohort.evidence.canonical import canonical, sha256
-from cohort.evidence.keys import encode
+from cohort.evidence.keys import SigningKey, encode
 from cohort.evidence.merkle import root
+from cohort.evidence.model_signing import CARD_BUNDLE, WEIGHTS_BUNDLE
 from cohort.evidence.plain_text import named
 from cohort.evidence.preregistration import FILE as PREREGISTRATION
 from cohort.evidence.record import redact, shows
@@ -47,9 +47,12 @@ from cohort.records.schema import json_schema
 from cohort.records.schema_types import AUDIENCE_WORDS, AUDIENCES, Audience, FileEntry
 from cohort.records.sections.preregistered import named_entries
 from cohort.records.traces.tree import StepLeaves, step_leaves
+from grpo_core.files.checkpoint import MANIFEST
 
 _TRACES: Audience = "authority"
 _CHUNK = 1 << 20
+BESIDE_WEIGHTS = (MANIFEST, model_signing.KEY, WEIGHTS_BUNDLE)
+"""Files in the folder of downloaded weights that are none of the model's: the bundle says nothing about them."""
 _MOST_EARLIER = 2048
 """Proofs from earlier sizes of the log that a card carries of the oldest and of the newest cards each."""
 
@@ -112,13 +115,14 @@ def issue_cards(pack: Pack, contents: Contents, issue: Issue) -> Issued:
     """Make and store a card for every audience, each after the check that `cohort verify` makes of it. Raises
     CardTooLarge, CardRefused, KeyFault, KeysChanged; then nothing is stored."""
     audit.checkpoint()  # before anything is signed: the log's key is there, and known to the log
+    audit.model_key_recorded()
     key, (vkeys, rotations) = audit.signing_key(), audit.public_keys()
     listed = {"origin": key.name, "keys": list(vkeys), "rotations": list(rotations)}
-    common = _common(pack, contents, canonical(listed))
+    common = _common(pack, contents, canonical(listed), key)
     files: dict[Audience, list[Packed]] = {}
     payloads: dict[Audience, bytes] = {}
     for audience in AUDIENCES:
-        files[audience] = _files(pack, contents, common, audience)
+        files[audience] = _files(pack, contents, common, audience, key)
         payloads[audience] = _statement(files[audience], contents, audience, issue)
     entry = _logged(contents, issue, payloads)
     proof = audit.prove(entry)
@@ -164,15 +168,15 @@ def _require_accepted(path: Path, audience: Audience, known: KnownKeys) -> None:
         )
 
 
-def _common(pack: Pack, contents: Contents, keys: bytes) -> list[Packed]:
+def _common(pack: Pack, contents: Contents, keys: bytes, key: SigningKey) -> list[Packed]:
     """The unsealed files that are the same for every audience."""
     contents_by_name = {"record.schema.json": _schema(), "keys.json": keys, "verify.pyz": pyz.build()}
-    files = [pack.whole(name, content) for name, content in contents_by_name.items()]
+    contents_by_name[model_signing.KEY] = model_signing.key_note(key).encode()
     if contents.weights:
         name = f"run-{contents.document['head']['run']}"
-        signed = dsse.envelope(weights_statement(contents.weights, name=name), dsse.PAYLOAD_TYPE, audit.signing_key())
-        files.append(pack.whole(FILE, signed))
-    return files
+        listed = model_signing.statement(contents.weights, name=name, ignored=BESIDE_WEIGHTS)
+        contents_by_name[WEIGHTS_BUNDLE] = model_signing.bundle(listed, key)
+    return [pack.whole(name, content) for name, content in contents_by_name.items()]
 
 
 @cache
@@ -180,8 +184,10 @@ def _schema() -> bytes:
     return canonical(json_schema())
 
 
-def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: Audience) -> list[Packed]:
-    """Every file of the audience's card that its attestation names."""
+def _files(
+    pack: Pack, contents: Contents, common: Sequence[Packed], audience: Audience, key: SigningKey
+) -> list[Packed]:
+    """Every file of the audience's card that its attestation names; the last is the bundle over all the others."""
     document = contents.document if audience == "internal" else redact(dict(contents.document), audience)
     given = {file["path"] for file in document["files"] if shows(audience, file["audience"])}
     sealed = [packed for packed in contents.sealed if packed.name in given]
@@ -199,7 +205,11 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
     files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]
     files += [pack.whole(path, sheet(reading, path)) for path in SHEETS]
     names = [file.name for file in files]
-    return [*files, pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE]))]
+    files.append(pack.whole(readme.FILE, readme.readme(reading, [*names, CARD_BUNDLE, *OUTSIDE])))
+    name = f"card-{reading.head['run']}-{reading.head['end']}-{reading.head['version']}-{audience}"
+    digests = {file.name: file.sha256 for file in files}
+    listed = model_signing.statement(digests, name=name, ignored=[CARD_BUNDLE, *OUTSIDE])
+    return [*files, pack.whole(CARD_BUNDLE, model_signing.bundle(listed, key))]
 
 
 def card_html(reading: Reading) -> bytes:
@@ -306,20 +316,3 @@ def read_contents(
     document = build_record(facts, traces=traces.kept, files=entries, version=version)
     weights = {name: entry["sha256"] for name, entry in facts.checkpoint.files.items()} if facts.checkpoint else {}
     return Contents(document, sealed, shown, series, weights, run_root_of(leaves), named_entries(document))
-
-
-FILE = "weights.dsse.json"
-PREDICATE_TYPE = "https://model_signing/signature/v1.0"
-
-
-def weights_statement(weights: Mapping[str, str], *, name: str) -> bytes:
-    """The statement's bytes. `weights`: path relative to the model's folder → SHA-256 in hex; not empty."""
-    if not weights:
-        raise ValueError("there are no final weights to sign")
-    resources = [{"algorithm": "sha256", "digest": weights[path], "name": path} for path in sorted(weights)]
-    whole = hashlib.sha256(b"".join(bytes.fromhex(weights[path]) for path in sorted(weights))).hexdigest()
-    predicate = {
-        "resources": resources,
-        "serialization": {"allow_symlinks": False, "hash_type": "sha256", "ignore_paths": [], "method": "files"},
-    }
-    return dsse.statement({name: whole}, PREDICATE_TYPE, predicate)

@@ -11,9 +11,10 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project
 from cohort.audit.models import AuditEntry, LogCheckpoint
-from cohort.audit.services import keys_file, proof_of
+from cohort.audit.services import keys_file, model_key_notes, proof_of
 from cohort.base.formatting import natural
 from cohort.evidence import merkle
+from cohort.evidence.model_signing import KEY
 from cohort.web.access import file_response, project_for, streamed
 from cohort.web.accounts.views import person
 from cohort.web.audit import selectors
@@ -33,6 +34,7 @@ def log_page(request: HttpRequest) -> HttpResponse:
     context = {
         "head": selectors.newest_head(),
         "keys": selectors.key_rows(),
+        "model_keys": list(model_key_notes()),
         "cosignatures": selectors.newest_cosignatures(),
         "pushes": selectors.pushes(),
         "checkpoints": LogCheckpoint.objects.count(),
@@ -59,6 +61,18 @@ def log_checkpoint(request: HttpRequest) -> HttpResponse:
 def log_keys(request: HttpRequest) -> JsonResponse:
     """keys.json as cards have it."""
     return JsonResponse(keys_file())
+
+
+@login_not_required
+@require_safe
+def log_model_key(request: HttpRequest, hint: str | None = None) -> HttpResponse:
+    """The newest model signing key, or the one of `hint`, as the log's key vouches for it: a note that is a PEM file
+    too."""
+    notes = model_key_notes()
+    note = next(iter(notes.values()), None) if hint is None else notes.get(hint)
+    if note is None:
+        raise Http404("there is no such model signing key; the first one is made when a record is sealed")
+    return file_response(note.encode(), "application/x-pem-file", KEY)
 
 
 @login_not_required

@@ -14,6 +14,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Role
 from cohort.catalog.models import BaseModel
+from cohort.evidence.model_signing import KEY, WEIGHTS_BUNDLE
+from cohort.records.cards.weights import signatures_of
 from cohort.runs.base_models import (
     checkpoint_register,
     checkpoint_request,
@@ -98,7 +100,7 @@ def checkpoint_download(request: HttpRequest, slug: str, run_id: int, checkpoint
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     checkpoint = _checkpoint(run, checkpoint_id)
     try:
-        name, chunks = checkpoint_zip(checkpoint)
+        name, chunks = checkpoint_zip(checkpoint, signatures_of(checkpoint))
     except FileMissing as error:
         messages.error(request, f"There is nothing to download: {error}. Request the files first.")
         return redirect("checkpoint_detail", slug, run_id, checkpoint_id)
@@ -140,5 +142,8 @@ def _page(request: HttpRequest, run: Run, checkpoint: Checkpoint, form: Register
         model=BaseModel.objects.filter(checkpoint=checkpoint).first(),
         form=form,
         folder=download_folder(checkpoint),
+        signed=bool(signatures_of(checkpoint)) if checkpoint.final else None,
+        key_file=KEY,
+        bundle_file=WEIGHTS_BUNDLE,
     )
     return render(request, "runs/checkpoint.html", context, status=form.status)
