@@ -23,10 +23,9 @@ class Bootstrap:
     low: float
     """95 % interval: the 2.5 and 97.5 % points of the resampled means (Efron 1979; the percentile method)."""
     high: float
-    lower: float
-    """One-sided 95 % bounds: the 5 % point,"""
-    upper: float
-    """and the 95 % point."""
+    p: float
+    """Two-sided, of no difference: twice the share of resampled means on the rarer side of 0, with one added to both
+    counts (Davison and Hinkley 1997, 4.2.3). 5 % at most just where the interval is without 0."""
     resamples: int
     seed: int
 
@@ -65,8 +64,9 @@ def bootstrap(
     else:
         draws = len(sums)
     means = sorted(_means(sums, sizes, draws, resamples, seed))
-    low, lower, upper, high = (means[(resamples + 1) * share // 1000 - 1] for share in (25, 50, 950, 975))
-    return Bootstrap(low=low, high=high, lower=lower, upper=upper, resamples=resamples, seed=seed)
+    low, high = (means[(resamples + 1) * share // 1000 - 1] for share in (25, 975))
+    rarer = min(sum(mean <= 0 for mean in means), sum(mean >= 0 for mean in means))
+    return Bootstrap(low=low, high=high, p=min(1.0, 2 * (rarer + 1) / (resamples + 1)), resamples=resamples, seed=seed)
 
 
 def _means(sums: list[int], sizes: list[int], draws: int, resamples: int, seed: int) -> list[float]:

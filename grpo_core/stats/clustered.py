@@ -5,7 +5,8 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from grpo_core.stats.quantiles import student_p, student_t
+from grpo_core.stats.inferiority import needed_units
+from grpo_core.stats.quantiles import Z80, Z95, student_p, student_t
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,20 @@ class Clustered:
     low: float
     """95 % interval."""
     high: float
-    lower: float
-    """One-sided 95 % bounds, from whichever of difference and centre is farther out: it is above this,"""
-    upper: float
-    """and this is the one that it is below."""
     p: float
-    """Two-sided."""
+    """Two-sided, of the test whose interval this is: 5 % at most just where the interval is without 0."""
     mde: float
     """Smallest difference that would be found with 80 % power."""
     centre: float
     standard_error: float
+    noun: str
+    """What the units are: items or clusters."""
+
+    def units_needed(self, threshold: float) -> int | None:
+        """The interval's half on the side of `threshold` falls with the root of the number of units."""
+        gap = self.difference - threshold
+        half = self.difference - self.low if gap > 0 else self.high - self.difference
+        return needed_units(gap / half * Z95, self.units, Z95 + Z80) if half > 0 else None
 
 
 def by_cluster(differences: Sequence[float], clusters: Sequence[Hashable] | None) -> tuple[list[float], list[int]]:
@@ -66,7 +71,7 @@ def clustered(differences: Sequence[float], clusters: Sequence[Hashable] | None)
     centre = math.fsum(sums) / total
     error = math.sqrt(_spread(sums, sizes, centre) + size * size * (1 + 2 * centre * centre)) / total
     degrees = max(1, count - 1)
-    two_sided, one_sided = student_t(0.975, degrees), student_t(0.95, degrees)
+    two_sided = student_t(0.975, degrees)
     mean = math.fsum(sums) / n
     unchanged = math.sqrt(math.fsum(s * s for s in sums) + size * size) / total
     return Clustered(
@@ -74,12 +79,11 @@ def clustered(differences: Sequence[float], clusters: Sequence[Hashable] | None)
         difference=mean,
         low=max(-1.0, centre - two_sided * error),
         high=min(1.0, centre + two_sided * error),
-        lower=min(centre, mean) - one_sided * error,
-        upper=max(centre, mean) + one_sided * error,
         p=student_p(centre / error, degrees),
         mde=(two_sided + student_t(0.8, degrees)) * unchanged,
         centre=centre,
         standard_error=error,
+        noun="items" if count == n else "clusters",
     )
 
 

@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_core.stats.quantiles import Z80, Z95, Z95_ONE_SIDED
+from grpo_core.stats.inferiority import needed_units
+from grpo_core.stats.quantiles import Z80, Z95
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -78,95 +79,59 @@ def nearly_equal(values: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The same problems before and after."""
+    """The same problems before and after, all scores 0 or 1."""
 
     n: int
-    before: float
-    """Mean score."""
-    after: float
     difference: float
     """after − before."""
     low: float
     """95 % interval of the difference."""
     high: float
     fixed: int
-    """Problems that scored higher after (with 0/1 scores: wrong, then right)."""
+    """Problems that were wrong, then right."""
     broken: int
-    """Problems that scored lower after (right, then wrong)."""
-    both_right: int
-    """Problems with score 1 both times."""
-    both_wrong: int
-    """Problems with score 0 both times."""
-    p_mcnemar: float | None
-    """Exact two-sided McNemar p; None when scores are not all 0 or 1."""
+    """Problems that were right, then wrong."""
+    p: float
+    """Exact two-sided McNemar p."""
     mde: float
     """Smallest difference that this comparison would find with 80 % power; a smaller one may be there unseen."""
-    centre: float
-    """Middle of the interval, a little nearer to 0 than the difference."""
-    standard_error: float
-
-    @property
-    def lower(self) -> float:
-        """One-sided 95 % bound: the difference is above this. Tango's of 0/1 scores, because the interval's would take
-        a fall of 5 points on 100 problems for excluded in up to 12 % of cases; else of the interval's kind."""
-        if self.p_mcnemar is None:
-            return self.centre - Z95_ONE_SIDED * self.standard_error
-        return tango_lower(self.fixed, self.broken, self.n, Z95_ONE_SIDED)
-
-    @property
-    def upper(self) -> float:
-        """And this the one that it is below."""
-        if self.p_mcnemar is None:
-            return self.centre + Z95_ONE_SIDED * self.standard_error
-        return -tango_lower(self.broken, self.fixed, self.n, Z95_ONE_SIDED)
+    noun: str = "items"
 
     @property
     def units(self) -> int:
         """Independent observations."""
         return self.n
 
-    @property
-    def p(self) -> float | None:
-        return self.p_mcnemar
+    def units_needed(self, threshold: float) -> int | None:
+        """The score statistic of `threshold` grows exactly with the root of n where the shares that changed stay."""
+        return needed_units(tango_z(self.fixed, self.broken, self.n, threshold), self.n, Z95 + Z80)
 
 
-def paired(before: Sequence[float], after: Sequence[float]) -> Paired:
-    """Compare scores of the same problems, in the same order.
+def paired(fixed: int, broken: int, n: int) -> Paired:
+    """Compare `n` problems of which `fixed` were right only after, and `broken` only before.
 
-    The interval is Agresti and Min's adjusted Wald interval for matched proportions (2005, Statistics in Medicine
-    24): half an observation is added to each cell of the 2×2 table, so that no change on few problems does not look
-    like certainty. For scores between 0 and 1 the same pseudo-observations (½ at +1, ½ at −1, 1 at 0) are added,
-    which widens the interval. `mde` is (z₀.₉₇₅ + z₀.₈)·σ/√n with σ from the same adjusted counts (Miller 2024,
-    "Adding Error Bars to Evals", section 5).
+    The interval is Tango's (1998, Statistics in Medicine 17): every difference that its score test does not refuse at
+    5 %, and 0 as long as the exact McNemar test does not refuse it (with few changes that test is the stricter one).
+    So the interval is without 0 just where `p` is 5 % at most. Agresti and Min's (2005), simpler, would at 100
+    problems of which 5 change have excluded a true fall of 5 points in up to 12 % of cases. `mde` is
+    (z₀.₉₇₅ + z₀.₈)·σ/√n with σ from counts with half an observation added to each cell (Miller 2024, "Adding Error
+    Bars to Evals", section 5), so that it is not 0 where nothing changed.
     """
-    n = len(before)
-    if n != len(after):
-        raise ValueError(f"paired scores must be of the same problems: {n} before, {len(after)} after")
-    if n == 0:
-        raise ValueError("paired needs at least one problem")
-    if not all(0 <= score <= 1 for score in (*before, *after)):
-        raise ValueError("scores must lie between 0 and 1")
-    differences = [b - a for a, b in zip(before, after, strict=True)]
-    centre = math.fsum(differences) / (n + 2)
-    square = (math.fsum(d * d for d in differences) + 1) / (n + 2)
-    error = math.sqrt((square - centre * centre) / (n + 2))
-    fixed, broken = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
-    is_binary = all(score in (0, 1) for score in (*before, *after))
+    if n < 1 or fixed < 0 or broken < 0 or fixed + broken > n:
+        raise ValueError(f"paired needs counts within at least one problem, not {fixed} and {broken} of {n}")
+    p = mcnemar_exact(broken, fixed)
+    low, high = tango_lower(fixed, broken, n, Z95), -tango_lower(broken, fixed, n, Z95)
+    if p > 0.05:
+        low, high = min(low, 0.0), max(high, 0.0)
     return Paired(
         n=n,
-        before=math.fsum(before) / n,
-        after=math.fsum(after) / n,
-        difference=math.fsum(differences) / n,
-        low=max(-1.0, centre - Z95 * error),
-        high=min(1.0, centre + Z95 * error),
+        difference=(fixed - broken) / n,
+        low=low,
+        high=high,
         fixed=fixed,
         broken=broken,
-        both_right=sum(a == b == 1 for a, b in zip(before, after, strict=True)),
-        both_wrong=sum(a == b == 0 for a, b in zip(before, after, strict=True)),
-        p_mcnemar=mcnemar_exact(broken, fixed) if is_binary else None,
-        mde=(Z95 + Z80) * math.sqrt(square / (n + 2)),
-        centre=centre,
-        standard_error=error,
+        p=p,
+        mde=(Z95 + Z80) * math.sqrt((fixed + broken + 1) / (n + 2) / (n + 2)),
     )
 
 

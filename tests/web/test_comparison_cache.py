@@ -72,7 +72,7 @@ def test_what_is_kept_is_to_the_bit_what_is_computed(run: Run, computed: list[in
     for _ in range(2):
         assert repr([*shown(run).values()]) == repr(fresh)
     assert computed == [2, 2], "by `suites`, then once for all views"
-    assert {suite["change"]["method"] for suite in fresh} == {"agresti-min", "bootstrap"}
+    assert {suite["change"]["method"] for suite in fresh} == {"tango", "bootstrap"}
 
 
 def test_an_evaluation_that_comes_later(maker: Maker, computed: list[int]) -> None:

@@ -186,7 +186,7 @@ def test_scores_have_intervals_and_are_compared_item_by_item(
     (against,) = comparable(job, [result])
     assert (against.job, against.model) == (earlier, other)
     compared = measured(result, against.results["capitals"])
-    around, change = wilson(2, 3), paired([1.0, 0.0, 0.0], [1.0, 1.0, 0.0])
+    around, change = wilson(2, 3), paired(1, 0, 3)
     assert compared.own["interval"] == {"low": around.low, "high": around.high}
     assert compared.points is not None
     assert compared.points.difference == pytest.approx(100 / 3)

@@ -65,11 +65,11 @@ class RunSuite:
 
     @property
     def points(self) -> Points | None:
-        return points(self.against["change"]) if self.against else None
+        return points(self.against["change"], self.against["margin"]) if self.against else None
 
     @property
     def own_points(self) -> Points | None:
-        return points(self.own["change"])
+        return points(self.own["change"], self.own["margin"])
 
     @property
     def tone(self) -> str:

@@ -20,10 +20,12 @@ from cohort.catalog.suites import CATEGORIES
 from cohort.evidence import compare, items
 from cohort.evidence.canonical import dig
 from cohort.evidence.compare import Case, Item, SuiteFacts, compare_all
+from cohort.evidence.plain_text import change_points
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
 from cohort.runs.transitions import current_evaluations
 from grpo_core.config.evaluation import HELDOUT, SuiteConfig
 from grpo_core.config.run import RunConfig
+from grpo_core.stats.inferiority import UNSURE
 
 CHANGES = ("changed", "fixed", "broken", "all")
 """Which items a page may show."""
@@ -89,38 +91,40 @@ class Suite:
 
     @property
     def points(self) -> "Points | None":
-        return points(self.change)
+        return points(self.change, self.margin)
+
+    @property
+    def margin(self) -> float:
+        return float(self.compared["margin"])
 
     @property
     def margin_points(self) -> float:
-        return 100 * float(self.compared["margin"])
+        return 100 * self.margin
 
     @property
     def slices(self) -> list[tuple[dict[str, Any], "Points | None"]]:
-        return [(part, points(part["change"])) for part in self.compared["slices"]]
+        return [(part, points(part["change"], self.margin)) for part in self.compared["slices"]]
 
     @property
     def clean(self) -> tuple[dict[str, Any], "Points | None"] | None:
         """The suite without the items that were found in the training file."""
         clean = self.compared["clean"]
-        return (clean, points(clean["change"])) if clean else None
+        return (clean, points(clean["change"], self.margin)) if clean else None
 
 
 @dataclass(frozen=True)
 class Points:
-    """A change in percentage points: the difference, its interval, and the smallest one that would be found."""
+    """A change in percentage points: the difference and its interval as they are shown (`change_points`), and the
+    smallest one that would be found."""
 
-    difference: float
-    low: float
-    high: float
+    difference: str
+    low: str
+    high: str
     mde: float
 
 
-def points(change: Mapping[str, Any] | None) -> Points | None:
-    if change is None:
-        return None
-    span = change["interval"]
-    return Points(*(100 * float(share) for share in (change["difference"], span["low"], span["high"], change["mde"])))
+def points(change: Mapping[str, Any] | None, margin: float) -> Points | None:
+    return None if change is None else Points(*change_points(change, margin), 100 * float(change["mde"]))
 
 
 def tone(compared: Mapping[str, Any]) -> str:
@@ -130,7 +134,7 @@ def tone(compared: Mapping[str, Any]) -> str:
         return "is-wrong"
     if verdict == "better":
         return "is-right"
-    return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
+    return "is-suspect" if verdict.startswith(UNSURE) else ""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Item:
     """0 to 1."""
     truncated: bool
     failed: bool
-    """The scorer raised: score 0, counted apart from wrong answers."""
+    """The scorer raised, or gave no score: `score` is 0 and counts for nothing."""
     cluster: str = ""
     """Items with the same cluster are dependent, such as one problem in several languages; empty: on no other."""
     slice: str = ""
@@ -74,6 +74,18 @@ class Pair:
     """As it was after; id, cluster and slice are those of both."""
     before: float
     after: float
+    lacks: tuple[bool, bool] = (False, False)
+    """Whether the score before, and the one after, is missing."""
+
+    @property
+    def scored(self) -> bool:
+        """Both times."""
+        return not any(self.lacks)
+
+    def filled(self, before: float, after: float) -> "Pair":
+        """With these scores where they are missing."""
+        filled_before = before if self.lacks[0] else self.before
+        return Pair(self.item, filled_before, after if self.lacks[1] else self.after)
 
 
 def by_suite(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[Item]]:
@@ -102,7 +114,7 @@ def pairs(before: Sequence[Item], after: Sequence[Item]) -> list[Pair] | None:
     both = [*zip(before, after, strict=True)]
     if any(_key(old) != _key(new) for old, new in both):
         return None
-    return [Pair(new, old.score, new.score) for old, new in both]
+    return [Pair(new, old.score, new.score, (old.failed, new.failed)) for old, new in both]
 
 
 def _key(item: Item) -> tuple[str, str, str]:

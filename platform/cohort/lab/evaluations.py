@@ -132,7 +132,7 @@ class Measured:
 
     @property
     def points(self) -> Points | None:
-        return points(self.compared["change"])
+        return points(self.compared["change"], self.compared["margin"])
 
     @property
     def tone(self) -> str:
@@ -145,7 +145,7 @@ class Measured:
 
     @property
     def slices(self) -> list[tuple[dict[str, Any], Points | None]]:
-        return [(part, points(part["change"])) for part in self.compared["slices"]]
+        return [(part, points(part["change"], self.compared["margin"])) for part in self.compared["slices"]]
 
 
 def measured(result: ModelEvalResult, against: ModelEvalResult | None = None) -> Measured:

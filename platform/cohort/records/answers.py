@@ -89,6 +89,10 @@ def judged_by(verdict: str, non_inferiority: str | None, margin: float) -> str:
     return "" if non_inferiority is None or "margin" in verdict else f"margin {number(100 * margin)}"
 
 
+def decided_by(needed: int | None) -> str:
+    return f"about {count(needed)} items would decide it" if needed is not None else ""
+
+
 def short(digest: str) -> str:
     return f"sha256 {digest[:12]}…"
 

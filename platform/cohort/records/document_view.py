@@ -10,8 +10,8 @@ from itertools import product
 from typing import Any
 
 from cohort.evidence.judgements import CLASSES
-from cohort.evidence.plain_text import MINUS, percent, points
-from cohort.records.answers import count, judged_by, kappa_text, number, rate_text, steps_text
+from cohort.evidence.plain_text import MINUS, change_points, percent, points, side_text
+from cohort.records.answers import count, decided_by, judged_by, kappa_text, number, rate_text, steps_text
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.schema import Document
 from cohort.records.schema_types import (
@@ -25,6 +25,7 @@ from cohort.records.schema_types import (
     Withheld,
 )
 from cohort.records.statements.questions import BY_FIELD
+from grpo_core.stats.inferiority import MEANINGS, UNSURE
 
 NOT_PROVEN = (
     "That the training ran as stated: the record holds what the trainer reported, not that it told the truth.",
@@ -45,7 +46,6 @@ LEGEND = (
     ("not stated", EVIDENCE_WORDS["none"]),
 )
 """Meaning of the marks next to the values."""
-VERDICTS = {"not_worse": "not worse", "regressed": "regressed", "undecided": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ class Compared(Figures):
     """The same problems under the same protocol both times."""
     tone: str
     """Class of the verdict's badge, which is never without its word."""
+    decided_by: str
+    """How many items would decide it; empty where it is decided, or no number would."""
     details: tuple[str, ...]
     """Sentences about how the numbers came about."""
     parts: tuple[Figures, ...]
@@ -138,35 +140,39 @@ class Compared(Figures):
     def cells(self) -> tuple[str, ...]:
         """The line of the table in a card; the verdict with the margin that it was judged by."""
         judged = self.verdict + (f" ({self.margin})" if self.margin else "")
+        judged += f"; {self.decided_by}" if self.decided_by else ""
         return (self.name, self.problems, self.before, self.after, self.difference, self.visible_from, judged)
 
 
 def compared(comparison: Comparison) -> Compared:
-    parts = [_figures(part.slice, part) for part in comparison.slices]
+    parts = [_figures(part.slice, part, comparison.margin) for part in comparison.slices]
     if (clean := comparison.clean) is not None:
-        parts.append(_figures(f"without the {count(clean.touched)} items found in the training file", clean))
+        name = f"without the {count(clean.touched)} items found in the training file"
+        parts.append(_figures(name, clean, comparison.margin))
     return Compared(
-        **vars(_figures(comparison.title, comparison)),
+        **vars(_figures(comparison.title, comparison, comparison.margin)),
         suite=comparison.suite,
         category=comparison.category.replace("_", " "),
         verdict=comparison.verdict,
         margin=judged_by(comparison.verdict, comparison.non_inferiority, comparison.margin),
         paired=comparison.change is not None,
         tone=tone(comparison.verdict),
+        decided_by=decided_by(comparison.items_needed),
         details=tuple(_details(comparison)),
         parts=tuple(parts),
     )
 
 
-def _figures(name: str, part: Comparison | Slice | Clean) -> Figures:
+def _figures(name: str, part: Comparison | Slice | Clean, margin: float) -> Figures:
     before, after, change = part.before, part.after, part.change
-    interval = f"[{points(change.interval.low)}, {points(change.interval.high)}]" if change else ""
+    difference, *bounds = change_points(change.model_dump(), margin) if change else ("–", "", "")
+    interval = f"[{', '.join(bounds)}]"
     return Figures(
         name=name,
         problems=count(part.problems),
-        before=percent(before.share) if before else "–",
-        after=percent(after.share) if after else "–",
-        difference=f"{points(change.difference)} {interval}" if change else "–",
+        before=side_text(before.model_dump()) if before else "–",
+        after=side_text(after.model_dump()) if after else "–",
+        difference=f"{difference} {interval}" if change else "–",
         visible_from=f"{100 * change.mde:.1f}" if change else "–",
     )
 
@@ -175,20 +181,25 @@ def _details(comparison: Comparison) -> list[str]:
     lines = []
     for when, side in (("before", comparison.before), ("after", comparison.after)):
         if side is not None:
-            line = f"{when.capitalize()}: {number(side.correct)} of {count(comparison.problems)}, 95 % Wilson interval "
+            line = f"{when.capitalize()}: {number(side.correct)} of {count(side.scored)} scored, 95 % Wilson interval "
             line += f"{percent(side.interval.low)} to {percent(side.interval.high)}"
-            lines.append(f"{line}; {count(side.truncated)} truncated, {count(side.errors)} not scored.")
+            lines.append(f"{line}; {count(side.truncated)} truncated, {count(side.errors)} unscored.")
     change = comparison.change
     if change is None:
         return lines
     line = f"{count(change.fixed)} scored higher after, {count(change.broken)} lower; "
     lines.append(f"{line}{count(change.both_right)} right and {count(change.both_wrong)} wrong both times.")
     ways = {
-        "agresti-min": "Agresti and Min's interval for paired shares",
+        "tango": "Tango's score interval for paired shares",
         "clustered": f"errors clustered over {count(change.clusters or 0)} groups of related items",
         "bootstrap": "bootstrap over items",
     }
-    line = f"Interval: {ways[change.method]}."
+    line = f"95 % interval of this suite by itself: {ways[change.method]}."
+    if change.unscored:
+        line += (
+            f" Of {count(change.items)} items scored both times; it reaches over all that the "
+            f"{count(change.unscored)} others could be worth."
+        )
     if change.p_mcnemar is not None:
         line += f" Exact McNemar p {_p(change.p_mcnemar)}"
         line += f", {_p(change.p_holm)} after Holm over the safety suites." if change.p_holm is not None else "."
@@ -201,11 +212,8 @@ def _details(comparison: Comparison) -> list[str]:
     if comparison.higher_is == "worse":
         lines.append("A higher score is worse here.")
     if comparison.non_inferiority is not None:
-        lines.append(
-            f"Against the margin of {number(100 * comparison.margin)} points, fixed before the run: "
-            f"{VERDICTS[comparison.non_inferiority]}."
-            + (f" {comparison.undecided_because}" if comparison.undecided_because else "")
-        )
+        line = f"By the margin of {number(100 * comparison.margin)} points, fixed before the run, and this interval: "
+        lines.append(f"{line}{comparison.verdict}. {comparison.undecided_because}".rstrip())
     return lines
 
 
@@ -217,7 +225,7 @@ def tone(verdict: str) -> str:
     """Class of the badge that a verdict is shown in."""
     if verdict in ("better", "regressed"):
         return "is-right" if verdict == "better" else "is-wrong"
-    return "is-suspect" if verdict.startswith(("undecided", "worse", "not comparable")) else ""
+    return "is-suspect" if verdict.startswith(UNSURE) else ""
 
 
 @dataclass(frozen=True)
@@ -338,6 +346,7 @@ class DocumentView:
     """Fields that this audience gets."""
     not_proven: tuple[str, ...] = NOT_PROVEN
     legend: tuple[tuple[str, str], ...] = LEGEND
+    verdicts: tuple[tuple[str, str], ...] = MEANINGS
     checked: str = CHECKED
 
     @property

@@ -97,13 +97,18 @@ class Side(Part):
     """One suite, once."""
 
     correct: float
-    """Sum of the items' scores."""
-    share: float
-    """correct / problems."""
+    """Sum of the scored answers' scores."""
+    scored: int
+    """Answers that have a score."""
+    share: float | None
+    """correct / scored; null where nothing was scored."""
     interval: Span
-    """Wilson."""
+    """Wilson's; wider by what the unscored answers could be worth."""
+    bounds: Span | None
+    """The share if every unscored answer were wrong, and right; null where all are scored."""
     truncated: int
     errors: int
+    """Answers that could not be scored: neither right nor wrong."""
 
 
 class Bootstrap(Part):
@@ -121,9 +126,13 @@ class Change(Part):
     difference: float
     """Of the raw score; which way is harm says `higher_is`."""
     interval: Span
-    method: Literal["agresti-min", "clustered", "bootstrap"]
+    method: Literal["tango", "clustered", "bootstrap"]
     clusters: int | None
     """Null where the items are taken as independent."""
+    items: int
+    """Scored both times: what the difference and the counts are of."""
+    unscored: int
+    """Without a score before, after, or both; the interval holds whatever these were worth."""
     fixed: int
     broken: int
     both_right: int
@@ -182,6 +191,9 @@ class Comparison(Part):
     """In words."""
     undecided_because: str
     """Why it is undecided, and what would decide it; empty where it is not."""
+    items_needed: int | None
+    """About how many items (or clusters) would decide it with 80 % power, were difference and spread what they are
+    here; null where it is decided, or no number would."""
     slices: list[Slice]
     clean: Clean | None
     """Null where no overlap was searched for."""

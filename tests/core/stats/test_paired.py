@@ -10,12 +10,6 @@ from grpo_core.stats.paired import detectable, mcnemar_exact, paired, tango_lowe
 from grpo_core.stats.quantiles import Z95
 
 
-def table(*, fixed, broken, both_right, both_wrong):
-    before = [0.0] * fixed + [1.0] * broken + [1.0] * both_right + [0.0] * both_wrong
-    after = [1.0] * fixed + [0.0] * broken + [1.0] * both_right + [0.0] * both_wrong
-    return before, after
-
-
 def test_mcnemar():
     """2·(1+11)/2¹¹, 2/2⁵, 2/2⁶, 2·(1+10+45)/2¹⁰; and many pairs do not overflow."""
     for b, c, p in ((1, 10, 0.01171875), (0, 0, 1), (5, 5, 1), (0, 5, 0.0625), (0, 6, 0.03125), (2, 8, 0.109375)):
@@ -24,51 +18,53 @@ def test_mcnemar():
 
 
 def test_paired_counts_and_interval():
-    result = paired(*table(fixed=10, broken=1, both_right=50, both_wrong=39))
-    assert (result.n, result.before, result.after) == (100, 0.51, 0.6)
-    assert (result.fixed, result.broken, result.both_right, result.both_wrong) == (10, 1, 50, 39)
-    assert result.p_mcnemar == 0.01171875
+    result = paired(10, 1, 100)
+    assert (result.n, result.units, result.fixed, result.broken) == (100, 100, 10, 1)
+    assert result.p == 0.01171875
     assert result.difference == pytest.approx(0.09)
-    # Agresti–Min by hand: centre 9/102 = .0882353, SE = √((12/102 − .0882353²)/102) = .0328188
-    assert result.centre == pytest.approx(0.0882353, abs=1e-7)
-    assert result.standard_error == pytest.approx(0.0328188, abs=1e-7)
-    assert (result.low, result.high) == pytest.approx((0.0239116, 0.1525590), abs=1e-6)
+    # The ends are where Tango's statistic is 1.96, each way.
+    assert tango_z(10, 1, 100, result.low) == pytest.approx(Z95, abs=1e-6)
+    assert tango_z(10, 1, 100, result.high) == pytest.approx(-Z95, abs=1e-6)
+
+
+def test_a_published_interval():
+    """Fagerland, Lydersen and Laake 2014 (Statistics in Medicine 33), airway hyper-responsiveness, 1 and 7 of 21
+    children changed: Tango's interval is −0.517 to −0.026. The exact p is 0.0703, so that ours reaches to 0."""
+    assert tango_lower(1, 7, 21, Z95) == pytest.approx(-0.517, abs=5e-4)
+    assert -tango_lower(7, 1, 21, Z95) == pytest.approx(-0.026, abs=5e-4)
+    assert (paired(1, 7, 21).low, paired(1, 7, 21).high) == (pytest.approx(-0.517, abs=5e-4), 0.0)
 
 
 def test_no_change_at_all_is_not_certainty():
-    few = paired(*table(fixed=0, broken=0, both_right=3, both_wrong=2))
-    # centre 0, SE = √(1/7/7) = 1/7
-    assert (few.low, few.high) == pytest.approx((-0.2799948, 0.2799948), abs=1e-6)
-    assert few.p_mcnemar == 1.0
+    few = paired(0, 0, 5)
+    # −z²/(n + z²) = −3.8415/8.8415
+    assert (few.low, few.high) == pytest.approx((-0.4344829, 0.4344829), abs=1e-6)
+    assert few.p == 1.0
 
 
-def test_graded_scores_have_no_mcnemar():
-    result = paired([0.5, 0.25, 1.0], [0.75, 0.25, 0.5])
-    assert result.p_mcnemar is None
-    assert (result.fixed, result.broken, result.both_right, result.both_wrong) == (1, 1, 0, 0)
-    assert result.difference == pytest.approx(-0.25 / 3)
-    # square = (0.0625 + 0.25 + 1)/5 = .2625; centre = −0.25/5 = −.05; SE = √((.2625 − .0025)/5) = √.052
-    assert result.standard_error == pytest.approx(math.sqrt(0.052))
+def test_what_the_exact_test_does_not_refuse_is_in_the_interval():
+    """5 of 5 fixed has p 0.0625, though the score statistic is √5: the interval ends at 0."""
+    assert tango_lower(5, 0, 5, Z95) > 0
+    assert (paired(5, 0, 5).low, paired(5, 0, 5).p) == (0.0, 0.0625)
+    assert paired(6, 0, 6).low > 0
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=50))
-def test_swapping_before_and_after_mirrors(pairs):
-    there = paired([a for a, _ in pairs], [b for _, b in pairs])
-    back = paired([b for _, b in pairs], [a for a, _ in pairs])
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 50))
+def test_swapping_before_and_after_mirrors(fixed, broken, same):
+    there, back = paired(fixed, broken, fixed + broken + same), paired(broken, fixed, fixed + broken + same)
     assert there.low == pytest.approx(-back.high, abs=1e-12)
-    assert (there.fixed, there.broken) == (back.broken, back.fixed)
     assert -1 <= there.low <= there.high <= 1
 
 
 def test_detectable_differences_seen_and_planned():
     # 250 problems, a fifth of them changed: 2.8016·√(51/252)/√252 = 0.0794; the plain form 2.8·√0.2/√250 gives 0.0792.
-    assert paired(*table(fixed=25, broken=25, both_right=100, both_wrong=100)).mde == pytest.approx(0.0794, abs=5e-5)
+    assert paired(25, 25, 250).mde == pytest.approx(0.0794, abs=5e-5)
     # 2.801585·√(0.2/250) = 0.07924, 2.801585·√(0.1/1319) = 0.02439
     assert detectable(250, 0.2) == pytest.approx(0.07924, abs=5e-6)
     assert detectable(1319, 0.1) == pytest.approx(0.02439, abs=5e-6)
-    for before, after in (([1], [1, 0]), ([], []), ([1.5], [0]), ([math.nan], [0])):
-        with pytest.raises(ValueError):
-            paired(before, after)
+    for fixed, broken, n in ((0, 0, 0), (2, 2, 3), (-1, 0, 5)):
+        with pytest.raises(ValueError, match="paired needs"):
+            paired(fixed, broken, n)
     for n, discordance in ((0, 0.2), (10, 0.0), (10, 1.5)):
         with pytest.raises(ValueError, match="detectable needs"):
             detectable(n, discordance)

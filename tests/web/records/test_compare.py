@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.evidence.compare import NOT_COMPARABLE, ONCE, Item, SuiteFacts, by_suite, compare_all, seed_of
+from cohort.evidence.compare import (
+    NOT_COMPARABLE,
+    NOTHING_SCORED,
+    ONCE,
+    Item,
+    SuiteFacts,
+    by_suite,
+    compare_all,
+    seed_of,
+)
+from cohort.evidence.plain_text import MINUS, change_points
 from cohort.records.schema_types import Comparison
 from tests.tables import cases
 
@@ -41,26 +51,29 @@ def compare(
 
 
 def test_the_shape_and_its_numbers() -> None:
-    """100 items, 10 fixed, 1 broken, as in tests/core/stats: Agresti and Min [0.0239, 0.1526], McNemar 2·12/2¹¹."""
+    """100 items, 10 fixed, 1 broken, as in tests/core/stats: Tango [0.0310, 0.1662], McNemar 2·12/2¹¹."""
     result = compare(FACTS, *sides(fixed=10, broken=1, right=50, wrong=39), True)
     assert Comparison.model_validate(result)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert list(result) == [
         *("suite", "title", "category", "higher_is", "sensitive", "problems", "before", "after", "change"),
-        *("margin", "non_inferiority", "verdict", "undecided_because", "slices", "clean", "protocol"),
+        *("margin", "non_inferiority", "verdict", "undecided_because", "items_needed", "slices", "clean", "protocol"),
     ]
     assert result["before"] == {
         "correct": 51.0,
+        "scored": 100,
         "share": 0.51,
         "interval": {"low": pytest.approx(0.41345, abs=1e-4), "high": pytest.approx(0.60580, abs=1e-4)},
+        "bounds": None,
         "truncated": 0,
         "errors": 0,
     }
     change = result["change"]
-    assert (change["method"], change["clusters"], change["bootstrap"]) == ("agresti-min", None, None)
+    assert (change["method"], change["clusters"], change["bootstrap"]) == ("tango", None, None)
+    assert (change["items"], change["unscored"]) == (100, 0)
     assert (change["fixed"], change["broken"], change["both_right"], change["both_wrong"]) == (10, 1, 50, 39)
     assert change["difference"] == pytest.approx(0.09)
-    assert change["interval"] == {"low": pytest.approx(0.0239116, abs=1e-6), "high": pytest.approx(0.152559, abs=1e-6)}
+    assert change["interval"] == {"low": pytest.approx(0.030958, abs=1e-6), "high": pytest.approx(0.166206, abs=1e-6)}
     assert change["p_mcnemar"] == 0.01171875
     assert (result["verdict"], result["non_inferiority"]) == ("better", "not_worse")
     assert (result["slices"], result["clean"], result["protocol"]) == ([], None, {"k": 1})
@@ -88,6 +101,91 @@ def test_near_zero_before_and_after_is_not_called_not_worse(right: int, outcome:
     result = compare(FACTS, *sides(fixed=0, broken=0, right=right, wrong=100 - right), True)
     assert FACTS.margin == 0.05
     assert result["non_inferiority"] == outcome
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), cases("stats/unscored", "before", "after", "expected"))
+def test_answers_without_a_score_are_neither_right_nor_wrong(before: str, after: str, expected: dict[str, Any]) -> None:
+    """A letter an item: r right, w wrong, u without a score."""
+    first, second = (
+        [Item(f"p{n:03}", float(letter == "r"), False, letter == "u") for n, letter in enumerate(side)]
+        for side in (before * 10, after * 10)
+    )
+    result = compare(FACTS, first, second, True)
+    assert Comparison.model_validate(result)
+    flat = {
+        "share": [result[when]["share"] for when in ("before", "after")],
+        "scored": [result[when]["scored"] for when in ("before", "after")],
+        "unscored": [result[when]["errors"] for when in ("before", "after")],
+        "bounds": [list((result[when]["bounds"] or {}).values()) for when in ("before", "after")],
+        "difference": result["change"] and result["change"]["difference"],
+        "items": result["change"] and result["change"]["items"],
+        "verdict": result["verdict"],
+    }
+    assert flat == expected
+    if result["change"]:
+        span = result["change"]["interval"]
+        filled = [
+            compare(FACTS, *([replace(item, score=worth if item.failed else item.score, failed=False) for item in side]
+                             for side, worth in ((first, old), (second, new))), True)["change"]["interval"]
+            for old in (0.0, 1.0) for new in (0.0, 1.0)
+        ]  # fmt: skip
+        assert span["low"] <= min(one["low"] for one in filled) + 1e-9
+        assert span["high"] >= max(one["high"] for one in filled) - 1e-9
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, None]), st.sampled_from([0.0, 0.25, 1.0, None])), min_size=1),
+    st.sampled_from([0.001, 0.01, 0.03, 0.05, 0.1]),
+    st.sampled_from(["better", "worse", "neutral"]),
+    st.sampled_from(["", "in threes"]),
+)
+def test_what_is_shown_never_contradicts_the_verdict(
+    scores: list[tuple[float | None, float | None]], margin: float, higher_is: Any, clusters: str
+) -> None:
+    """Read from the rounded numbers as a page shows them."""
+    before, after = (
+        [
+            Item(f"p{n:03}", pair[side] or 0.0, False, pair[side] is None, cluster=clusters and f"c{n // 3}")
+            for n, pair in enumerate(scores)
+        ]
+        for side in (0, 1)
+    )
+    case = (replace(FACTS, margin=margin, higher_is=higher_is), before, after, True, None)
+    (result,) = compare_all([case], resampled=False)
+    if result["change"] is None:
+        assert result["verdict"] == NOTHING_SCORED
+        return
+    difference, low, high = (
+        float(text.replace(MINUS, "-")) for text in change_points(result["change"], result["margin"])
+    )
+    assert low <= difference <= high
+    if higher_is == "worse":
+        low, high = -high, -low
+    points = 100 * margin
+    words = result["verdict"].split(" beyond ")[0].split(" at margin")[0].split(" within")[0]
+    agrees = {
+        "better": low > 0,
+        "regressed": high < 0 and low <= -points,
+        "worse": high < 0 and low > -points,
+        "no change": -points < low <= 0 <= high < points,
+        "not worse": -points < low <= 0 and high >= points,
+        "undecided": low <= -points and high >= 0,
+        "not testable": low > -points and low <= 0 <= high,
+        "higher": low > 0,
+        "lower": high < 0,
+        "no difference shown": low <= 0 <= high,
+    }
+    assert agrees[words], (result["verdict"], low, difference, high)
+
+
+def test_a_rounded_bound_gets_the_digits_that_it_needs() -> None:
+    change = {"difference": 0.02, "interval": {"low": 0.0002, "high": 0.0398}}
+    assert change_points(change, 0.05) == ("+2.00", "+0.02", "+3.98")
+    change = {"difference": 0.0, "interval": {"low": -0.04996, "high": 0.04996}}
+    assert change_points(change, 0.05) == ("0.000", f"{MINUS}4.996", "+4.996")
+    change = {"difference": -0.1, "interval": {"low": -0.2, "high": 0.0}}
+    assert change_points(change, 0.05) == (f"{MINUS}10.0", f"{MINUS}20.0", "0.0")
 
 
 def test_truncated_and_failed_items_are_counted_apart() -> None:
@@ -132,8 +230,8 @@ def test_clusters_take_over_where_items_hang_together() -> None:
     change = result["change"]
     assert (change["method"], change["clusters"], change["p_mcnemar"]) == ("clustered", 8, None)
     assert change["difference"] == once["change"]["difference"]
-    width = [one["change"]["interval"]["high"] - one["change"]["interval"]["low"] for one in (result, once)]
-    assert width[0] / width[1] == pytest.approx(2.364624 / 1.959964, abs=1e-4)  # t with 7 degrees, and the normal
+    # 1 fixed, 1 broken: √((2 + 1)/10)/√10 of 8 and 2 pseudo-clusters, t with 7 degrees
+    assert change["interval"]["high"] == pytest.approx(2.364624 * (0.3 / 10) ** 0.5, abs=1e-5)
     assert result["before"]["interval"] == pytest.approx(once["before"]["interval"])  # 80 items worth 8
     apart = [[*side[:-1], replace(side[-1], cluster="")] for side in tenfold]
     assert compare(FACTS, *apart, True)["change"]["clusters"] == 9

@@ -101,8 +101,8 @@ def suite_changes(run: Run) -> list[str]:
             continue
         before, after = (result.correct / result.problems for result in (suite.before, suite.after))
         lines.append(
-            f"{suite.name:<22} {before:>7.1%} {after:>7.1%}  {change.difference:+.1f} points "
-            f"[{change.low:+.1f}, {change.high:+.1f}]: {suite.verdict}"
+            f"{suite.name:<22} {before:>7.1%} {after:>7.1%}  {change.difference} points "
+            f"[{change.low}, {change.high}]: {suite.verdict}"
         )
     return [*lines, ""]
 

@@ -10,7 +10,7 @@ from cohort.evidence.canonical import CanonicalError, canonical, dig, sha256
 from cohort.evidence.card_reader import Rejected
 from cohort.evidence.compare import NOT_COMPARABLE, Case, SuiteFacts, by_suite, compare_all
 from cohort.evidence.judgements import read_judgements, review_figures
-from cohort.evidence.plain_text import counted, named, percent, points
+from cohort.evidence.plain_text import change_points, counted, named, side_text
 from cohort.evidence.rescores import check_rescore
 from cohort.evidence.verify.opened import JUDGEMENTS, OpenCard
 from cohort.evidence.verify.report import Withheld
@@ -193,16 +193,17 @@ def _touched(card: OpenCard) -> dict[str, frozenset[str]]:
 
 
 def _line(comparison: Mapping[str, Any]) -> str:
-    sides = [f"{percent(comparison[when]['share'])} {when}" for when in ("before", "after") if comparison[when]]
+    sides = [f"{side_text(comparison[when])} {when}" for when in ("before", "after") if comparison[when]]
     text = f"{comparison['suite']}: {', '.join(sides)} of {counted(comparison['problems'], 'problem')}"
     if change := comparison["change"]:
-        low, high = points(change["interval"]["low"]), points(change["interval"]["high"])
-        text += f", {points(change['difference'])} points [{low}, {high}]"
+        difference, low, high = change_points(change, comparison["margin"])
+        text += f", {difference} points [{low}, {high}]"
     if slices := comparison["slices"]:
         text += f", {counted(len(slices), 'slice')}"
     if comparison["clean"]:
         text += f", and without {counted(comparison['clean']['touched'], 'touched item')}"
-    return f"{text}: {comparison['verdict']}; recomputed from the items"
+    because = f" {comparison['undecided_because']}" if comparison["undecided_because"] else ""
+    return f"{text}: {comparison['verdict']}; recomputed from the items.{because}"
 
 
 def difference(computed: Any, recorded: Any, where: str, *, by: str = "the file") -> str | None:

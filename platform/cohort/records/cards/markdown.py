@@ -38,6 +38,7 @@ def card_markdown(reading: Reading) -> bytes:
         parts.append(f"## {escape(block.title)}")
         if block.comparisons:
             parts.append(_comparisons(block))
+            parts.append(_legend(reading.view.verdicts))
         rows = [
             f"| {escape(row.label)} | {escape(row.text)}{_note(row.note)} | {escape(row.mark)} |" for row in block.rows
         ]
@@ -58,6 +59,10 @@ def _note(note: str) -> str:
 def _comparisons(block: Block) -> str:
     head = ("Suite", "n", "Before", "After", "Difference in points, 95 %", "Smallest visible", "Verdict")
     return _table(block.caption, head, [row.cells for row in block.comparisons])
+
+
+def _legend(meanings: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"- {escape(words)}: {escape(meaning)}." for words, meaning in meanings)
 
 
 def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

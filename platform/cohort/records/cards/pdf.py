@@ -13,6 +13,7 @@ from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import charts
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
+from grpo_core.stats.inferiority import MEANINGS
 from grpo_core.text import printable
 
 FILE = "card.pdf"
@@ -75,6 +76,7 @@ def _section(block: Block) -> dict[str, Any]:
         "title": block.title,
         "stated": f"{block.stated} of {block.total} fields",
         "caption": block.caption,
+        "verdicts": "; ".join(f"{words}: {meaning}" for words, meaning in MEANINGS) + "." if block.comparisons else "",
         "compared": [[_plain(cell) for cell in row.cells] for row in block.comparisons],
         "rows": [_row(row) for row in block.rows],
         "tables": [

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cohort.evidence.canonical import dig
-from cohort.evidence.plain_text import counted, percent, points
+from cohort.evidence.plain_text import change_points, counted, side_text
 from cohort.records.answers import count, declared, measured, not_applicable, not_evaluated, number, of
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
@@ -87,13 +87,13 @@ def _tool_use(facts: Facts) -> Answer:
 
 def in_words(comparison: Comparison) -> str:
     before, after, change = comparison.before, comparison.after, comparison.change
-    shares = [
-        f"{percent(side.share)} {when}" for side, when in ((before, "before"), (after, "after")) if side is not None
-    ]
+    sides = ((before, "before"), (after, "after"))
+    shares = [f"{side_text(side.model_dump())} {when}" for side, when in sides if side is not None]
     text = f"{comparison.title}, {count(comparison.problems)} problems: {', '.join(shares)}"
     if change is not None:
-        interval = f"95 % interval {points(change.interval.low)} to {points(change.interval.high)}"
-        return f"{text}; {points(change.difference)} points ({interval}): {comparison.verdict}"
+        difference, low, high = change_points(change.model_dump(), comparison.margin)
+        text = f"{text}; {difference} points (95 % interval {low} to {high}): {comparison.verdict}"
+        return text + (f". {comparison.undecided_because}" if comparison.undecided_because else "")
     if before is None:
         return f"{text}; not evaluated before training"
     if after is None:
@@ -138,7 +138,9 @@ def _regressions(facts: Facts) -> Answer:
         for verdict, names in by_verdict.items()
         if names
     )
-    notes = ["Undecided means that harm by the margin is not excluded."] if by_verdict["undecided"] else []
+    notes = []
+    if by_verdict["undecided"]:
+        notes.append("Undecided means that harm by the margin is not excluded, or could not have been seen.")
     if missing:
         notes.append(f"Nothing is known of {', '.join(missing)}: no such suite was judged.")
     value = {**by_verdict, "not_judged": missing, "decision": decision}
@@ -164,7 +166,7 @@ def _contamination(facts: Facts) -> Answer:
         value[comparison.suite] = {"items": items, "touched": counts["touched"], "counts": counts}
         part = f"{comparison.title}: {of(counts['touched'], items)} items overlap with the training file"
         if counts["touched"] and comparison.clean is not None and comparison.clean.after is not None:
-            part += f", {percent(comparison.clean.after.share)} after training without them"
+            part += f", {side_text(comparison.clean.after.model_dump())} after training without them"
         parts.append(part)
     note = "Of the training file; what the base model read before is not known."
     if others := [comparison.title for comparison in facts.comparisons if comparison.suite not in overlap]:
@@ -180,8 +182,7 @@ def _protocol(facts: Facts) -> Answer:
     text = (
         f"temperature {number(config.eval.temperature)}, {samples} completion{'' if samples == 1 else 's'} a problem, "
         f"at most {count(config.eval_max_completion_tokens)} tokens, right when {success} passes{_judge_text(facts)}; "
-        f"regressed means that a fall is shown and one of {number(100 * config.eval.margin)} points is not excluded, "
-        "each one-sided at 95 %"
+        f"verdicts by the 95 % interval of the difference and a margin of {number(100 * config.eval.margin)} points"
     )
     value = {**config.eval.model_dump(mode="json", exclude={"reward"}), "success": success, "judge": _judge(facts)}
     note = "The margin was fixed before the run."

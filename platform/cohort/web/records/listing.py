@@ -23,10 +23,13 @@ STATES = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"
 VERDICTS = {
     "regressed": ("regressed", "is-wrong"),
     "undecided": ("undecided", "is-suspect"),
+    "not testable": ("not testable", "is-suspect"),
     "worse within margin": ("worse within margin", "is-suspect"),
     "better": ("better", "is-right"),
+    "no change": ("no change beyond the margin", ""),
     "not worse": ("not worse", ""),
     "not comparable": ("not comparable", "is-suspect"),
+    "nothing scored": ("nothing scored", "is-suspect"),
     "evaluated once": ("evaluated once only", ""),
     "none": ("not evaluated", ""),
 }
@@ -83,7 +86,7 @@ class RecordRow:
         return [(f"{counts[kind]} {VERDICTS[kind][0]}", VERDICTS[kind][1]) for kind in _GRAVE if counts[kind]]
 
 
-_GRAVE = ("regressed", "undecided", "worse within margin", "not comparable")
+_GRAVE = ("regressed", "undecided", "not testable", "worse within margin", "not comparable", "nothing scored")
 
 
 def record_of(run: Run) -> Record | None:

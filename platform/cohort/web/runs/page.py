@@ -51,6 +51,7 @@ from cohort.web.runs.tries import (
     superseded_evaluations,
     superseded_rows,
 )
+from grpo_core.stats.inferiority import MEANINGS
 
 PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
 """A fixed style element that plotly 7.1's map code adds as it loads; no chart of ours needs it, but each refusal would
@@ -185,6 +186,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
         suites=suites,
         curves=[curve_drawn(curve) for curve in curves(run, header.config, suites)],
         suite=opened,
+        meanings=MEANINGS,
         items=items,
         show=show,
         changes=CHANGES,
