@@ -16,6 +16,7 @@ from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
 from cohort.web.alerts import channels, desk, rules
 from cohort.web.audit import views as audit
+from cohort.web.cards import summaries
 from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
@@ -240,6 +241,12 @@ _records = [
     path(f"{_RECORD}/card.zip", cards.card_download, name="card_download"),
     path(f"{_RECORD}/<int:end>/card.zip", cards.card_download, name="card_of_end"),
     path(f"{_RECORD}/<int:end>/<int:version>/card-<slug:audience>.zip", cards.card_download, name="card_for"),
+    path(f"{_RECORD}/<int:end>/<int:version>/card-<slug:audience>.pdf", summaries.pdf_of_card, name="card_pdf"),
+    path(
+        f"{_RECORD}/<int:end>/<int:version>/summary-<slug:audience>.pdf", summaries.pdf_of_summary, name="summary_pdf"
+    ),
+    path(f"{_RECORD}/summary/", summaries.record_summary, name="record_summary"),
+    path(f"{_RECORD}/<int:end>/summary/", summaries.record_summary, name="summary_of_end"),
     path(f"{_RECORD}/verify.pyz", cards.verify_pyz, name="verify_pyz"),
     path(f"{_RECORD}/seal/", cards.record_request, name="record_request"),
     path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),
@@ -302,6 +309,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("verify/verify.pyz", verify_page.verify_pyz, name="verify_pyz"),
     path("c/<str:token>/", public_views.public_card_page, name="public_card"),
     path("c/<str:token>/card.zip", public_views.public_card_download, name="public_card_download"),
+    path("c/<str:token>/summary/", public_views.public_summary, name="public_summary"),
+    path("c/<str:token>/summary.pdf", public_views.public_summary_pdf, name="public_summary_pdf"),
     path("api/worker/v1/", include("cohort.worker_api.urls")),
     path("api/v1/", include("cohort.api.urls")),
     path("healthz", accounts.healthz, name="healthz"),

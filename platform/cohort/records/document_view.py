@@ -362,6 +362,11 @@ class DocumentView:
         return datetime.fromisoformat(self.document.head.sealed_at)
 
     @property
+    def short_digest(self) -> str:
+        """The seal's first 16 digits in groups of four, to be read out and compared."""
+        return " ".join(self.document.seal[at : at + 4] for at in range(0, 16, 4))
+
+    @property
     def files(self) -> Sequence[FileEntry]:
         return self.document.files
 

@@ -52,7 +52,7 @@ def world(request: pytest.FixtureRequest, db: None) -> World:
 @pytest.fixture
 def quick_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seals without setting the card's PDF, which takes half of the time; test_card_copies.py looks at it."""
-    monkeypatch.setattr(pdf, "card_pdf", lambda _: b"%PDF-1.7 %%EOF")
+    monkeypatch.setattr(pdf, "card_pdf", lambda *_: b"%PDF-1.7 %%EOF")
 
 
 @pytest.fixture

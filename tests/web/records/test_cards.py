@@ -182,8 +182,9 @@ def test_downloads_are_logged_and_cached(sealed: Record, world: World) -> None:
     (body,) = logged("card_downloaded")
     assert (body["actor"], body["subject"]) == ("user:rita", f"record:{sealed.pk}")
     assert body["data"] == {"audience": "authority", "issue": 1, "sha256": card.sha256}
-    for person, widest in (("bob", "downstream"), ("rita", "internal")):
-        assert world.client(person).get(f"{base}/card.zip")["ETag"] == f'"{sealed.card(widest).sha256}"'
+    for person in ("bob", "rita", "alice"):  # whoever names no audience gets what is for anyone
+        for path in ("card.zip", "1/card.zip"):
+            assert world.client(person).get(f"{base}/{path}")["ETag"] == f'"{sealed.card("public").sha256}"'
     assert client.get(f"{base}/verify.pyz").content == pyz.build()
 
 

@@ -94,7 +94,7 @@ def test_each_end_has_a_page_and_a_card(world: World) -> None:
     assert first.seal in html(client.get(f"{url}1/"))
     for card_url, record in ((f"{url}1/card.zip", first), (f"{url}card.zip", second)):
         response = client.get(card_url)
-        assert response["ETag"] == f'"{record.card().sha256}"'
+        assert response["ETag"] == f'"{record.card("public").sha256}"'
         assert ("-end-2-" in response["Content-Disposition"]) == (record == second)
     assert "after attempt 1, superseded" in html(client.get("/p/ours/records/"))
 

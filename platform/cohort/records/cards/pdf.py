@@ -1,8 +1,12 @@
-"""card.pdf: the record to print, set by Typst. It carries the seal, the short digest and how to check; it is a copy to
-read, and the zip that holds it is the evidence."""
+"""The PDFs of a record, set by Typst: card.pdf, whose first page is the summary, and the summary on its own.
+
+They carry the seal, the short digest and how to check; they are copies to read, and the zip is the evidence.
+"""
 
 import json
 import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
 from importlib import resources
 from typing import Any
 
@@ -13,93 +17,144 @@ from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import charts
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
+from cohort.records.summary import LONGEST, NAME, Line, SignOff, Summary, clamp, summarise
 from grpo_core.stats.inferiority import MEANINGS
-from grpo_core.text import printable
+from grpo_core.text import printable_lines
 
 FILE = "card.pdf"
 _TEXT = 4_000
 """Characters of one field on paper; record.json has all of it, and the page notes the cut."""
+_LINES = 80
+"""Line ends of one field on paper."""
+_TEMPLATES = ("layout.typ", "summary.typ")
+_RECENT = 16
+"""PDFs that a process keeps: the same text gives the same bytes, and setting a card takes a second."""
 _CHECK = (
-    "How to check: unpack nothing; run `python verify.pyz CARD.zip --key keys.json` on the zip that this file came in, "
-    "with any Python that has the package cryptography, and the public keys that the platform's operator gives you. It "
-    "prints the seal: compare it with this one and with the platform's."
+    "How to check: run `python verify.pyz CARD.zip --key keys.json` on the record's zip as it was downloaded, not "
+    "unpacked, with any Python that has the package cryptography, and the public keys that the platform's operator "
+    "gives you. It prints the seal: compare it with this one and with the platform's."
 )
-
 _PLAINER = "Characters beyond ASCII are written as their numbers here, because no font has them; card.html shows them."
+_Plain = Callable[[str], str]
 
 
-def card_pdf(reading: Reading) -> bytes:
-    """The file's bytes. Text that Typst cannot set (it fails on some sequences of rare signs) is set with every sign
-    beyond ASCII written as its number, and the page notes it."""
-    template = resources.files(__package__).joinpath("card.typ").read_bytes()
-    card = _card(reading)
+def card_pdf(reading: Reading, sign_off: SignOff | None = None) -> bytes:
+    """The card's bytes. `sign_off`: what had come after the seal; None in the file that is sealed with the record."""
+    return _pdf("card.typ", lambda plain, check: _card(reading, sign_off, plain, check))
+
+
+def summary_pdf(summary: Summary) -> bytes:
+    """The bytes of one A4 page."""
+    return _pdf("summary_alone.typ", lambda plain, check: {"summary": _summary(summary, plain, check)})
+
+
+def _pdf(main: str, contents: Callable[[_Plain, str], dict[str, Any]]) -> bytes:
+    """Text that Typst cannot set (it fails on some sequences of rare signs) is set with every sign beyond ASCII written
+    as its number, and the page notes it."""
     try:
-        return _set(template, card)
+        return _set(main, json.dumps(contents(_printed, _CHECK)))
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of pyo3: a fault inside Typst, and no subclass of Exception
             raise
-    return _set(template, _plainer(card) | {"check": f"{_CHECK} {_PLAINER}"})
+    return _set(main, json.dumps(contents(_plainer, f"{_CHECK} {_PLAINER}")))
 
 
-def _set(template: bytes, card: dict[str, Any]) -> bytes:
-    return bytes(typst.compile(template, format="pdf", sys_inputs={"card": json.dumps(card)}))
+@lru_cache(maxsize=_RECENT)
+def _set(main: str, card: str) -> bytes:
+    folder = resources.files(__package__)
+    sources = {name: folder.joinpath(name).read_bytes() for name in _TEMPLATES}
+    sources["main.typ"] = folder.joinpath(main).read_bytes()
+    return bytes(typst.compile(sources, format="pdf", sys_inputs={"card": card}))  # type: ignore[call-overload]
 
 
-def _plainer(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("ascii", "backslashreplace").decode()
-    if isinstance(value, list):
-        return [_plainer(element) for element in value]
-    if isinstance(value, dict):
-        return {name: _plainer(element) for name, element in value.items()}
-    return value
+def _printed(text: str) -> str:
+    """Without characters that cannot be printed; line ends stay."""
+    return "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable_lines(text))
 
 
-def _card(reading: Reading) -> dict[str, Any]:
-    """What the template reads; all text without characters that cannot be printed."""
+def _plainer(text: str) -> str:
+    return _printed(text).encode("ascii", "backslashreplace").decode()
+
+
+def _card(reading: Reading, sign_off: SignOff | None, plain: _Plain, check: str) -> dict[str, Any]:
+    """What card.typ reads."""
     head = reading.head
+
+    def cut(text: str) -> str:
+        clean = plain(text)
+        kept = "\n".join(clean[:_TEXT].split("\n")[:_LINES])
+        return clean if kept == clean else f"{kept}… (cut here; whole in record.json)"
+
     return {
-        "title": f"Record of {_plain(head['title'])}",
+        "summary": _summary(summarise(reading.view, sign_off), plain, check),
+        "title": f"Record of {cut(head['title'])}",
         "subtitle": f"The run {head['state']}. Sealed {head['sealed_at']}, end {head['end']}, version "
         f"{head['version']}. {reading.view.stated} of {reading.view.total} fields shown here are stated. "
         f"For {AUDIENCE_WORDS[reading.document['audience']]}.",
         "seal": reading.seal,
         "short": reading.short_digest,
-        "check": _CHECK,
-        "charts": [{"svg": svg.standalone(chart.svg), "alt": _plain(chart.title)} for chart in charts(reading)],
-        "sections": [_section(block) for block in reading.view.blocks],
+        "check": check,
+        "charts": [{"svg": svg.standalone(chart.svg), "alt": cut(chart.title)} for chart in charts(reading)],
+        "sections": [_section(block, cut) for block in reading.view.blocks],
     }
 
 
-def _section(block: Block) -> dict[str, Any]:
+def _section(block: Block, cut: _Plain) -> dict[str, Any]:
     return {
         "title": block.title,
         "stated": f"{block.stated} of {block.total} fields",
-        "caption": block.caption,
+        "caption": cut(block.caption),
         "verdicts": "; ".join(f"{words}: {meaning}" for words, meaning in MEANINGS) + "." if block.comparisons else "",
-        "compared": [[_plain(cell) for cell in row.cells] for row in block.comparisons],
-        "rows": [_row(row) for row in block.rows],
+        "compared": [[cut(cell) for cell in row.cells] for row in block.comparisons],
+        "rows": [_row(row, cut) for row in block.rows],
         "tables": [
             {
                 "caption": table.caption,
-                "head": list(table.head),
-                "rows": [[_plain(cell) for cell in row] for row in table.rows],
+                "head": list(map(cut, table.head)),
+                "rows": [[cut(cell) for cell in row] for row in table.rows],
             }
             for table in block.tables
         ],
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, cut: _Plain) -> dict[str, Any]:
     return {
         "label": row.label,
-        "text": _plain(row.text),
-        "note": _plain(row.note),
-        "mark": _plain(row.mark),
+        "text": cut(row.text),
+        "note": cut(row.note),
+        "mark": cut(row.mark),
         "muted": row.missing or row.withheld,
     }
 
 
-def _plain(text: str) -> str:
-    clean = "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable(text))
-    return clean if len(clean) <= _TEXT else f"{clean[:_TEXT]}… (cut here; whole in record.json)"
+def _summary(summary: Summary, plain: _Plain, check: str) -> dict[str, Any]:
+    """What summary.typ reads; every text cut so that the page is one."""
+    head, view, sign_off = summary.view.document.head, summary.view, summary.sign_off
+
+    def short(text: str, longest: int = LONGEST) -> str:
+        return clamp(plain(text), longest)
+
+    return {
+        "title": f"Summary: {short(view.title, 62)}",
+        "subtitle": f"The run {head.state}. Sealed {head.sealed_at}, end {head.end}, version {head.version}. "
+        f"{view.stated} of {view.total} fields of this copy are stated. For {summary.for_whom}."
+        + (f" State as of {sign_off.as_of:%Y-%m-%d %H:%M} UTC." if sign_off else ""),
+        "headline": short(sign_off.headline if sign_off else summary.as_sealed),
+        "tone": sign_off.tone.removeprefix("is-") if sign_off else "",
+        "signatures": [[each.role, short(each.text), each.tone] for each in sign_off.signatures] if sign_off else [],
+        "parts": [[title, [_line(line, short) for line in lines]] for title, lines in summary.parts],
+        "suites": [[short(cell, NAME) for cell in row] for row in summary.suite_cells],
+        "left_out": short(summary.left_out),
+        "findings": [_line(line, short) for line in summary.findings],
+        "not_stated": summary.not_stated,
+        "withheld": summary.withheld,
+        "not_proven": list(view.not_proven),
+        "seal": summary.seal,
+        "short": summary.short_digest,
+        "check": check,
+    }
+
+
+def _line(line: Line, short: _Plain) -> dict[str, Any]:
+    return {"label": line.label, "text": short(line.text), "mark": clamp(short(line.mark), 60), "muted": line.muted}

@@ -60,8 +60,7 @@ class Reading:
 
     @property
     def short_digest(self) -> str:
-        """The seal's first 16 digits in groups of four, to be read out and compared."""
-        return " ".join(self.seal[at : at + 4] for at in range(0, 16, 4))
+        return self.view.short_digest
 
     def withheld(self, path: str) -> str | None:
         """The field's audience, when it is withheld from this one."""

@@ -1,6 +1,7 @@
 """The public page of a record, at an address that cannot be guessed: no sign-in, nothing of the project but what the
 public record itself shows. A wrong token, an ended one and one that cannot be a token get the same answer."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +20,12 @@ from cohort.audit.entries import MOST, WITHIN, many
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import standing_of
 from cohort.records.after_seal.services import public_record
+from cohort.records.cards.pdf import summary_pdf
 from cohort.records.document_view import view_document
 from cohort.records.models import Audience, Card, Record
+from cohort.web.access import file_response
 from cohort.web.after_seal.timeline import entries_of
+from cohort.web.cards.summaries import PDF, summary_of
 from cohort.web.cards.views import card_response
 
 
@@ -55,33 +59,49 @@ def public_card_download(request: HttpRequest, record: Record) -> HttpResponseBa
     card = _public_card(record)
     if card is None:
         return HttpResponse(render_to_string("after_seal/public_none.html"), status=404)
-    return card_response(request, card, f"card-{record.seal[:16]}.zip", partial(_log, request, record, card))
+    given = {"audience": card.audience, "issue": card.issue, "sha256": card.sha256}
+    log = partial(_log, request, record, "card_downloaded", given)
+    return card_response(request, card, f"card-{record.seal[:16]}.zip", log)
+
+
+@_open
+def public_summary(request: HttpRequest, record: Record) -> HttpResponse:
+    context = {"summary": summary_of(record, Audience.PUBLIC), "token": request.resolver_match.kwargs["token"]}  # type: ignore[union-attr]
+    return HttpResponse(render_to_string("after_seal/public_summary.html", context))
+
+
+@_open
+def public_summary_pdf(request: HttpRequest, record: Record) -> HttpResponse:
+    content = summary_pdf(summary_of(record, Audience.PUBLIC))
+    given = {"audience": "public", "sha256": hashlib.sha256(content).hexdigest()}
+    _log(request, record, "summary_downloaded", given)
+    return file_response(content, PDF, f"summary-{record.seal[:16]}.pdf")
 
 
 @transaction.atomic
-def _log(request: HttpRequest, record: Record, card: Card) -> None:
+def _log(request: HttpRequest, record: Record, kind: str, given: dict[str, Any]) -> None:
     """Anyone with the address may download without limit; the log must not grow with it."""
     if request.method != "GET":
         return
     subject = f"record:{record.pk}"
-    if many(MOST, kind="card_downloaded", subject=subject, actor="anonymous"):
+    if many(MOST, kind=kind, subject=subject, actor="anonymous"):
         if not many(1, kind="card_downloads_flooded", subject=subject):
             audit.log(
                 actor="platform",
                 kind="card_downloads_flooded",
                 subject=subject,
                 project=record.run.project,
-                reason=f"The public card was downloaded more than {MOST} times within "
+                reason=f"The public card or summary was downloaded more than {MOST} times within "
                 f"{WITHIN.total_seconds() / 60:.0f} minutes; the others of this time are in the web server's own log "
                 "alone.",
             )
         return
     audit.log(
         actor="anonymous",
-        kind="card_downloaded",
+        kind=kind,
         subject=subject,
         project=record.run.project,
-        data={"audience": card.audience, "issue": card.issue, "sha256": card.sha256, "by": "public link"},
+        data={**given, "by": "public link"},
     )
 
 

@@ -29,8 +29,9 @@ from cohort.web.audit.selectors import downloaded
 HOLDS = {
     Audience.PUBLIC: "What anyone may see: the record's public fields, every item's score, the commitments.",
     Audience.DOWNSTREAM: "Also the config, the numbers of every step, and the texts of items that are not sensitive.",
-    Audience.AUTHORITY: "Also the trainer's manifest and totals, the kept traces, and the texts of sensitive items.",
-    Audience.INTERNAL: "Everything: also what happened to the run, with the names of who did it.",
+    Audience.AUTHORITY: "Also the trainer's manifest and totals, the kept traces with prompts and completions, and the "
+    "texts of sensitive items.",
+    Audience.INTERNAL: "Everything: also every event of the run with the names of who did it. Not to be handed on.",
 }
 _FOR_WHOM = {Audience(name): words for name, words in AUDIENCE_WORDS.items()}
 _FOR_EVERY_MEMBER = (Audience.PUBLIC, Audience.DOWNSTREAM)
@@ -41,11 +42,22 @@ def may_download(role: str, audience: str) -> bool:
     return bool(role) and (audience in _FOR_EVERY_MEMBER or reaches(role, Role.REVIEWER))
 
 
+def require_allowed(run: Run, role: str, audience: str) -> None:
+    """Raises Http404 for an audience that there is not, and PermissionDenied for one whose card this role may not
+    take."""
+    if audience not in Audience.values:
+        raise Http404(f"there is no audience {audience}")
+    if not may_download(role, audience):
+        raise PermissionDenied(
+            f"The card for {Audience(audience).label.lower()} needs the role {Role.REVIEWER.value}; yours in "
+            f"{run.project.name} is {role}. An admin of the project can change it."
+        )
+
+
 def downloads(record: Record, role: str, news: News | None = None) -> dict[str, Any]:
-    """The newest issue for each audience that the record has a card for, and of them the one with most in it that this
-    person may take; whether the person may request a further version, because something was stated, judged or scored
-    again that this one does not hold (`news`, where the caller has it); the reason of one that was requested and is not
-    sealed yet."""
+    """The newest issue for each audience that the record has a card for, the public one first; whether the person may
+    request a further version, because something was stated, judged or scored again that this one does not hold (`news`,
+    where the caller has it); the reason of one that was requested and is not sealed yet."""
     cards: dict[str, Card] = {}
     for card in record.cards.order_by("issue"):
         cards[card.audience] = card
@@ -68,7 +80,6 @@ def downloads(record: Record, role: str, news: News | None = None) -> dict[str, 
     return {
         "record": record,
         "cards": listed,
-        "fullest": next((download for download in reversed(listed) if download["allowed"]), None),
         "may_seal": may_seal and bool(news or News(record)),
         "pending": pending.reason if pending else "",
     }
@@ -76,20 +87,19 @@ def downloads(record: Record, role: str, news: News | None = None) -> dict[str, 
 
 @require_safe
 def card_download(
-    request: HttpRequest, slug: str, run_id: int, end: int | None = None, version: int | None = None, audience: str = ""
+    request: HttpRequest,
+    slug: str,
+    run_id: int,
+    end: int | None = None,
+    version: int | None = None,
+    audience: str = Audience.PUBLIC,
 ) -> HttpResponseBase:
-    """The card of the run's newest record, or of the one of its end number `end`, or of a version of that; for the
-    audience that is named, else the one with most in it that this person may take. `?issue=` gives an earlier issue."""
+    """The card of the run's newest record, or of the one of its end number `end`, or of a version of that; the public
+    one, where no audience is named. `?issue=` gives an earlier issue, and `?version=` an earlier version of the end."""
     run = run_for(request, slug, run_id)
-    role = role_in(run.project, person(request))
-    if audience and audience not in Audience.values:
-        raise Http404(f"there is no audience {audience}")
-    if audience and not may_download(role, audience):
-        raise PermissionDenied(
-            f"The card for {Audience(audience).label.lower()} needs the role {Role.REVIEWER.value}; yours in "
-            f"{run.project.name} is {role}. An admin of the project can change it."
-        )
-    card = _card(run, end, version, [audience] if audience else None, role, natural(request.GET.get("issue")))
+    require_allowed(run, role_in(run.project, person(request)), audience)
+    version = version if version is not None else natural(request.GET.get("version"))
+    card = card_at(run, end, version, audience, natural(request.GET.get("issue")))
     if not artifacts.exists(card.artifact):
         context = {"run": run, "card": card, "newest": card.record.card(card.audience)}
         return render(request, "cards/card_gone.html", context, status=410)
@@ -101,7 +111,7 @@ def card_download(
         project=run.project,
         data={"audience": card.audience, "issue": card.issue, "sha256": card.sha256},
     )
-    return card_response(request, card, _file_name(run, card), log)
+    return card_response(request, card, file_name(run, card.record, card.audience, "zip"), log)
 
 
 def card_response(request: HttpRequest, card: Card, filename: str, log: Callable[[], None]) -> HttpResponseBase:
@@ -145,26 +155,27 @@ def version_seal(request: HttpRequest, slug: str, run_id: int, end: int) -> Http
     return redirect("record_of_end", slug, run_id, end)
 
 
-def _card(
-    run: Run, end: int | None, version: int | None, audiences: list[str] | None, role: str, issue: int | None
-) -> Card:
+def record_at(run: Run, end: int | None, version: int | None) -> Record:
+    """The newest record of the run, of its end, or of a version of that. Raises Http404."""
     given = {name: value for name, value in (("end", end), ("version", version)) if value is not None}
     record = Record.objects.filter(run=run, **given).order_by("-end", "-version").first()
     if record is None:
         raise Http404("this run has no such record")
-    cards = record.cards.select_related("record").order_by("-issue")
-    if issue is not None:
-        cards = cards.filter(issue=issue)
-    by_audience = {card.audience: card for card in reversed(cards)}
-    preferred = audiences or [name for name in reversed(Audience.values) if may_download(role, name)]
-    chosen = next((by_audience[name] for name in preferred if name in by_audience), None)
-    if chosen is None:
+    return record
+
+
+def card_at(run: Run, end: int | None, version: int | None, audience: str, issue: int | None = None) -> Card:
+    """The newest issue of the card for this audience, or the one with this number. Raises Http404."""
+    cards = record_at(run, end, version).cards.filter(audience=audience).select_related("record").order_by("-issue")
+    card = cards.first() if issue is None else cards.filter(issue=issue).first()
+    if card is None:
         raise Http404("this record has no such card")
-    return chosen
+    return card
 
 
-def _file_name(run: Run, card: Card) -> str:
-    version_text = f"-end-{card.record.end}" if card.record.end > 1 else ""
-    version_text += f"-version-{card.record.version}" if card.record.version > 1 else ""
+def file_name(run: Run, record: Record, kind: str, ending: str) -> str:
+    """Such as `card-run-7-two-digit-addition-public.zip`. `kind`: the audience, and what of it."""
+    version_text = f"-end-{record.end}" if record.end > 1 else ""
+    version_text += f"-version-{record.version}" if record.version > 1 else ""
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")[:40] or "card"
-    return f"card-run-{run.pk}{version_text}-{plain}-{card.audience}.zip"
+    return f"card-run-{run.pk}{version_text}-{plain}-{kind}.{ending}"
