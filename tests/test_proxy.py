@@ -164,6 +164,7 @@ LARGER: dict[str, tuple[Any, ...]] = {
     "run_import": ("ours", 7),
     "imported_run_new": ("ours",),
     "run_statements": ("ours", 7),
+    "standing_answers": ("ours",),
     "verify_page": (),
     "worker_api:records": (7,),
     "worker_api:uploads": (7, "0" * 64),

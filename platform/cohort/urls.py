@@ -251,6 +251,7 @@ _records = [
     path(f"{_RECORD}/seal/", cards.record_request, name="record_request"),
     path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),
     path("runs/<int:run_id>/statements/", statements.run_statements, name="run_statements"),
+    path("standing-answers/", statements.standing_page, name="standing_answers"),
     path("runs/<int:run_id>/record/<int:end>/life/", after_seal.record_life, name="record_life"),
     path("runs/<int:run_id>/record/<int:end>/public/", after_seal.record_public, name="record_public"),
     path("records/compare/", diff.record_compare, name="record_compare"),

@@ -92,20 +92,49 @@ class Card(models.Model):
         return f"{self.audience} card of {self.record}"
 
 
-class Statement(models.Model):
-    """A person's statement on a field that cannot be measured. The newest of a field is in force."""
+class Stated(models.Model):
+    """What a person states in a field of the record."""
 
-    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="statements")
     field = models.CharField(max_length=80)
     """section.field of the record."""
     value = models.JSONField(null=True)
-    """For machines, such as the chosen answer; null where the text is all, or when the statement was withdrawn."""
+    """For machines, such as the chosen answer; null where the text is all, or when it was withdrawn."""
     text = models.TextField(blank=True)
-    """Empty when the statement was withdrawn."""
+    """Empty when it was withdrawn."""
     audience = models.CharField(max_length=10, choices=Audience.choices)
     reason = models.TextField(blank=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def in_force(self) -> bool:
+        """False of one that only withdraws what was stated before."""
+        return bool(self.text or self.value is not None)
+
+
+class StandingAnswer(Stated):
+    """A project's answer to a question that it answers alike for its runs. The newest of a field is in force; it is in
+    no record until a person states it of a run."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="standing_answers")
+
+    class Meta:
+        ordering: ClassVar = ["project", "field", "-pk"]
+        indexes: ClassVar = [models.Index(fields=["project", "field", "-id"], name="standing_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.field} of {self.project}"
+
+
+class Statement(Stated):
+    """A person's statement on a field that cannot be measured. The newest of a field is in force."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="statements")
+    standing = models.ForeignKey(StandingAnswer, on_delete=models.PROTECT, null=True, related_name="statements")
+    """The project's standing answer that it repeats; null for words of the person's own."""
 
     class Meta:
         ordering: ClassVar = ["run", "field", "-pk"]
@@ -113,6 +142,39 @@ class Statement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.field} of {self.run}"
+
+
+class StatementDraft(models.Model):
+    """What a person has typed as the answer to one question and not saved. In no record, and seen by that person
+    alone."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="statement_drafts")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, related_name="statement_drafts")
+    """Null: of the project's standing answer."""
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="statement_drafts")
+    field = models.CharField(max_length=80)
+    text = models.TextField(blank=True)
+    chosen = models.JSONField(default=list)
+    audience = models.CharField(max_length=80)
+    since = models.BigIntegerField(default=0)
+    """Id of the answer that was in force when it was begun; 0 for none."""
+    standing = models.ForeignKey(StandingAnswer, on_delete=models.CASCADE, null=True, related_name="+")
+    """The standing answer that it was filled with."""
+    revision = models.PositiveIntegerField(default=0)
+    window = models.CharField(max_length=16, blank=True)
+    """The browser window that saved it last."""
+    saved_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering: ClassVar = ["project", "run", "field"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["user", "project", "run", "field"], name="statement_draft_once", nulls_distinct=False
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.field}, not saved"
 
 
 class EntryKind(models.TextChoices):

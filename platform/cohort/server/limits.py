@@ -45,6 +45,7 @@ def larger_limits() -> dict[str, int]:
         "run_import": MAX_UPLOAD_BYTES,
         "imported_run_new": MAX_IMPORT_BYTES,
         "run_statements": MAX_STATEMENT_BYTES,
+        "standing_answers": MAX_STATEMENT_BYTES,
         "verify_page": 2 * MAX_CARD_BYTES,
     }
     of_workers = ("records", "uploads", "requested_uploads", "job_finished", "job_scores")

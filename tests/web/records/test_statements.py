@@ -109,6 +109,17 @@ def test_statements_cannot_be_changed_or_deleted(run: Run, alice: User) -> None:
 # ---------------------------------------------------------------------- the page
 
 
+def save(client: Client, place: str, **texts: str) -> Any:
+    """All answers at once, as a window sends them that was opened now; `texts` by the name of the question's input."""
+    rows = client.get(place).context["sheet"].rows
+    holds = {row.question.name: row.current.pk if row.current else 0 for row in rows}
+    sent = {"action": "save"}
+    for key, text in texts.items():
+        name = key.replace("_", "-", 1)
+        sent |= {f"{name}-text": text, f"{name}-audience": "public", f"{name}-since": str(holds[name])}
+    return client.post(place, sent)
+
+
 def test_the_page_asks_every_question_with_what_holds_and_its_history(
     client: Client, run: Run, place: str, golden: Callable[[str, Any], None]
 ) -> None:
@@ -117,10 +128,10 @@ def test_the_page_asks_every_question_with_what_holds_and_its_history(
     sealed_run.finished(run, changed(sealed_run.whole(run), "step", metrics=cut))
     hostile = "<script>alert(1)</script> \u202e"
     for text in ("first words", hostile):
-        client.post(place, {"action": "state", "field": "data.choice", "text": text, "audience": "public"})
-    client.post(place, {"action": "state", "field": FIELD, "text": "a joke", "audience": "public"})
-    client.post(place, {"action": "withdraw", "field": FIELD, "reason": "it was a joke"})
-    override = {"action": "override", "field": "oversight.overrides:truncation"}
+        save(client, place, data_choice=text)
+    save(client, place, method_rationale="a joke")
+    client.post(place, {"action": f"withdraw:{FIELD}", "method-rationale-reason": "it was a joke"})
+    override = {"action": "override:oversight.overrides:truncation"}
     assert client.post(place, {**override, "reason": " "}).status_code == 422
     client.post(place, {**override, "reason": "short on purpose"})
     response = client.get(place)
@@ -148,15 +159,16 @@ def test_a_long_history_is_shown_by_the_page(client: Client, run: Run, place: st
 
 def test_what_is_too_long_comes_back_and_nothing_is_lost(client: Client, place: str) -> None:
     long = "ten megabytes of words. " * 440_000
-    sent = {"action": "state", "field": "reward.domain", "chosen": ["code", "science"], "text": long}
-    response = client.post(place, {**sent, "audience": "downstream"})
+    sent = {"action": "save", "reward-domain-chosen": ["code", "science"], "reward-domain-text": long}
+    response = client.post(place, {**sent, "reward-domain-audience": "downstream"})
     page = response.content.decode()
     assert response.status_code == 422
     assert long.strip() in page
-    form = next(item["form"] for item in response.context["items"] if item["state"].question.field == "reward.domain")
+    form = response.context["sheet"].row("reward.domain").form
     assert (form["chosen"].value(), form["audience"].value()) == (["code", "science"], "downstream")
     assert '<details class="statement" id="reward-domain" open>' in page
-    assert client.post(place, {**sent, "text": "x" * 17_000_000}).status_code == 413, "so much is not read"
+    sent["reward-domain-text"] = "x" * 17_000_000
+    assert client.post(place, sent).status_code == 413, "so much is not read"
     assert not Statement.objects.exists()
 
 
@@ -170,8 +182,7 @@ def test_a_form_that_cannot_be_taken_says_why(client: Client, place: str, sent: 
 
 def test_statements_are_made_before_during_and_after_the_run(client: Client, run: Run, place: str) -> None:
     def states(text: str) -> None:
-        sent = {"action": "state", "field": FIELD, "text": text, "audience": "public"}
-        assert client.post(place, sent).status_code == 302
+        assert save(client, place, method_rationale=text).status_code == 302
 
     states("before")
     attempt = sealed_run.claim(run)

@@ -12,7 +12,7 @@ ASKED = "Only a person can say this; nobody has yet."
 
 def statement_answer(statement: Statement, *, value: Any = None, text: str = "", note: str = "") -> Answer:
     """`value` and `text` override those of the statement."""
-    when = f"Stated {moment(statement.at)}."
+    when = f"Stated {moment(statement.at)}." + _standing(statement)
     return Answer(
         value=statement.value if value is None else value,
         text=text or statement.text,
@@ -21,6 +21,13 @@ def statement_answer(statement: Statement, *, value: Any = None, text: str = "",
         note=f"{note} {when}".strip(),
         audience=cast("Audience", statement.audience),
     )
+
+
+def _standing(statement: Statement) -> str:
+    kept = statement.standing
+    if kept is None:
+        return ""
+    return f" It is the project's standing answer, kept by {kept.by.username} since {moment(kept.at)}."
 
 
 def statement_text(statement: Statement) -> str:

@@ -1,8 +1,11 @@
 """Answers from a question's form, checked and converted to the value in the record. Knows no Django."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
+from cohort.records.schema_types import AUDIENCES
 from cohort.records.statements.questions import STAGE_KINDS, Question
 
 MAX_CHARS = 20_000
@@ -10,6 +13,57 @@ MAX_CHARS = 20_000
 
 class Unusable(ValueError):
     """An answer that does not fit the question; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """An answer as a form holds it, right or not. Two that differ in white space or in the order of the choices are
+    the same."""
+
+    text: str
+    chosen: tuple[str, ...]
+    """Values of choices, in the question's order, unknown ones last."""
+    audience: str
+
+    @classmethod
+    def of(cls, question: Question, *, text: str = "", chosen: Sequence[str] = (), audience: str = "") -> Self:
+        """`audience` empty for the question's own."""
+        known = [value for value, _ in question.choices if value in chosen]
+        unknown = [value for value in chosen if value not in known]
+        return cls(text.replace("\r\n", "\n").strip(), (*known, *unknown), audience or question.audience)
+
+    @classmethod
+    def stated(cls, question: Question, value: Any, text: str, audience: str) -> Self:
+        """What the form holds of an answer that was saved so."""
+        saved = value if isinstance(value, dict) else {}
+        chosen = [saved["choice"]] if "choice" in saved else saved.get("choices", [])
+        return cls.of(
+            question, text=saved.get("words", "") if question.choices else text, chosen=chosen, audience=audience
+        )
+
+    @property
+    def empty(self) -> bool:
+        return not self.text and not self.chosen
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An answer as it is stored."""
+
+    value: Any
+    text: str
+    audience: str
+
+
+def checked(question: Question, given: Given) -> Checked:
+    """Raises Unusable, with what to do."""
+    text = text_checked(given.text)
+    if not text and not question.choices:
+        raise Unusable("Write something. To withdraw what was stated, use “Withdraw”.")
+    value = value_of(question, text=text, chosen=list(given.chosen))
+    if given.audience not in AUDIENCES:
+        raise Unusable(f"{given.audience[:80]!a} is no audience; there are {', '.join(AUDIENCES)}.")
+    return Checked(value, words_of(question, value, text), given.audience)
 
 
 def text_checked(text: str, what: str = "The text") -> str:

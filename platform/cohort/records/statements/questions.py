@@ -7,6 +7,7 @@ from cohort.records.fields import field_facts
 from cohort.records.schema_types import Audience
 
 Kind = Literal["choice", "several", "text", "link", "number", "stages"]
+Answerer = Literal["reviewer", "operator", "admin"]
 StageKind = Literal["pretraining", "sft", "cold_start", "rejection_sampling", "distillation", "grpo", "other"]
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 STAGE_WORDS: dict[StageKind, str] = {
@@ -34,11 +35,19 @@ class Question:
     """(value in the record, words) of choice and several."""
     required: bool = False
     """Required for every run: the record notes when it was not answered."""
+    answered_by: Answerer = "reviewer"
+    """Least role that answers: who accepts a risk or decides what outsiders see is an operator."""
+    standing: bool = False
+    """Whether a project keeps one answer for all its runs, such as where its inventory is."""
 
     @property
     def name(self) -> str:
         """As part of an address or an id."""
         return self.field.replace(".", "-")
+
+    @property
+    def section(self) -> str:
+        return self.field.partition(".")[0]
 
     @property
     def label(self) -> str:
@@ -111,6 +120,8 @@ QUESTIONS: tuple[Question, ...] = (
             ("public", "anyone may see it"),
             ("withheld", "not public: those who build on the model and authorities may"),
         ),
+        answered_by="operator",
+        standing=True,
     ),
     Question(
         "data.choice",
@@ -165,6 +176,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Who decided, on what ground, and what is done about it. The test's own words stay with it.",
         "text",
         "A test gives a verdict; what follows from it people decide.",
+        answered_by="operator",
     ),
     Question(
         "handling.trace_policy",
@@ -179,6 +191,7 @@ QUESTIONS: tuple[Question, ...] = (
             ("exposed", "exposed: users see them as they are"),
             ("no_traces", "the model writes none"),
         ),
+        standing=True,
     ),
     Question(
         "handling.inventory",
@@ -186,6 +199,7 @@ QUESTIONS: tuple[Question, ...] = (
         "A link or the entry's number.",
         "link",
         "The inventory is kept elsewhere.",
+        standing=True,
     ),
     Question(
         "handling.system_card",
@@ -193,6 +207,7 @@ QUESTIONS: tuple[Question, ...] = (
         "A link. This record's own CARD.md is a model card; a system has more parts.",
         "link",
         "The system is built elsewhere.",
+        standing=True,
     ),
     Question(
         "handling.change_management",
@@ -200,6 +215,7 @@ QUESTIONS: tuple[Question, ...] = (
         "A link or its name, and who approves. Records of two runs can be compared on the page “Compare records”.",
         "link",
         "Approval is your organisation's.",
+        standing=True,
     ),
     Question(
         "handling.monitoring",
@@ -207,9 +223,12 @@ QUESTIONS: tuple[Question, ...] = (
         "A link or the words: what is watched, by whom, how often, and where incidents are reported.",
         "link",
         "It begins when the run is over.",
+        standing=True,
     ),
 )
 BY_FIELD: dict[str, Question] = {question.field: question for question in QUESTIONS}
+STANDING: tuple[Question, ...] = tuple(question for question in QUESTIONS if question.standing)
+"""What a project may answer once for all its runs."""
 
 OVERRIDES = "oversight.overrides"
 """Field of statements that override a flag, followed by `:<flag>`: one statement a flag."""

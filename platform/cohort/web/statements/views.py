@@ -1,199 +1,169 @@
-"""The page for statements about a run that only a person can make. Fetch, authorise, call one service, render."""
+"""Pages of what only a person can state: of a run, and a project's standing answers. Fetch, authorise, call, render.
 
-from dataclasses import dataclass
+Both are one form. `action` names the button: save, draft, discard, use, withdraw, override; what a button is for
+follows after a colon. Whatever was typed is kept as a draft by each of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 
 from cohort.accounts.models import Role, reaches
-from cohort.evaluations.selectors import suites_cached
-from cohort.records.models import Audience, Statement
-from cohort.records.sections.history_facts import comparisons
-from cohort.records.sections.monitors import FLAG_WORDS, watched
-from cohort.records.statements import services
-from cohort.records.statements.answers import MAX_CHARS
-from cohort.records.statements.questions import BY_FIELD, Question, is_override_field, override_field
-from cohort.records.statements.services import AnsweredQuestion, newest_statements, questions_of, statements_since
-from cohort.runs.models import Run
-from cohort.web.access import OVERRIDES_FLAGS, form_page, role_in, run_for
+from cohort.evidence.plain_text import counted
+from cohort.records.statements import services, standing
+from cohort.records.statements.questions import is_override_field
+from cohort.records.statements.services import statements_since
+from cohort.web.access import OVERRIDES_FLAGS, form_page, project_for, role_in, run_for
 from cohort.web.accounts.views import person
-from cohort.web.context import ListPage, listed
 from cohort.web.records.listing import record_of
+from cohort.web.statements.flags import flag_rows
+from cohort.web.statements.sheet import Row, Sheet
 
-HISTORY = 20
-"""Earlier statements of a field on one page of their list."""
-_TEXT_LABELS = {
-    "choice": "In words",
-    "several": "In words",
-    "text": "Answer",
-    "link": "Link, or words",
-    "number": "Number, and its source",
-    "stages": "Stages",
-}
-
-
-class StatementForm(forms.Form):
-    """Fields: `chosen` where the question has choices, `text`, `audience`."""
-
-    audience = forms.ChoiceField(label="Who may see it", choices=Audience.choices)
-
-    def __init__(self, question: Question, data: Any = None, *, holds: Statement | None = None) -> None:
-        super().__init__(data, auto_id=f"{question.name}-%s", initial=_initial(question, holds))
-        self.question = question
-        self.fields["text"] = forms.CharField(
-            label=_TEXT_LABELS[question.kind],
-            required=not question.choices,
-            widget=forms.Textarea(attrs={"rows": 5 if question.kind in ("text", "stages") else 2}),
-            help_text=f"At most {MAX_CHARS:,} characters.",
-        )
-        if question.choices:
-            widget = forms.RadioSelect if question.kind == "choice" else forms.CheckboxSelectMultiple
-            field = forms.ChoiceField if question.kind == "choice" else forms.MultipleChoiceField
-            self.fields["chosen"] = field(label=question.label, choices=question.choices, widget=widget)
-        self.order_fields(["chosen", "text", "audience"])
-
-    @property
-    def chosen(self) -> list[str]:
-        """What was picked, checked; none for a question without choices."""
-        picked = self.cleaned_data.get("chosen", [])
-        return [picked] if isinstance(picked, str) else list(picked)
-
-
-def _initial(question: Question, holds: Statement | None) -> dict[str, Any]:
-    """The form filled with the statement in force."""
-    if holds is None:
-        return {"audience": question.audience}
-    value = holds.value if isinstance(holds.value, dict) else {}
-    text = value.get("words", "") if question.choices else holds.text
-    return {
-        "audience": holds.audience,
-        "text": text,
-        "chosen": value.get("choice") if question.kind == "choice" else value.get("choices"),
-    }
+_NOT_OURS = "This form is not of this page. Load the page again."
 
 
 @dataclass
-class Posted:
-    """A refused answer, which is shown again unchanged."""
+class Outcome:
+    """Of a button. `at`: the part of the page to show; faults: what was refused, outside of any question."""
 
-    field: str
-    action: str
-    form: StatementForm | None = None
+    at: str = ""
+    faults: list[str] = field(default_factory=list)
+    refused: bool = False
+    flag: str = ""
     reason: str = ""
-    faults: tuple[str, ...] = ()
 
 
 @form_page
 def run_statements(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    """Every question with its answer; a reviewer states and withdraws, an operator overrides a flag too."""
+    """Every question with its answer; a reviewer answers and withdraws, an operator overrides a flag too."""
     run = run_for(request, slug, run_id)
-    posted = None
+    action, _, subject = request.POST.get("action", "").partition(":")
     if request.method == "POST":
-        on_flag = request.POST.get("action") == "override" or is_override_field(request.POST.get("field", ""))
+        on_flag = action == "override" or is_override_field(subject)
         run_for(request, slug, run_id, at_least=OVERRIDES_FLAGS if on_flag else Role.REVIEWER)
-        posted = _taken(request, run)
-        if posted is None:
-            page = reverse("run_statements", args=[slug, run_id])
-            return redirect(f"{page}#{request.POST.get('field', '').replace('.', '-').partition(':')[0]}")
-    role = role_in(run.project, person(request))
-    context = _context(request, run, posted, role)
-    return render(request, "statements/statements.html", context, status=422 if posted else 200)
-
-
-def _context(request: HttpRequest, run: Run, posted: Posted | None, role: str) -> dict[str, Any]:
-    questions = questions_of(run)
-    histories = _histories(request, questions)
-    items = [_item(entry, posted, histories.get(entry.question.field)) for entry in questions]
+    sheet = _sheet(request, Sheet(run.project, run, person(request), role_in(run.project, person(request))))
     record = record_of(run)
-    return {
-        "run": run,
-        "items": items,
-        "answered": sum(item["state"].current is not None for item in items),
-        "flags": flag_rows(run),
-        "posted": posted,
-        "record": record,
-        "stated_since": statements_since(record).count() if record is not None else 0,
-        "may_state": reaches(role, Role.REVIEWER),
-        "may_override": reaches(role, OVERRIDES_FLAGS),
-    }
 
-
-def _histories(request: HttpRequest, questions: list[AnsweredQuestion]) -> dict[str, ListPage]:
-    """By field, where there are earlier statements: a page of them."""
-    pages = {
-        entry.question.field: listed(request, entry.earlier, HISTORY, name=f"history-{entry.question.name}")
-        for entry in questions
-        if entry.earlier
-    }
-    shown = Statement.objects.select_related("by").in_bulk([pk for page in pages.values() for pk in page])
-    for page in pages.values():
-        page.object_list = [shown[pk] for pk in page.object_list]
-    return pages
-
-
-def _item(entry: AnsweredQuestion, posted: Posted | None, history: ListPage | None) -> dict[str, Any]:
-    """One question on the page, with what was sent for it and why it was refused."""
-    turned = history is not None and history.number > 1
-    sent = posted if posted is not None and posted.field == entry.question.field else None
-    return {
-        "state": entry,
-        "form": (sent and sent.form) or StatementForm(entry.question, holds=entry.current),
-        "history": history,
-        "turned": turned,
-        "open": turned or sent is not None or (entry.question.required and entry.current is None and posted is None),
-        "reason": sent.reason if sent else "",
-        "faults": sent.faults if sent else (),
-    }
-
-
-def _taken(request: HttpRequest, run: Run) -> Posted | None:
-    """None when it was stored; else what was sent, with what is wrong with it."""
-    action, field, actor = request.POST.get("action", ""), request.POST.get("field", ""), person(request)
-    if action == "state" and field in BY_FIELD:
-        form = StatementForm(BY_FIELD[field], request.POST)
-        if form.is_valid():
-            try:
-                given = {**form.cleaned_data, "chosen": form.chosen}
-                services.statement_make(run=run, actor=actor, field=field, **given)
-            except ValidationError as error:
-                form.add_error("text" if BY_FIELD[field].kind not in ("choice", "several") else None, error)
-            else:
-                messages.success(request, f"Stated: {BY_FIELD[field].label}.")
-                return None
-        return Posted(field, action, form)
-    reason = request.POST.get("reason", "")
-    try:
-        if action == "withdraw":
-            services.statement_withdraw(run=run, actor=actor, field=field, reason=reason)
-            messages.success(request, "Withdrawn. What was stated stays in the history.")
-        elif action == "override":
-            services.flag_override(run=run, actor=actor, flag=field.partition(":")[2], reason=reason)
-            messages.success(request, "The flag stays, with your reason next to it.")
-        else:
-            raise ValidationError("This form is not of this page. Load the page again.")
-    except ValidationError as error:
-        return Posted(field, action, reason=reason, faults=tuple(error.messages))
-    return None
-
-
-def flag_rows(run: Run) -> list[dict[str, Any]]:
-    """Raised ones first; none while no step is trained. Their text is without the prefix that is shown as a badge."""
-    if not run.step:
-        return []
-    statements = newest_statements(run)
-    flags = watched(run, comparisons(suites_cached(run, run.parsed_config)))
-    return [
-        {
-            "flag": flag,
-            "field": override_field(flag.name),
-            "override": statements.get(override_field(flag.name)),
-            "text": flag.text.removeprefix("not computed: "),
-            "label": FLAG_WORDS[flag.name],
+    def context() -> dict[str, Any]:
+        return {
+            "run": run,
+            "flags": flag_rows(run),
+            "record": record,
+            "stated_since": statements_since(record).count() if record is not None else 0,
+            "may_override": reaches(sheet.role, OVERRIDES_FLAGS),
         }
-        for flag in sorted(flags, key=lambda flag: (not flag.raised, flag.raised is None))
-    ]
+
+    return _answered(request, sheet, "statements/statements.html", context)
+
+
+@form_page
+def standing_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """What the project answers alike for its runs, with age and author; reviewers keep it."""
+    project = project_for(request, slug, at_least=Role.REVIEWER if request.method == "POST" else Role.VIEWER)
+    sheet = _sheet(request, Sheet(project, None, person(request), role_in(project, person(request))))
+    return _answered(request, sheet, "statements/standing.html", dict)
+
+
+def _sheet(request: HttpRequest, sheet: Sheet) -> Sheet:
+    show = request.GET.get("show", "")
+    sheet.show = show if show in Sheet.SHOWS else "all"
+    return sheet
+
+
+def _answered(request: HttpRequest, sheet: Sheet, template: str, more: Callable[[], dict[str, Any]]) -> HttpResponse:
+    outcome = Outcome()
+    if request.method == "POST":
+        sheet.read(request.POST)
+        too_long = sheet.keep_drafts()
+        if request.POST.get("action") == "draft" and request.htmx:  # type: ignore[attr-defined]
+            return render(request, "statements/_drafts.html", {"sheet": sheet, "too_long": too_long})
+        outcome = _done(request, sheet, too_long)
+        if not outcome.refused:
+            address = request.get_full_path().partition("#")[0]
+            return redirect(f"{address}#{outcome.at}" if outcome.at else address)
+    sheet.read_histories(request)
+    context = {"sheet": sheet, "outcome": outcome, **more()}
+    return render(request, template, context, status=422 if outcome.refused else 200)
+
+
+def _done(request: HttpRequest, sheet: Sheet, too_long: list[Row]) -> Outcome:
+    action, _, subject = request.POST.get("action", "").partition(":")
+    row = sheet.row(subject)
+    at = row.question.name if row else ""
+    for each in sheet.rows:
+        if each.saved and (replaced := each.saved.replaced):
+            messages.warning(
+                request,
+                f"{each.question.label}: another window had saved a draft meanwhile; what was here has taken its "
+                f"place. It was: {', '.join(replaced.chosen)} “{replaced.text}”",
+            )
+    match action:
+        case "save":
+            return _save(request, sheet)
+        case "draft":
+            for each in too_long:
+                each.faults = ["This is too long for a draft. It is in this page alone: shorten it before you leave."]
+            return Outcome(refused=bool(too_long))
+        case "discard" if subject == "all" or row is not None:
+            sheet.discard(sheet.drafts if row is None else [row])
+            messages.success(request, "The draft is discarded." if row else "The drafts are discarded.")
+            return Outcome(at)
+        case "use" if subject == "all" or (row is not None and row.standing is not None):
+            used = sheet.usable if row is None else [row]
+            sheet.use(used)
+            answers = counted(len(used), "standing answer")
+            messages.success(request, f"{answers} of the project filled in as drafts. Read, then save.")
+            return Outcome(at)
+        case "withdraw" | "override":
+            return _withdraw_or_override(request, sheet, action, subject, row)
+    return Outcome(faults=[_NOT_OURS], refused=True)
+
+
+def _save(request: HttpRequest, sheet: Sheet) -> Outcome:
+    """Of all that was changed, everything or nothing."""
+    edits = sheet.changed
+    if not edits:
+        return Outcome(faults=["Nothing was changed, so there is nothing to save."], refused=True)
+    try:
+        if sheet.run is not None:
+            services.statements_save(run=sheet.run, actor=sheet.user, edits=edits)
+        else:
+            standing.standing_save(project=sheet.project, actor=sheet.user, edits=edits)
+    except ValidationError as error:
+        faults = error.message_dict
+        for row in sheet.rows:
+            row.faults = faults.get(row.question.field, ())
+        return Outcome(refused=True)
+    sheet.discard_saved(list(edits))
+    messages.success(request, f"{counted(len(edits), 'answer')} saved.")
+    return Outcome()
+
+
+def _withdraw_or_override(request: HttpRequest, sheet: Sheet, action: str, subject: str, row: Row | None) -> Outcome:
+    reason = request.POST.get(f"{row.question.name}-reason" if row else "reason", "")
+    at = row.question.name if row else "oversight-overrides"
+    try:
+        if sheet.run is None:
+            standing.standing_withdraw(project=sheet.project, actor=sheet.user, field=subject, reason=reason)
+        elif action == "withdraw":
+            services.statement_withdraw(run=sheet.run, actor=sheet.user, field=subject, reason=reason)
+        else:
+            flag = subject.partition(":")[2]
+            services.flag_override(run=sheet.run, actor=sheet.user, flag=flag, reason=reason)
+    except ValidationError as error:
+        if row is None:
+            return Outcome(at, error.messages, refused=True, flag=subject, reason=reason)
+        row.faults, row.reason = error.messages, reason
+        return Outcome(at, refused=True)
+    done = (
+        "The flag stays, with your reason next to it."
+        if action == "override"
+        else ("Withdrawn. What was stated stays in the history.")
+    )
+    messages.success(request, done)
+    return Outcome(at)
