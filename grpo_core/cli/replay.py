@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from grpo_core.runtime.progress import Progress
     from grpo_core.trainer.replay_inputs import ReplayInputs
 
+EXIT_WORDS = (
+    "Exit status 0: equal to the bit, or within the stated bounds on another kind of machine, as the first line says; "
+    "1: something differs; 2: it cannot be done, because something is missing or is not the run's."
+)
+
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the subcommand `replay`."""
@@ -31,12 +36,12 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="do recorded steps of a run again and compare",
         description="Do steps of a run again, and compare samples, rewards, losses and weights with the records. What "
         "is read stays as it is.",
-        epilog="Exit status 0: equal to the bit, or within the stated bounds on another kind of machine, as the first "
-        "line says; 1: something differs; 2: it cannot be done, because something is missing or is not the run's.",
+        epilog=EXIT_WORDS,
     )
     parser.add_argument(
         "records", type=Path, metavar="RECORDS", help="folder of the run, or folder that its card was unpacked to"
     )
+    parser.add_argument("--shown-as", metavar="NAME", help="what the report calls the records (default: RECORDS)")
     add_choices(parser)
     parser.set_defaults(handler=_replay)
 
@@ -65,6 +70,21 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, action="append", default=[], metavar="FILE", help="the run's problems")
     parser.add_argument("--model", type=Path, metavar="DIR", help="folder of the run's base model")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def words_of(options: argparse.Namespace) -> list[str]:
+    """What `add_choices` read, as words of a command line again."""
+    single = {"--steps": options.steps, "--number": options.number, "--model": options.model}
+    several = {
+        "--step": options.step,
+        "--run": options.run,
+        "--checkpoints": options.checkpoints,
+        "--data": options.data,
+    }
+    given = [(name, value) for name, value in single.items() if value is not None]
+    given += [(name, value) for name, values in several.items() for value in values]
+    switches = [name for name, on in (("--from-start", options.from_start), ("--json", options.json)) if on]
+    return [word for name, value in given for word in (name, str(value))] + switches
 
 
 def _number(text: str) -> int:
@@ -105,9 +125,9 @@ def _report(options: argparse.Namespace, progress: "Progress", stop: Stop) -> "R
     if options.from_start:
         inputs.starts.clear()
     parts = tuple(stretches(steps, inputs.starts))
-    report = ReplayReport(
-        str(options.records), run.name, number, tuple(steps), parts, withheld=run.withheld, unchecked=inputs.unchecked
-    )
+    shown = options.shown_as or str(options.records)
+    report = ReplayReport(shown, run.name, number, tuple(steps), parts, withheld=run.withheld)
+    report.unchecked = inputs.unchecked
     drawn = "" if number is None else f", drawn by the number {number}"
     progress.line(f"steps {', '.join(map(str, steps))}{drawn}; {sum(own.cost for own in parts)} to do:")
     for stretch in parts:
@@ -123,7 +143,7 @@ def _origin(stretch: "Stretch") -> str:
 
 def _steps(options: argparse.Namespace, run: "RecordedRun") -> tuple[int | None, list[int]]:
     """The number that draws, and the steps."""
-    from grpo_core.files.recorded_run import RecordsError
+    from grpo_core.errors import RecordsError
     from grpo_core.replay.steps import drawn_steps, new_number
 
     known = sorted({*run.steps, *run.leaves})

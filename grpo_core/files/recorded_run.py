@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from grpo_core.config.run import RunConfig
-from grpo_core.errors import GrpoError
+from grpo_core.errors import RecordsError
 from grpo_core.records.commitments import unpack
 from grpo_core.records.types import FileEntry, Group
 
@@ -23,13 +23,6 @@ _FILES: TypeAdapter[dict[str, FileEntry]] = TypeAdapter(dict[str, FileEntry])
 _METRICS: TypeAdapter[dict[str, float]] = TypeAdapter(dict[str, float])
 CHECKPOINTS = "checkpoints.jsonl"
 """Of a card: the digests of every file of every checkpoint that current steps were cut into."""
-
-
-class RecordsError(GrpoError):
-    """Records that are missing, that this reader does not understand, or that do not fit what is to be compared."""
-
-    code: ClassVar[str] = "records_error"
-    exit_status: ClassVar[int] = 2
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from grpo_core.files.recorded_run import RecordsError
+from grpo_core.errors import RecordsError
 
 _LABEL = "cohort-replay/1"
 LARGEST_NUMBER = 2**63 - 1

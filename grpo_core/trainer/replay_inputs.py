@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.config.run import RunConfig
-from grpo_core.data.fingerprint import file_sha256
 from grpo_core.data.hub import find_data
-from grpo_core.errors import DataError, ModelError
+from grpo_core.data.recorded import check_files
+from grpo_core.errors import DataError, ModelError, RecordsError
 from grpo_core.files.checkpoint import MANIFEST, file_entries, is_checkpoint, read_origin, step_folders
-from grpo_core.files.recorded_run import RecordedRun, RecordsError
+from grpo_core.files.recorded_run import RecordedRun
 from grpo_core.model.source import find_model, model_hashes
 
 _ATTEMPTS = "attempt-*"
@@ -143,22 +143,8 @@ def _with_model(config: RunConfig, given: Given, bases: Sequence[Path]) -> RunCo
 
 
 def _check_data(run: RecordedRun, config: RunConfig, base: Path, unchecked: list[str]) -> None:
-    train = run.facts.get("data", {}).get("train", {})
-    recorded = train.get("files") or ({train.get("path"): train["sha256"]} if "sha256" in train else {})
-    if not recorded:
+    if not check_files(find_data(config.data.path, config.data.hub, base=base), run.facts):
         unchecked.append("the problems: this card does not show their digest")
-        return
-    files = find_data(config.data.path, config.data.hub, base=base)
-    there = {path: file_sha256(path) for path in files}
-    for path, digest in there.items():
-        if digest not in recorded.values():
-            raise RecordsError(
-                f"{path} is not the file that the run was trained on: its SHA-256 is {digest}, recorded "
-                f"{'is' if len(recorded) == 1 else 'are'} {', '.join(sorted(map(str, recorded.values())))}. "
-                "Give the run's own by --data FILE"
-            )
-    if missing := [name for name, digest in recorded.items() if digest not in there.values()]:
-        raise RecordsError(f"{missing[0]}, which the run was trained on too, is not among {', '.join(map(str, files))}")
 
 
 def _check_model(run: RecordedRun, config: RunConfig, base: Path, unchecked: list[str]) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from grpo_core.errors import RecordsError
 from grpo_core.files.checkpoint import file_entries, step_folder
-from grpo_core.files.recorded_run import RecordsError
 from grpo_core.records.commitments import sample_content, unpack
 from grpo_core.records.leaves import leaf
 from grpo_core.records.types import Group
