@@ -143,6 +143,13 @@ class RunDirError(GrpoError):
     exit_status = 9
 
 
+class RecordsError(GrpoError):
+    """Records that are missing, that this reader does not understand, or that do not fit what is to be compared."""
+
+    code = "records_error"
+    exit_status = 2
+
+
 class DiskFullError(GrpoError):
     """The disk of the run directory is full, or has too little room for what comes next. The message says where and how
     much is missing; the run can resume from its newest checkpoint once there is room."""

@@ -144,17 +144,7 @@ class Trainer:
 
     def _run_on(self, inputs: Inputs, opened: ExitStack) -> None:
         config = self.config
-        manifest = build_manifest(
-            config,
-            inputs.policy,
-            train=inputs.train_facts,
-            heldout=inputs.heldout_facts,
-            suites=inputs.suite_facts,
-            overlap=self.ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
-            ranks=self.ranks.world,
-            reward=inputs.reward_facts(),
-            sandbox=inputs.runner.sandbox() or inputs.heldout_runner.sandbox(),
-        )
+        manifest = self._manifest(inputs)
         check_inputs_alike(self.ranks, manifest)
         if self.run_dir is not None:
             self._recorder.meter = meter(inputs.policy.device, self.ranks.world)
@@ -202,6 +192,19 @@ class Trainer:
             self._recorder.write(event)
         if (worth := self._estimated.compared()) is not None:
             self._recorder.event(worth)
+
+    def _manifest(self, inputs: Inputs) -> Manifest:
+        return build_manifest(
+            self.config,
+            inputs.policy,
+            train=inputs.train_facts,
+            heldout=inputs.heldout_facts,
+            suites=inputs.suite_facts,
+            overlap=self.ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
+            ranks=self.ranks.world,
+            reward=inputs.reward_facts(),
+            sandbox=inputs.runner.sandbox() or inputs.heldout_runner.sandbox(),
+        )
 
     def _step(self, step: int, inputs: Inputs) -> None:
         fault(f"step:{step}")

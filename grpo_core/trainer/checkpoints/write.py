@@ -76,13 +76,18 @@ def save_state(
 
     def fill(temporary: Path) -> None:
         for name, tensors in parts.items():
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, temporary / f"{name}.safetensors")
+            write_tensors(temporary / f"{name}.safetensors", tensors)
             _synced(temporary / f"{name}.safetensors")
         (temporary / STATE).write_text(text, encoding="utf-8")
         _synced(temporary / STATE)
 
     size = sum(tensor.numel() * tensor.element_size() for part in parts.values() for tensor in part.values())
     return _write(folder, fill, size=size + len(text), step=state.step, run_folder=run_folder, final=False, best=best)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The same bytes for the same tensors."""
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
 
 
 def load_parts(folder: Path) -> dict[str, dict[str, Tensor]]:

@@ -62,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     commands.add_parser("audit", help="check the audit log, sign it, give it another key, hand it on")
+    commands.add_parser("replay", help="do steps of a card's run again with the trainer, and compare")
+    commands.add_parser("rescore", help="score a card's stored samples again, offline")
     commands.add_parser("verify", help="check a downloaded card, without network or database")
     commands.add_parser("policy", help="check a file of rules that records are judged by")
     commands.add_parser("manage", help="Django's commands, on the home's database")
@@ -233,7 +235,26 @@ def _audit(argv: list[str]) -> int:
     return audit(argv)
 
 
-_SEPARATE_PARSERS = {"audit": _audit, "manage": _manage, "policy": _policy, "verify": _verify}
+def _replay(argv: list[str]) -> int:
+    from cohort.cli.replay import replay
+
+    return replay(argv)
+
+
+def _rescore(argv: list[str]) -> int:
+    from cohort.cli.replay import rescore
+
+    return rescore(argv)
+
+
+_SEPARATE_PARSERS = {
+    "audit": _audit,
+    "manage": _manage,
+    "policy": _policy,
+    "replay": _replay,
+    "rescore": _rescore,
+    "verify": _verify,
+}
 """Commands with a parser of their own."""
 
 if __name__ == "__main__":

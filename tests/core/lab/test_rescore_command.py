@@ -86,27 +86,22 @@ def test_the_runs_own_reward_agrees_with_itself(home, capsys):
     assert "reward: same 48, lower 0, higher 0, unscored 0" in printed
 
 
-def test_problems_of_another_dataset_are_refused_and_unknown_ones_have_no_score(home, second, tmp_path, capsys):
+def test_problems_of_another_dataset_are_refused(home, second, tmp_path, capsys):
     rows = [json.loads(line) for line in (home / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     (tmp_path / "other.jsonl").write_text(
         "".join(json.dumps({**row, "answer": f"{row['answer']}1"}) + "\n" for row in rows), encoding="utf-8"
     )
     words = ["rescore", str(home / "run"), "--verifier", str(second), "--data"]
-    assert main([*words, str(tmp_path / "other.jsonl")]) == 3
-    assert "Give the run's own problems by --data" in capsys.readouterr().err
-    (tmp_path / "first.jsonl").write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
-    assert main([*words, str(tmp_path / "first.jsonl"), "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["errors"]["no_problem"] == figures["changes"]["unscored"] > 0
-    assert sum(row["neither"] for row in figures["confusion"].values()) == figures["errors"]["no_problem"]
+    assert main([*words, str(tmp_path / "other.jsonl")]) == 2
+    assert "other.jsonl is not the file that the run was trained on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
-        (lambda run: (run / "config.yaml").unlink(), 9, "holds no run"),
-        (lambda run: shutil.rmtree(run / "samples"), 9, "no stored samples"),
-        (lambda run: (run / "samples" / "step-000001.jsonl").write_text("{}\n"), 9, "line 1 is no record"),
+        (lambda run: (run / "config.yaml").unlink(), 2, "holds neither a run"),
+        (lambda run: shutil.rmtree(run / "samples"), 2, "no stored samples"),
+        (lambda run: (run / "samples" / "step-000001.jsonl").write_text("{}\n"), 2, "line 1 is no group"),
     ],
 )
 def test_a_folder_without_samples_is_refused(home, second, tmp_path, capsys, change, status, words):
@@ -119,5 +114,105 @@ def test_a_folder_without_samples_is_refused(home, second, tmp_path, capsys, cha
 
 
 def test_without_data_the_error_says_how_to_give_it(home, second, capsys):
-    assert main(["rescore", str(home / "run"), "--verifier", str(second)]) == 3
+    assert main(["rescore", str(home / "run"), "--verifier", str(second)]) == 2
     assert "by --data FILE" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- by the run's own reward
+
+
+def checked(home, run, *words, capsys):
+    status = main(["rescore", str(run), "--data", str(home / "train.jsonl"), "--json", *words])
+    return status, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def copied(home, tmp_path):
+    return shutil.copytree(home / "run", tmp_path / "run")
+
+
+def rewritten(run, change):
+    """One sample of step 2, changed in its record."""
+    path = run / "samples" / "step-000002.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    change(lines[1]["record"]["samples"][3])
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def test_the_runs_own_reward_gives_every_stored_reward(home, capsys):
+    status, result = checked(home, home / "run", capsys=capsys)
+    assert (status, result["verdict"]) == (0, "equal")
+    assert (result["samples"], result["equal"], result["differing"], result["not_kept"]) == (48, 48, 0, 0)
+
+
+def another_reward(sample):
+    sample["reward"] += 0.125
+
+
+def another_component(sample):
+    sample["components"]["near"]["value"] = 0.5
+
+
+def no_reward(sample):
+    sample["reward"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "differing", "unscored", "what"),
+    [
+        (another_reward, 1, 1, 0, "reward"),
+        (another_component, 1, 1, 0, "component near"),
+        (no_reward, 0, 0, 1, None),
+    ],
+)
+def test_a_stored_reward_that_was_altered_is_named(home, copied, capsys, change, status, differing, unscored, what):
+    rewritten(copied, change)
+    ended, result = checked(home, copied, capsys=capsys)
+    assert (ended, result["differing"], result["unscored"]) == (status, differing, unscored)
+    assert [mismatch["what"] for mismatch in result["mismatches"]] == ([] if what is None else [what])
+    for mismatch in result["mismatches"]:
+        assert (mismatch["step"], mismatch["group"], mismatch["sample"]) == (2, 1, 3)
+
+
+def test_one_altered_reward_among_thirty_thousand_is_found(home, copied, capsys):
+    """The groups of one step, many times over: as many samples as the demo's run stores."""
+    path = copied / "samples" / "step-000002.jsonl"
+    (first, *_) = path.read_text(encoding="utf-8").splitlines()
+    line = json.loads(first)
+    samples = line["record"]["samples"]
+    for index in range(3840):
+        line["record"]["index"] = index
+        (copied / "samples" / f"step-{index + 3:06d}.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    samples[5]["reward"] += 0.25
+    line["record"]["index"], line["record"]["step"] = 1777, 1780
+    (copied / "samples" / "step-001780.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    ended, result = checked(home, copied, capsys=capsys)
+    assert (ended, result["samples"], result["differing"]) == (1, 30_720 + 48, 1)
+    (mismatch,) = result["mismatches"]
+    assert (mismatch["step"], mismatch["group"], mismatch["sample"]) == (1780, 1777, 5)
+
+
+def test_a_judge_is_named_and_its_stored_scores_are_used(home, copied, capsys):
+    config = yaml.safe_load((copied / "config.yaml").read_text(encoding="utf-8"))
+    judge = {"model": "m", "base_url": "https://judge.invalid/v1"}
+    config["reward"]["components"].append({"name": "taste", "kind": "judge", "weight": 1.0, "params": judge})
+    (copied / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    for path in (copied / "samples").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for sample in (sample for line in lines for sample in line["record"]["samples"]):
+            sample["components"]["taste"] = {"value": 0.0}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    status, result = checked(home, copied, capsys=capsys)
+    assert (status, result["equal"]) == (0, 48)
+    assert result["not_run"] == {"taste": "needs the judge's server"}
+
+
+def test_another_verifier_in_python_says_what_it_would_have_paid(home, tmp_path, capsys):
+    source = tmp_path / "half.py"
+    source.write_text("def verify(sample):\n    return 0.5\n", encoding="utf-8")
+    assert rescored(home, source, "--json") == 0
+    figures = json.loads(capsys.readouterr().out)
+    stored = [sample["reward"] for group in groups_of(home / "run") for sample in group["samples"]]
+    assert figures["mean_reward"] == {"first": pytest.approx(sum(stored) / 48), "second": 0.5}
+    assert figures["groups_with_spread"]["second"] == 0 < figures["groups_with_spread"]["first"]
+    assert figures["advantage_turned"] == 0

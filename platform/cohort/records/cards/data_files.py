@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 
+from cohort.catalog.run_inputs import dataset_problems
 from cohort.evaluations.selectors import newest_results
 from cohort.evidence.canonical import canonical
 from cohort.evidence.judgements import write_judgements
@@ -26,8 +27,11 @@ from cohort.records.facts import Facts, eval_items
 from cohort.records.fields import field_facts
 from cohort.records.schema_types import Audience
 from cohort.records.traces.tree import StepLeaves
-from cohort.runs.models import EvalItem, ImportedResult, RunEvent
-from cohort.runs.transitions import current_steps
+from cohort.review.services import current_groups
+from cohort.runs.models import Checkpoint, EvalItem, ImportedResult, RunEvent
+from cohort.runs.transitions import current_rows, current_steps
+from grpo_core.data.recorded import PROBLEMS, problem_line
+from grpo_core.files.recorded_run import CHECKPOINTS
 
 # sheets/*.md: topics of external documentation forms and the record fields that cover them. Rows show the field's text
 # or "not stated" and do not judge whether it is enough.
@@ -118,6 +122,10 @@ def data_files(facts: Facts, leaves: list[StepLeaves], series: Series) -> Iterat
     if facts.outcome is not None:
         yield DataFile("outcome.json", "authority", iter([_document(facts.outcome)]))
     yield DataFile("metrics.jsonl", "downstream", _metric_lines(facts, series))
+    if problems := _problem_lines(facts):
+        yield DataFile(PROBLEMS, "authority", iter(problems))
+    if (checkpoints := current_rows(Checkpoint.objects.filter(run=run, final=False))).exists():
+        yield DataFile(CHECKPOINTS, "downstream", _checkpoint_lines(checkpoints))
     yield DataFile("events.jsonl", "internal", _event_lines(facts))
     sensitive = {suite.name for suite in facts.config.eval.suites if suite.sensitive}
     for phase in ("after", "before"):
@@ -179,6 +187,34 @@ def _event_lines(facts: Facts) -> Chunks:
     events = RunEvent.objects.filter(run=facts.run, pk__lte=facts.last_event).order_by("pk")
     for event in events.iterator(chunk_size=500):
         yield line({**_fields(event, "actor", "kind", "message", "data"), "at": event.at.isoformat()})
+
+
+_MOST_PROBLEM_BYTES = 256 * 1024**2
+
+
+def _problem_lines(facts: Facts) -> list[bytes]:
+    """The problems of the kept groups, as a verifier reads them, so that the kept completions can be scored again
+    without the dataset. None where its file is no longer stored, or they take more than 256 MiB; docs/card.md says
+    so."""
+    kept = set(current_groups(facts.run).order_by().values_list("problem_id", flat=True).distinct())
+    lines, size = list[bytes](), 0
+    try:
+        for problem in dataset_problems(facts.run.dataset) if kept else ():
+            if problem.id in kept:
+                lines.append(line(problem_line(problem)))
+                if (size := size + len(lines[-1])) > _MOST_PROBLEM_BYTES:
+                    return []
+    except FileNotFoundError:
+        return []
+    return lines
+
+
+def _checkpoint_lines(checkpoints: QuerySet[Checkpoint]) -> Chunks:
+    """Size and SHA-256 of every file of every checkpoint of current steps, removed since or not: what a replay begins
+    from, and what the weights after a step are compared with. Of two attempts that cut the same, the later."""
+    rows = checkpoints.order_by("step", "-attempt__fence", "-seq").distinct("step")
+    for attempt, step, files in rows.values_list("attempt__fence", "step", "files").iterator(chunk_size=500):
+        yield line({"attempt": attempt, "step": step, "files": files})
 
 
 def _metric_lines(facts: Facts, series: Series) -> Chunks:
