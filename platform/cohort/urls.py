@@ -16,6 +16,7 @@ from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
 from cohort.web.alerts import channels, desk, rules
 from cohort.web.audit import views as audit
+from cohort.web.cards import status_views
 from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
@@ -240,6 +241,7 @@ _records = [
     path(f"{_RECORD}/card.zip", cards.card_download, name="card_download"),
     path(f"{_RECORD}/<int:end>/card.zip", cards.card_download, name="card_of_end"),
     path(f"{_RECORD}/<int:end>/<int:version>/card-<slug:audience>.zip", cards.card_download, name="card_for"),
+    path(f"{_RECORD}/<int:end>/<int:version>/status/<str:name>", status_views.record_status, name="record_status"),
     path(f"{_RECORD}/verify.pyz", cards.verify_pyz, name="verify_pyz"),
     path(f"{_RECORD}/seal/", cards.record_request, name="record_request"),
     path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),
@@ -289,6 +291,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("log/", include(_log)),
     path("verify/", verify_page.verify_page, name="verify_page"),
     path("verify/verify.pyz", verify_page.verify_pyz, name="verify_pyz"),
+    path("status/<str:seal>.json", status_views.status_of_seal, name="status_of_seal"),
     path("c/<str:token>/", public_views.public_card_page, name="public_card"),
     path("c/<str:token>/card.zip", public_views.public_card_download, name="public_card_download"),
     path("api/worker/v1/", include("cohort.worker_api.urls")),

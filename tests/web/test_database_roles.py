@@ -15,7 +15,14 @@ ONLY_ADDED = {
     *("audit_auditentry", "audit_auditleaf", "audit_logkey", "audit_logcheckpoint", "audit_logcosignature"),
     *("catalog_evalsuiteversion", "lab_verifierprobe", "lab_launchprobe", "lab_launchestimate"),
     *("lab_modelevalresult", "lab_modelevalitem", "review_answerjudgement", "review_rescoredsample"),
-    *("records_record", "records_card", "records_statement", "records_recordentry", "review_annotation"),
+    *(
+        "records_record",
+        "records_card",
+        "records_statement",
+        "records_recordentry",
+        "records_recordstatus",
+        "review_annotation",
+    ),
     *("review_reviewitem", "review_pairvote", "runs_runevent", "runs_importedresult"),
     "review_runimport",
 }

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from cohort.evidence.card_reader import Rejected
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.check import CannotRead, References, verify_card
+from cohort.evidence.verify.life import Asked
+from cohort.evidence.verify.online import fetch_status
 from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
 from cohort.evidence.verify.signed import KnownKeys, log_keys
 from cohort.evidence.zip_layout import MAX_SMALL_BYTES
@@ -36,7 +39,8 @@ def main(
     """The exit status of the verdict. `own_key`: the key that counts as known where none is given, if there is one."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Check a downloaded card, offline.",
+        description="Check a downloaded card, and whether its record was revoked or superseded since. An accepted "
+        "card's platform is asked for the record's status; what it is sent is the seal, and nothing else.",
         epilog="The first line is the verdict: "
         + "; ".join(f"{verdict} (exit status {status})" for verdict, status in EXIT_STATUS.items())
         + ". Without a known key no card is accepted: whoever changes one can sign it with a key of their own.",
@@ -54,6 +58,11 @@ def main(
         "/log/keys.json), which lists the keys before it too; may be given several times",
     )
     parser.add_argument("--trace", metavar="PROOF.json", type=Path, help="a sample shown alone: is it of this run?")
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="ask no platform: what happened since the seal is then known as of the status in the zip alone",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -79,11 +88,12 @@ def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | No
     if not known and (own := own_key()) is not None:
         known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
+    asked = Asked(datetime.now(UTC), None if arguments.offline else fetch_status)
     if arguments.against is None:
-        return verify_card(arguments.card, References(known, sample=sample))
+        return verify_card(arguments.card, References(known, sample=sample, status=asked))
     try:
         with arguments.against.open("rb") as older:
-            return verify_card(arguments.card, References(known, older, str(arguments.against), sample))
+            return verify_card(arguments.card, References(known, older, str(arguments.against), sample, asked))
     except OSError as error:
         raise CannotRead(f"cannot read {arguments.against}: {error.strerror}") from None
 
@@ -128,14 +138,16 @@ def _sample(path: Path) -> Any:
 
 
 def printed(report: Report) -> str:
-    lines = [f"{report.verdict}: {VERDICTS[report.verdict]}", f"card    {one_line(report.name)}"]
+    lines = [f"{report.verdict}: {VERDICTS[report.verdict]}"]
+    lines += [f"{'why' if at == 0 else '':<7} {line}" for at, line in enumerate(report.why)]
+    lines.append(f"card    {one_line(report.name)}")
     if report.document is not None:
         lines.append(f"        {one_line(about(report.document))}")
     for check in report.checks:
         lines += _lines(check)
     if report.verdict == "unknown signer":
         lines.append("        Give the platform's public key, or its keys.json, with --key.")
-    if report.accepted:
+    if report.whole:
         lines += [f"seal    {report.seal}", "        Compare the seal with the one on the record's page."]
         lines += ["No card proves:", *(f"  - {line}" for line in NEVER_PROVEN)]
     return "\n".join(lines)

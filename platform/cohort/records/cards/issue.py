@@ -20,8 +20,9 @@ from django.utils.safestring import mark_safe
 from cohort.accounts.models import Project
 from cohort.audit import services as audit
 from cohort.base import artifacts
+from cohort.base.environment import environment
 from cohort.base.storable import Refused
-from cohort.evidence import dsse, merkle, pyz
+from cohort.evidence import dsse, merkle, pyz, status
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.keys import encode
 from cohort.evidence.merkle import root
@@ -191,7 +192,7 @@ def _files(pack: Pack, contents: Contents, common: Sequence[Packed], audience: A
     files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]
     files += [pack.whole(path, sheet(reading, path)) for path in SHEETS]
     names = [file.name for file in files]
-    return [*files, pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE]))]
+    return [*files, pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE, *status.FILES]))]
 
 
 def card_html(reading: Reading) -> bytes:
@@ -217,6 +218,7 @@ def _statement(files: Sequence[Packed], contents: Contents, audience: Audience, 
     subjects |= {WEIGHTS + name: digest for name, digest in contents.weights.items()}
     predicate = {"seal": contents.document["seal"], "audience": audience}
     predicate |= {"issue": issue.number, "reason": issue.reason}
+    predicate |= {"platform": environment().public_url.rstrip("/")}
     return dsse.statement(subjects, dsse.PREDICATE_TYPE, predicate)
 
 

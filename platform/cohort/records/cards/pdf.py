@@ -1,19 +1,15 @@
 """card.pdf: the record to print, set by Typst. It carries the seal, the short digest and how to check; it is a copy to
 read, and the zip that holds it is the evidence."""
 
-import json
-import unicodedata
 from importlib import resources
 from typing import Any
-
-import typst
 
 from cohort.records.cards import svg
 from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import charts
+from cohort.records.cards.typesetting import settable, typeset
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
-from grpo_core.text import printable
 
 FILE = "card.pdf"
 _TEXT = 4_000
@@ -31,27 +27,7 @@ def card_pdf(reading: Reading) -> bytes:
     """The file's bytes. Text that Typst cannot set (it fails on some sequences of rare signs) is set with every sign
     beyond ASCII written as its number, and the page notes it."""
     template = resources.files(__package__).joinpath("card.typ").read_bytes()
-    card = _card(reading)
-    try:
-        return _set(template, card)
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of pyo3: a fault inside Typst, and no subclass of Exception
-            raise
-    return _set(template, _plainer(card) | {"check": f"{_CHECK} {_PLAINER}"})
-
-
-def _set(template: bytes, card: dict[str, Any]) -> bytes:
-    return bytes(typst.compile(template, format="pdf", sys_inputs={"card": json.dumps(card)}))
-
-
-def _plainer(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("ascii", "backslashreplace").decode()
-    if isinstance(value, list):
-        return [_plainer(element) for element in value]
-    if isinstance(value, dict):
-        return {name: _plainer(element) for name, element in value.items()}
-    return value
+    return typeset(template, "card", _card(reading), {"check": f"{_CHECK} {_PLAINER}"})
 
 
 def _card(reading: Reading) -> dict[str, Any]:
@@ -99,5 +75,5 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    clean = "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable(text))
+    clean = settable(text)
     return clean if len(clean) <= _TEXT else f"{clean[:_TEXT]}… (cut here; whole in record.json)"
