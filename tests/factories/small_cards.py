@@ -35,7 +35,8 @@ from grpo_core.config.yaml_text import dump_yaml
 from grpo_core.records.leaves import leaf
 
 ORIGIN = "cohort.example/log"
-PLATFORM = "https://cohort.example"
+PLATFORM = "http://127.0.0.1:9"
+"""Where nobody answers."""
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 """What must not be printed of a card: it steers a terminal."""
 Change = Callable[[dict[str, Any]], None]

@@ -31,6 +31,8 @@ MOST_DAYS = 90
 
 State = Literal["revoked", "superseded", "rejected", "signed off", "partly signed off", "not signed off"]
 STATES = ("revoked", "superseded", "rejected", "signed off", "partly signed off", "not signed off")
+FINAL = ("revoked", "superseded")
+"""States that no later status undoes: an ended status of them still holds."""
 _PARTS = frozenset({"schema", "status", "envelope", "log_entry", "proof", "consistency", "keys"})
 _KEYS: dict[str, tuple[type, ...]] = {
     "schema": (str,),

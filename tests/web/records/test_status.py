@@ -1,25 +1,20 @@
 """The signed status of a record: what it says, when another is issued, and that no card leaves without it."""
 
-import json
 import zipfile
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
 from cohort.audit import services as audit
 from cohort.evidence.canonical import canonical
 from cohort.evidence.verify.command import main
-from cohort.records.after_seal.services import incident, public_link_make, revoke, sign_off
-from cohort.records.models import Record, RecordStatus
-from cohort.records.services import record_seal
-from cohort.records.status.services import StatusPending, current_status, status_issue
-from tests.factories import sealed_run
+from cohort.records.after_seal.services import revoke
+from cohort.records.models import Record
+from cohort.records.status.services import status_issue
 from tests.web.records.conftest import World
-from tests.web.records.records import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 

@@ -15,8 +15,6 @@ from cohort.evidence.verify.signed import KnownKeys, first_known
 
 CLOCK = timedelta(minutes=10)
 """By how much the clocks of reader and platform may differ."""
-_FINAL = ("revoked", "superseded")
-"""States that no later status undoes: an expired status of them still holds."""
 
 
 class NoAnswer(Exception):
@@ -146,6 +144,6 @@ def _not_current(card: OpenCard, newest: Status, now: datetime) -> str:
         return f"by this machine's clock it is {at}, before the record was sealed ({written(sealed)}): set the clock"
     if now < newest.issued_at - CLOCK:
         return f"by this machine's clock it is {at}, before this status was issued: set the clock"
-    if now > newest.valid_until and newest.state not in _FINAL:
+    if now > newest.valid_until and newest.state not in status.FINAL:
         return f"the newest status that is known ended on {written(newest.valid_until)}: get a newer one"
     return ""

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
-from cohort.evidence.status import Status
+from cohort.evidence.status import FINAL, Status
 
 STATUS = "status"
 """Name of the check of what happened to the record after its seal."""
@@ -47,6 +47,12 @@ VERDICTS: dict[Verdict, str] = {
     "rejected": "the card is as it was issued, and who had to sign the record off rejected it",
 }
 """What each verdict means, in words."""
+
+
+def verdict_of(state: str) -> Verdict:
+    """On a card that is as it was issued, by the state of its record."""
+    verdicts: dict[str, Verdict] = {"revoked": "revoked", "superseded": "superseded", "rejected": "rejected"}
+    return verdicts.get(state, "accepted")
 
 
 class UnknownSigner(Exception):
@@ -104,11 +110,8 @@ class Report:
         unknown = {check.name for check in self.checks if check.status == "unknown"}
         if unknown - {STATUS}:
             return "unknown signer"
-        if self.life is not None and self.life.state in ("revoked", "superseded"):
-            return cast("Verdict", self.life.state)
-        if unknown:
-            return "status unknown"
-        return "rejected" if self.life is not None and self.life.state == "rejected" else "accepted"
+        verdict = "accepted" if self.life is None else verdict_of(self.life.state)
+        return verdict if not unknown or verdict in FINAL else "status unknown"
 
     @property
     def why(self) -> tuple[str, ...]:
