@@ -8,7 +8,7 @@ from migrations.append_only import append_only
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0005_api_tokens"),
-        ("records", "0002_guards"),
+        ("records", "0003_record_status"),
         ("runs", "0011_imported_runs"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

@@ -7,7 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from grpo_core.runtime.http import HttpClient, HttpError, Reply, non_public
+from grpo_core.runtime.addresses import non_public
+from grpo_core.runtime.http import HttpClient, HttpError, Reply
 from tests.tables import cases
 
 from .rewards.judge_server import Server, http, let_pass, says

@@ -34,6 +34,8 @@ from grpo_core.config.yaml_text import dump_yaml
 from grpo_core.records.leaves import leaf
 
 ORIGIN = "cohort.example/log"
+PLATFORM = "http://127.0.0.1:9"
+"""Where nobody answers."""
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 """What must not be printed of a card: it steers a terminal."""
 Change = Callable[[dict[str, Any]], None]
@@ -274,7 +276,7 @@ def issue(log: Log, made: dict[str, dict[str, bytes]]) -> dict[str, dict[str, by
         audience: dsse.statement(
             digests(files) | {f"weights/{name}": digest for name, digest in WEIGHTS.items()},
             dsse.PREDICATE_TYPE,
-            {"seal": document["seal"], "audience": audience, "issue": 1, "reason": ""},
+            {"seal": document["seal"], "audience": audience, "issue": 1, "reason": "", "platform": PLATFORM},
         )
         for audience, files in made.items()
     }

@@ -16,7 +16,7 @@ from cohort.accounts.quotas import lock_project
 from cohort.alerts.models import AlertChannel, AlertDelivery, ChannelKind
 from cohort.audit import services as audit
 from cohort.base.storable import storable
-from grpo_core.runtime.http import non_public
+from grpo_core.runtime.addresses import non_public
 
 MOST_CHANNELS = 20
 """Of a project."""

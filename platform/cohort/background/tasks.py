@@ -13,11 +13,14 @@ from cohort.background import reconcile
 from cohort.contamination import services as contamination
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
+from cohort.records.models import Record
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
+from cohort.records.status.services import status_issue
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
 from cohort.review import rescores
 from cohort.review.token_files import token_files_sweep
 from cohort.review.word_index import words_index
+from cohort.runs.dispatch import STATUS_TASK
 from cohort.runs.models import Run
 from grpo_core.errors import DiskFullError
 
@@ -101,6 +104,12 @@ def _renew(run_id: int) -> None:
         cards_renew(run=Run.objects.get(pk=run_id))
     except BeingSealed as why:
         log.info("run %s: cards are not issued again now: %s", run_id, why)
+
+
+@shared_task(name=STATUS_TASK)  # type: ignore[untyped-decorator]
+def issue_status(record_id: int) -> None:
+    """Sign and store the record's status, where another one is due."""
+    status_issue(record=Record.objects.get(pk=record_id))
 
 
 @shared_task(name="cohort.records.expire_traces")  # type: ignore[untyped-decorator]

@@ -79,6 +79,9 @@ class Environment(BaseSettings):
     log_origin: str = ""
     """Name of the audit log, given to its first key and kept for ever; empty means the host of COHORT_PUBLIC_URL and
     /log."""
+    status_days: int = Field(default=30, ge=1, le=90)
+    """Days that the signed status of a record is valid: after them, a card checked without a network has an unknown
+    one. It is renewed when half of them are over and somebody downloads the card or requests the status."""
     log_git: str = ""
     """Git repository, as `git push` takes it, that the log's checkpoints are pushed to."""
     log_witness: str = ""

@@ -22,7 +22,11 @@ class Rejected(Exception):
 
 
 class Cannot(Exception):
-    """Why a check cannot be made: something that it needs is not there. No judgement on the card."""
+    """Why a check cannot be made: something that it needs is not there. No judgement on the card. One fact a line."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 class CardReader:

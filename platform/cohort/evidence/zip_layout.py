@@ -12,6 +12,8 @@ import zipfile
 from dataclasses import dataclass
 from typing import IO
 
+from cohort.evidence import status
+
 MAX_CARD_BYTES = 2_000_000_000
 """All files unpacked; below 2 GiB every number in the zip fits its 32 bits."""
 MAX_RECORD_BYTES = 16 * 1024**2
@@ -48,6 +50,7 @@ _MOST = {
     "model-signing.pub": MAX_SMALL_BYTES,
     "model.sig": MAX_SMALL_BYTES,
     "card.sig": MAX_SMALL_BYTES,
+    **dict.fromkeys(status.FILES, status.MAX_BYTES),
 }
 
 
@@ -100,7 +103,7 @@ def end_record(*, count: int, length: int, offset: int) -> bytes:
 
 def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
     """The zip's entries, when every byte outside their contents is as a card is written. Raises LayoutFault."""
-    directory, count, directory_at = _directory(handle)
+    directory, count, directory_at = read_directory(handle)
     entries: list[ZipEntry] = []
     names: set[bytes] = set()
     at = offset = 0
@@ -133,7 +136,7 @@ def read_layout(handle: IO[bytes]) -> list[ZipEntry]:
     return entries
 
 
-def _directory(handle: IO[bytes]) -> tuple[bytes, int, int]:
+def read_directory(handle: IO[bytes]) -> tuple[bytes, int, int]:
     """(directory, number of entries, its offset), read from the end; nothing larger than a card's is read."""
     end_at = handle.seek(0, os.SEEK_END) - _END.size
     handle.seek(max(end_at, 0))

@@ -250,3 +250,32 @@ class PublicLink(models.Model):
 
     def __str__(self) -> str:
         return f"public link of {self.record}"
+
+
+class RecordStatus(models.Model):
+    """A signed status of a record for one group of audiences: what happened since its seal. The newest counts."""
+
+    record = models.ForeignKey(Record, on_delete=models.PROTECT, related_name="statuses")
+    audience = models.CharField(max_length=10, choices=Audience.choices)
+    """public: for the public card and the one for downstream; authority: for the other two."""
+    life_sha256 = models.CharField(max_length=64)
+    """Of what it says of the record, without its own times: another status is due when this would differ."""
+    bundle = models.TextField()
+    """status.json, exactly as signed (RFC 8785)."""
+    page = models.TextField()
+    """STATUS.html."""
+    paper = models.BinaryField()
+    """STATUS.pdf."""
+    log_index = models.BigIntegerField()
+    """Index of its entry in the audit log."""
+    issued_at = models.DateTimeField()
+    valid_until = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["record", "audience", "-log_index"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["record", "audience", "log_index"], name="one_status_per_entry")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.audience} status of {self.record}"

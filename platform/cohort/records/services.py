@@ -26,7 +26,7 @@ from cohort.records.models import Card, Record, Statement
 from cohort.records.news import News
 from cohort.records.schema import SCHEMA, Document
 from cohort.records.traces.tree import redactions_awaited
-from cohort.runs.dispatch import seal_on_commit
+from cohort.runs.dispatch import seal_on_commit, status_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
 from cohort.runs.services import run_sealed
 from cohort.runs.transitions import run_event, run_lock
@@ -195,6 +195,7 @@ def record_reissue(*, record: Record, reason: str, actor: User | None = None) ->
                     message=f"Cards issued again: {issue.reason}",
                     data={"seal": record.seal, "issue": issue.number},
                 )
+                status_on_commit(record_id=record.pk)
                 return _card_rows(record, issue, issued, moment)
         except BaseException:  # whatever it was, cards must not stay without their rows; it is raised again below
             kept = list(record.cards.filter(artifact__in=issued.keys))
@@ -229,6 +230,8 @@ def _store(
         sealed_at=facts.sealed_at,
     )
     _card_rows(record, issue, issued, facts.sealed_at)
+    for earlier in Record.objects.filter(run=run).only("pk"):  # of which this one is a later version or end
+        status_on_commit(record_id=earlier.pk)
     what = "Record sealed" if record.version == 1 else f"Version {record.version} of the record sealed"
     RunEvent.objects.create(
         run=run,

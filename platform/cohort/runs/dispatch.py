@@ -17,10 +17,11 @@ from kombu.exceptions import ConnectionError as BrokerConnectionError
 from cohort.base.celery_app import app
 from cohort.runs.models import Run
 from cohort.runs.schedule import node_capacities, queue, takeable
-from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, train_queue
+from grpo_core.protocol.queues import PLATFORM_QUEUE, RUN_ATTEMPT_TASK, train_queue
 
 SEAL_TASK = "cohort.records.seal"
 RENEW_TASK = "cohort.records.renew_cards"
+STATUS_TASK = "cohort.records.issue_status"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with separate processes: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
@@ -74,6 +75,16 @@ def seal_on_commit(*, run_id: int) -> None:
 def renew_cards(*, run_id: int) -> None:
     """Request the cards of a run without the texts that were deleted. The hourly task finds what gets lost."""
     publish(RENEW_TASK, run_id, SEAL_QUEUE)
+
+
+def status_on_commit(*, record_id: int) -> None:
+    """Request the signed status of a record to which something happened. A download requests what gets lost."""
+    publish_on_commit(STATUS_TASK, record_id, PLATFORM_QUEUE)
+
+
+def request_status(*, record_id: int) -> None:
+    """Request the signed status of a record, at most every 30 s from one process."""
+    republish(STATUS_TASK, {record_id: PLATFORM_QUEUE})
 
 
 def republish(task: str, queues: Mapping[int, str]) -> list[int]:

@@ -1,6 +1,9 @@
 """The public page: open to anyone with its address, and to nobody else; nothing in it but the public part."""
 
+import json
+import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -14,8 +17,10 @@ from cohort.audit.models import AuditEntry
 from cohort.records.after_seal import services
 from cohort.records.fields import FIELDS
 from cohort.records.models import PublicLink, Record
+from cohort.records.status.services import status_issue
 from cohort.runs.models import Run
 from tests.factories.documents import document, entry
+from tests.factories.small_cards import packed
 from tests.web.records.conftest import World
 from tests.web.records.records import issue, logged, page_text, put
 
@@ -128,13 +133,17 @@ def test_the_download_is_the_newest_public_card(
     """Downloads without end do not fill the log."""
     client, url = Client(), download(link)
     assert client.get(url).status_code == 404, "none was issued"
-    issue(record, b"the internal one", audience="internal")
-    issue(record, b"first issue")
-    issue(record, b"second issue", number=2)
+    for name, audience, number in (("internal", "internal", 1), ("first", "public", 1), ("second", "public", 2)):
+        issue(record, packed({"record.json": name.encode()}), audience=audience, number=number)
+    assert client.get(url).status_code == 503, "its status is not signed yet"
+    status_issue(record=record)
     response = client.get(url)
-    assert b"".join(response) == b"second issue"  # type: ignore[arg-type]
+    content = b"".join(response)  # type: ignore[arg-type]
+    with zipfile.ZipFile(BytesIO(content)) as archive:
+        assert archive.read("record.json") == b"second"
+        assert sorted(archive.namelist()) == ["STATUS.html", "STATUS.pdf", "record.json", "status.json"]
     assert response["Content-Disposition"] == f'attachment; filename="card-{record.seal[:16]}.zip"'
-    assert (response["Content-Type"], response["Content-Length"]) == ("application/zip", "12")
+    assert (response["Content-Type"], response["Content-Length"]) == ("application/zip", str(len(content)))
     assert client.get(url, headers={"if-none-match": response["ETag"]}).status_code == 304
     assert client.head(url).status_code == 200
     (body,) = logged("card_downloaded")
@@ -147,8 +156,8 @@ def test_the_download_is_the_newest_public_card(
 
 
 def test_a_record_that_holds_no_more_says_so(record: Record, link: PublicLink, alice: User) -> None:
-    """Superseded by a version, by a later end, and revoked; its card still downloads."""
-    issue(record)
+    """Superseded by a version, by a later end, and revoked; its card downloads with the status that says so."""
+    issue(record, packed({"record.json": b"{}"}))
     for head in ({"version": 2, "supersedes": record}, {"end": 2}):
         newer = put(record.run, **head)
         assert newer.short_digest in Client().get(page(link)).content.decode()
@@ -157,4 +166,8 @@ def test_a_record_that_holds_no_more_says_so(record: Record, link: PublicLink, a
     assert "the held-out set leaked" in shown
     assert "<script>alert" not in shown
     assert 'class="wrong"' in shown
-    assert Client().get(download(link)).status_code == 200
+    assert Client().get(download(link)).status_code == 503
+    status_issue(record=record)
+    with zipfile.ZipFile(BytesIO(b"".join(Client().get(download(link))))) as archive:  # type: ignore[arg-type]
+        assert "&lt;script&gt;alert" in archive.read("STATUS.html").decode()
+        assert json.loads(archive.read("status.json"))["status"]["state"]["name"] == "revoked"

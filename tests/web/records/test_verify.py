@@ -45,8 +45,10 @@ from tests.factories.small_cards import (
     reissued,
     sample_content,
 )
+from tests.factories.statuses import downloaded
 
 LONG_HEX = re.compile(r"\b[0-9a-f]{64}\b")
+SINCE = re.compile(r"as of \S+, valid until [^;]+")
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def log() -> Log:
 @pytest.fixture
 def path(log: Log, tmp_path: Path) -> Path:
     out = tmp_path / "card.zip"
-    out.write_bytes(packed(card(log)))
+    out.write_bytes(packed(downloaded(log, card(log))))
     return out
 
 
@@ -86,7 +88,8 @@ def test_the_command_prints_the_report(
     assert len(report["seal"]) == 64
     assert report["never_proven"]
     assert main([str(path), *known_key]) == 0
-    golden("verify/printed.txt", LONG_HEX.sub("…", capsys.readouterr().out).replace(str(path), "card.zip"))
+    shown = SINCE.sub("as of TIME, valid until TIME", capsys.readouterr().out)
+    golden("verify/printed.txt", LONG_HEX.sub("…", shown).replace(str(path), "card.zip"))
 
 
 def test_it_needs_neither_django_nor_network(path: Path) -> None:
@@ -101,7 +104,7 @@ def test_it_needs_neither_django_nor_network(path: Path) -> None:
         "sys.exit(status)\n"
     )
     environment = {"PYTHONPATH": f"{PACKAGE.parent}:{PACKAGE.parent.parent}", "PATH": ""}
-    words = [sys.executable, "-c", code, str(path), "--key", key("first").vkey]
+    words = [sys.executable, "-c", code, str(path), "--offline", "--key", key("first").vkey]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -340,7 +343,7 @@ def proof(step: int = 3, index: int = 1, at: int = 1) -> dict[str, Any]:
 
 def test_one_sample_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     public = tmp_path / "card.zip"
-    public.write_bytes(packed(card(Log(), audience="public")))
+    public.write_bytes(packed(downloaded(log := Log(), card(log, audience="public"))))
     (tmp_path / "sample.json").write_bytes(canonical(proof()))
     assert main([str(public), "--trace", str(tmp_path / "sample.json"), "--key", key("first").vkey]) == 0
     assert "step 3, group 1, sample 1 is in this run's tree: 20 characters, reward 1" in capsys.readouterr().out

@@ -16,6 +16,7 @@ from cohort.evidence.verify.check import References
 from cohort.evidence.verify.report import Report
 from tests.factories import small_cards
 from tests.factories.small_cards import OWN, Log, Sealed, card, cards, check, faults, key, known, packed
+from tests.factories.statuses import downloaded
 from tests.tables import cases
 
 
@@ -122,7 +123,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     log = Log(notes=3)
     older, newer = tmp_path / "older.zip", tmp_path / "newer.zip"
     older.write_bytes(packed(card(log, sealed({"run": 6}))))
-    newer.write_bytes(packed(card(log)))
+    newer.write_bytes(packed(downloaded(log, card(log))))
     for first, second, status, words in (
         (newer, older, 0, "ok     "),
         (older, newer, 2, "CANNOT "),

@@ -13,12 +13,13 @@ from django.utils import timezone
 from cohort.audit.models import LogKey
 from cohort.base.environment import environment
 from cohort.evidence import pyz
-from cohort.records.after_seal.services import revoke
+from cohort.records.after_seal.services import revoke, sign_off
 from cohort.web.records import verify_page
 from tests.factories import sealed_run
 from tests.factories.small_cards import Log, Sealed, card, cards, key, packed
+from tests.factories.statuses import downloaded
 from tests.web.records.conftest import World
-from tests.web.records.records import content_of
+from tests.web.records.records import content_of, put
 
 pytestmark = pytest.mark.django_db
 VERDICT = re.compile(r'id="verdict".*?</span> ([^<]*)</h2>', re.DOTALL)
@@ -56,10 +57,10 @@ def test_the_page_gives_verify_pyz_with_its_digest() -> None:
 def test_good_and_changed_cards_with_an_older_one() -> None:
     log = Log(notes=4)
     older = card(log, Sealed(head={**Sealed().head, "run": 6, "title": HOSTILE}))
-    newer = cards(log)["public"]
+    newer = downloaded(log, cards(log)["public"])
     status, page = upload(newer, older=SimpleUploadedFile("older.zip", packed(older)))
     assert (status, verdict(page)) == (200, "Accepted")
-    assert page.count("Does not prove: ") == 17  # of 19; config.yaml and metrics.jsonl are withheld from the public
+    assert page.count("Does not prove: ") == 18  # of 20; config.yaml and metrics.jsonl are withheld from the public
     assert "the older card holds" in page
     assert f"a known key: {log.keys[0].vkey}" in page
     status, page = upload({**newer, "CARD.md": b"else"})
@@ -83,16 +84,28 @@ def test_the_page_knows_the_keys_of_its_own_log() -> None:
     assert verdict(unknown) == "Unknown signer"
     assert "and check again with it." in unknown
     assert "--against" not in unknown, "an option of the command"
-    assert verdict(upload(card(elsewhere), key=f" {elsewhere.keys[0].vkey} ")[1]) == "Accepted"
+    given = f" {elsewhere.keys[0].vkey} "
+    bare = card(elsewhere)
+    page = upload(bare, key=given)[1]
+    assert (verdict(page), "this page asks no other platform" in page) == ("Status unknown", True)
+    for state, words in (("signed off", "Accepted"), ("revoked", "Revoked"), ("superseded", "Superseded")):
+        assert verdict(upload(downloaded(elsewhere, bare, state), key=given)[1]) == words
 
 
-def test_a_revoked_record_is_no_longer_accepted(world: World) -> None:
+def test_what_happened_since_the_seal_is_known_by_the_database(world: World) -> None:
+    """Of this platform's own records, whatever status the zip holds; rejected, superseded and revoked."""
     record = sealed_run.sealed(world.launch())
     content = content_of(record.card("public"))
-    assert verdict(upload(content)[1]) == "Accepted"
+    page = upload(content)[1]
+    assert (verdict(page), "Not signed off" in page) == ("Accepted", True)
+    sign_off(record=record, actor=world.oscar, role="operator", decision="rejected", reason="It cheats.")
+    assert verdict(upload(content)[1]) == "Rejected"
+    put(record.run, version=2, supersedes=record)
+    page = upload(content)[1]
+    assert (verdict(page), "Superseded by version 2" in page) == ("Superseded", True)
     revoke(record=record, actor=world.oscar, reason="SECRET-REASON")
     page = upload(content)[1]
-    assert verdict(page) == "Revoked"
+    assert (verdict(page), "Revoked on" in page) == ("Revoked", True)
     assert "SECRET-REASON" not in page
 
 
@@ -135,7 +148,7 @@ def test_no_more_than_two_at_once() -> None:
         for _ in held:
             verify_page._AT_ONCE.release()
     assert status == 503
-    assert verdict(upload(card(Log()))[1]) == "Accepted"
+    assert verdict(upload(downloaded(log := Log(), card(log)))[1]) == "Accepted"
 
 
 def test_nothing_of_an_upload_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

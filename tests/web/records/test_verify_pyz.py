@@ -13,6 +13,7 @@ import pytest
 
 from cohort.evidence import pyz
 from tests.factories.small_cards import Log, Sealed, card, key, packed
+from tests.factories.statuses import downloaded
 
 NEEDED = ("cryptography", "cffi", "pycparser", "_cffi_backend*")
 
@@ -38,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     older = card(log, Sealed(head={**Sealed().head, "run": 6}))
     newer = card(log)
     (made / "older.zip").write_bytes(packed(older))
-    (made / "card.zip").write_bytes(packed(newer))
+    (made / "card.zip").write_bytes(packed(downloaded(log, newer)))
     rows = newer["evals/after.jsonl"].replace(b'"score":0', b'"score":1', 1)
     (made / "changed.zip").write_bytes(packed({**newer, "evals/after.jsonl": rows}))
     (made / "forged.zip").write_bytes(packed(card(Log("forger"))))

@@ -13,14 +13,15 @@ from typing import TextIO
 from django.db import InterfaceError, OperationalError, connection
 
 from cohort.audit import services as audit
-from cohort.base import artifacts
 from cohort.base.formatting import NBSP, duration
 from cohort.cli.embedded.home import Home, HomeError
 from cohort.evaluations.selectors import newest_results, suites_cached
 from cohort.evidence.canonical import canonical
 from cohort.ingest.run_state import PHASE_WORDS
 from cohort.lab.models import VerifierProbe
+from cohort.records.cards.download import write_download
 from cohort.records.models import Record
+from cohort.records.status.services import status_issue
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 from grpo_core.config.evaluation import HELDOUT
@@ -118,13 +119,12 @@ def probed(probe: VerifierProbe) -> str:
 
 
 def save_card(run: Run, home: Home) -> Path:
-    """Copy the card from the artifact store to a file for the person."""
+    """Write the card with its record's status, as it is downloaded, to a file for the person."""
     home.cards.mkdir(exist_ok=True)
     path = home.cards / f"run-{run.pk}.zip"
-    with open(path, "wb") as handle:
-        record = Record.objects.filter(run=run, end=run.ends).latest("version")
-        for chunk in artifacts.read_chunks(record.card().artifact):
-            handle.write(chunk)
+    record = Record.objects.filter(run=run, end=run.ends).latest("version")
+    status_issue(record=record)
+    write_download(record.card(), path)
     return path
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from cohort.evidence import status
 from cohort.evidence.card_reader import CardReader
 from cohort.evidence.policy.judge import judge
 from cohort.evidence.policy.text import Policy
@@ -13,6 +15,7 @@ from cohort.evidence.policy.view import RecordView
 from cohort.evidence.verify import (
     bundles,
     completions,
+    life,
     numbers,
     older,
     opened,
@@ -21,8 +24,9 @@ from cohort.evidence.verify import (
     registration,
     signed,
 )
+from cohort.evidence.verify.life import Asked
 from cohort.evidence.verify.opened import OpenCard
-from cohort.evidence.verify.report import EXIT_STATUS, Report
+from cohort.evidence.verify.report import EXIT_STATUS, STATUS, Report
 from cohort.evidence.verify.signed import KnownKeys
 from grpo_core.errors import GrpoError
 
@@ -49,6 +53,9 @@ class References:
     """A sample shown alone, with its proof."""
     policy: Policy | None = None
     """Rules that an accepted card's record is judged by."""
+    status: Asked | None = None
+    """How to find out what happened to the record after its seal. None: the card alone is judged, and a status in the
+    zip only by whether it is as it was signed."""
 
 
 def verify_card(path: Path, references: References | None = None) -> Report:
@@ -74,9 +81,14 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         good = report.run(what, check, NOT_PROVEN[what])
         report.document = card.document or None
         if not good and what in _NEEDED:
-            break
+            return report
+    if references.status is not None or status.FILES & set(card.reader.entries):
+        asked = references.status or Asked(datetime.now(UTC), needed=False)
+        look = partial(life.check, card, asked, references.known, report.accepted)
+        report.run(STATUS, look, NOT_PROVEN[STATUS])
+        report.life = card.life
     if references.policy is not None and report.accepted:
-        report.judgement = judge(references.policy, RecordView(card.document, card.life))
+        report.judgement = judge(references.policy, RecordView(card.document, life.as_judged(card.life)))
     return report
 
 
@@ -107,6 +119,7 @@ NOT_PROVEN = {
     "policy": "That the rules are the right ones to ask for, or that they were met after the seal.",
     "completeness": "That what is stated is enough, or true.",
     "sample": "That it is typical of the run.",
+    STATUS: "That nothing happened to the record after the moment that it names, or that what people wrote is true.",
 }
 """What a check that found nothing wrong does not prove, by the check's name."""
 _NEEDED = ("layout", "record.json")

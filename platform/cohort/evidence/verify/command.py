@@ -5,6 +5,8 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from cohort.evidence.policy.command import PolicyFileFault, policy_file
 from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
 from cohort.evidence.policy.judge import Judgement
 from cohort.evidence.verify.check import CannotRead, References, verify_card
+from cohort.evidence.verify.life import Asked
+from cohort.evidence.verify.online import fetch_status
 from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
 from cohort.evidence.verify.signed import KnownKeys, log_keys
 from cohort.evidence.zip_layout import MAX_SMALL_BYTES
@@ -39,7 +43,8 @@ def main(
     """The exit status of the verdict. `own_key`: the key that counts as known where none is given, if there is one."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Check a downloaded card, offline.",
+        description="Check a downloaded card, and whether its record was revoked or superseded since. An accepted "
+        "card's platform is asked for the record's status; what it is sent is the seal, and nothing else.",
         epilog="The first line is the verdict: "
         + "; ".join(f"{verdict} (exit status {status})" for verdict, status in EXIT_STATUS.items())
         + ". With --policy, of an accepted card: "
@@ -64,6 +69,11 @@ def main(
         metavar="FILE",
         type=Path,
         help="rules (cohort-policy/1) that the record of an accepted card must meet",
+    )
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="ask no platform: what happened since the seal is then known as of the status in the zip alone",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     arguments = parser.parse_args(argv)
@@ -91,12 +101,14 @@ def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | No
         known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
     policy = policy_file(arguments.policy) if arguments.policy is not None else None
+    asked = Asked(datetime.now(UTC), None if arguments.offline else fetch_status)
+    references = References(known, sample=sample, policy=policy, status=asked)
     if arguments.against is None:
-        return verify_card(arguments.card, References(known, sample=sample, policy=policy))
+        return verify_card(arguments.card, references)
     try:
         with arguments.against.open("rb") as older:
-            references = References(known, older, str(arguments.against), sample, policy)
-            return verify_card(arguments.card, references)
+            compared = replace(references, older=older, older_name=str(arguments.against))
+            return verify_card(arguments.card, compared)
     except OSError as error:
         raise CannotRead(f"cannot read {arguments.against}: {error.strerror}") from None
 
@@ -141,7 +153,9 @@ def _sample(path: Path) -> Any:
 
 
 def printed(report: Report) -> str:
-    lines = [_first_line(report), f"card    {one_line(report.name)}"]
+    lines = [_first_line(report)]
+    lines += [f"{'why' if at == 0 else '':<7} {line}" for at, line in enumerate(report.why)]
+    lines.append(f"card    {one_line(report.name)}")
     if report.document is not None:
         lines.append(f"        {one_line(about(report.document))}")
     for check in report.checks:
@@ -150,7 +164,7 @@ def printed(report: Report) -> str:
         lines += _policy_lines(report.judgement)
     if report.verdict == "unknown signer":
         lines.append("        Give the platform's public key, or its keys.json, with --key.")
-    if report.accepted:
+    if report.whole:
         lines += [f"seal    {report.seal}", "        Compare the seal with the one on the record's page."]
         lines += ["No card proves:", *(f"  - {line}" for line in NEVER_PROVEN)]
     return "\n".join(lines)

@@ -62,10 +62,12 @@ def against(card: OpenCard, handle: IO[bytes], name: str) -> tuple[str, ...]:
     older = _opened(handle, name)
     assert older.checkpoint is not None
     _same_keys(card, older)
+    card.older = older
     was, now = older.checkpoint, card.checkpoint
     if was.size > now.size:
         raise Cannot(
-            f"it is of a later log ({was.size:,} entries; this card's has {now.size:,}): give the two the other way"
+            f"it is of a later log ({was.size:,} entries; this card's has {now.size:,}): give the two the other way",
+            _kinship(card.document, older.document).replace("older card", "other card"),
         )
     if was.size == now.size:
         if was.root != now.root:

@@ -11,9 +11,9 @@ from cohort.evidence.keys import PublicKey
 from cohort.evidence.merkle import Proof, leaf_hash, verify_inclusion
 from cohort.evidence.note import NoteError, open_note
 from cohort.evidence.plain_text import named
-from cohort.evidence.policy.view import Life
 from cohort.evidence.preregistration import FILE as PREREGISTRATION
 from cohort.evidence.samples import Commitments
+from cohort.evidence.status import Status
 from cohort.evidence.verify.report import Withheld
 
 ATTESTATION, LOG_ENTRY, PROOF, KEYS = "attestation.dsse.json", "log-entry.json", "proof.tlog-proof", "keys.json"
@@ -44,8 +44,12 @@ class OpenCard:
     signed: bool = False
     """The checkpoint's signature was checked."""
     commitments: Commitments | None = None
-    life: Life | None = None
-    """What came after the seal, by a status that was checked; None without one."""
+    address: str = ""
+    """Of the platform that issued the card, by its attestation."""
+    older: "OpenCard | None" = None
+    """The card that this one is compared with, once it has checked itself."""
+    life: Status | None = None
+    """The newest status of the record that is known."""
 
     @property
     def audience(self) -> str:

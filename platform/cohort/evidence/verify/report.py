@@ -8,25 +8,65 @@ from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
 from cohort.evidence.policy.judge import Judgement
+from cohort.evidence.status import FINAL, Status
 
-Status = Literal["ok", "failed", "cannot", "unknown", "withheld"]
-"""ok: as it must be. failed: changed. cannot: something is missing for it. unknown: nobody vouches for the signer.
-withheld: not for this card's audience."""
-Verdict = Literal["accepted", "changed", "cannot check", "unknown signer", "revoked"]
-EXIT_STATUS: dict[Verdict, int] = {"accepted": 0, "changed": 1, "cannot check": 2, "unknown signer": 3, "revoked": 4}
+STATUS = "status"
+"""Name of the check of what happened to the record after its seal."""
+Outcome = Literal["ok", "failed", "cannot", "unknown", "withheld"]
+"""ok: as it must be. failed: changed. cannot: something is missing for it. unknown: nobody vouches for the signer, or
+what happened since the seal is not known. withheld: not for this card's audience."""
+Verdict = Literal[
+    "accepted",
+    "changed",
+    "cannot check",
+    "unknown signer",
+    "revoked",
+    "superseded",
+    "status unknown",
+    "rejected",
+]
+EXIT_STATUS: dict[Verdict, int] = {
+    "accepted": 0,
+    "changed": 1,
+    "cannot check": 2,
+    "unknown signer": 3,
+    "revoked": 4,
+    "superseded": 5,
+    "status unknown": 6,
+    "rejected": 7,
+}
 VERDICTS: dict[Verdict, str] = {
     "accepted": "the card is as it was issued, and signed by a known key",
-    "changed": "this is not the card as it was issued: do not rely on it, and download the zip again from its issuer",
+    "changed": "this is not the card, or not its status, as issued: do not rely on it, and download the zip again from "
+    "its issuer",
     "cannot check": "nothing was found changed, and something is missing for a judgement",
     "unknown signer": "the card is whole in itself, and anyone can make one that is: nothing says whose key signed it. "
     "Get the platform's public key from its operator, not from the card, and check again with it",
     "revoked": "the card is as it was issued, and its record was revoked since: do not rely on it",
+    "superseded": "the card is as it was issued, and a later version of its record superseded it: use that one",
+    "status unknown": "the card is as it was issued, and whether its record was revoked or superseded since is not "
+    "known: do not rely on it before you know",
+    "rejected": "the card is as it was issued, and who had to sign the record off rejected it",
 }
-"""What each verdict means, in words. That a record was revoked shows on the platform's page, not in a card."""
+"""What each verdict means, in words."""
+
+
+def verdict_of(state: str) -> Verdict:
+    """On a card that is as it was issued, by the state of its record."""
+    verdicts: dict[str, Verdict] = {"revoked": "revoked", "superseded": "superseded", "rejected": "rejected"}
+    return verdicts.get(state, "accepted")
 
 
 class UnknownSigner(Exception):
     """The card's signer is none that is known here. One fact a line."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class StatusUnknown(Exception):
+    """What happened to the record after its seal is not known. One fact a line."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -40,7 +80,7 @@ class Withheld(Exception):
 @dataclass(frozen=True)
 class Check:
     name: str
-    status: Status
+    status: Outcome
     lines: tuple[str, ...]
     not_proven: str
     """What a reader must not take from it."""
@@ -61,6 +101,8 @@ class Report:
     """record.json, when it has the format's shape."""
     judgement: Judgement | None = None
     """Of an accepted card, by the policy that was given."""
+    life: Status | None = None
+    """The newest status of the record that is known."""
 
     @property
     def verdict(self) -> Verdict:
@@ -69,7 +111,23 @@ class Report:
             return "changed"
         if "cannot" in statuses or self.document is None:
             return "cannot check"
-        return "unknown signer" if "unknown" in statuses else "accepted"
+        unknown = {check.name for check in self.checks if check.status == "unknown"}
+        if unknown - {STATUS}:
+            return "unknown signer"
+        verdict = "accepted" if self.life is None else verdict_of(self.life.state)
+        return verdict if not unknown or verdict in FINAL else "status unknown"
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """For the reader of the first lines alone: what decided the verdict."""
+        verdict = self.verdict
+        if verdict in ("changed", "cannot check"):
+            wanted = "failed" if verdict == "changed" else "cannot"
+            return tuple(f"{check.name}: {check.lines[0]}" for check in self.checks if check.status == wanted)[:3]
+        if self.life is None or verdict in ("unknown signer", "status unknown"):
+            unknown = (check for check in self.checks if check.status == "unknown")
+            return tuple(check.lines[0] for check in unknown)[:1]
+        return (one_line(self.life.words),)
 
     @property
     def exit_status(self) -> int:
@@ -83,12 +141,17 @@ class Report:
         return self.verdict == "accepted"
 
     @property
+    def whole(self) -> bool:
+        """Whether the card is as it was issued and of a known signer, whatever happened to its record since."""
+        return self.verdict not in ("changed", "cannot check", "unknown signer")
+
+    @property
     def seal(self) -> str | None:
         return str(self.document["seal"]) if self.document else None
 
     def run(self, name: str, check: Callable[[], str | tuple[str, ...]], not_proven: str) -> bool:
         """Make one check; whether it is as it must be."""
-        status: Status = "ok"
+        status: Outcome = "ok"
         lines: tuple[str, ...]
         try:
             outcome = check()
@@ -96,8 +159,8 @@ class Report:
         except Rejected as fault:
             status, lines = "failed", fault.lines
         except Cannot as fault:
-            status, lines = "cannot", (str(fault),)
-        except UnknownSigner as fault:
+            status, lines = "cannot", fault.lines
+        except (UnknownSigner, StatusUnknown) as fault:
             status, lines = "unknown", fault.lines
         except Withheld as fault:
             status, lines = "withheld", (str(fault),)
@@ -110,6 +173,8 @@ class Report:
             "verdict": self.verdict,
             "exit_status": self.exit_status,
             "accepted": self.accepted,
+            "why": list(self.why),
+            "status": dict(self.life.document) if self.life is not None else None,
             "seal": self.seal,
             "about": one_line(about(self.document)) if self.document else "",
             "checks": [

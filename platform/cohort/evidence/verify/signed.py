@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cohort.evidence import dsse
+from cohort.evidence import dsse, status
 from cohort.evidence.canonical import CanonicalError, parse, sha256
 from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.checkpoint import RotationError, follow
@@ -64,7 +64,7 @@ def keys(card: OpenCard, known: Sequence[KnownKeys]) -> str:
     newest = card.chain[-1]
     for log in sorted(known, key=lambda log: not log.origin):  # a single key does not excuse what keys.json refuses
         try:
-            first = _first_known(card, log)
+            first = first_known(card.chain, card.origin, log)
         except Rejected:
             card.trusted = []
             raise
@@ -78,18 +78,18 @@ def keys(card: OpenCard, known: Sequence[KnownKeys]) -> str:
     raise UnknownSigner(words, *(_differs(card, log) for log in known))
 
 
-def _first_known(card: OpenCard, log: KnownKeys) -> PublicKey | None:
-    """The newest known key that the card's keys hold; None when they hold none. Raises Rejected for a card in the name
-    of a log whose keys are all known, and are others."""
-    if log.keys[0] not in card.chain:
-        if log.origin == card.origin:
+def first_known(chain: list[PublicKey], origin: str, log: KnownKeys) -> PublicKey | None:
+    """The newest known key in `chain`, the keys of a card in the name of the log `origin`; None when it holds none.
+    Raises Rejected for a card in the name of a log whose keys are all known, and are others."""
+    if log.keys[0] not in chain:
+        if log.origin == origin:
             raise Rejected(
                 f"it is in the name of the log {log.origin!a}, and signed by none of the keys that this log ever had",
-                f"signed by {card.chain[-1].vkey}; the log's newest key is {log.keys[-1].vkey}",
+                f"signed by {chain[-1].vkey}; the log's newest key is {log.keys[-1].vkey}",
             )
         return None
     shared = log.keys[0]
-    for ours, theirs in zip(log.keys, card.chain[card.chain.index(shared) :], strict=False):
+    for ours, theirs in zip(log.keys, chain[chain.index(shared) :], strict=False):
         if ours != theirs:
             raise Rejected(f"after {shared.vkey} came {ours.vkey}, and the card says {theirs.vkey}")
         shared = ours
@@ -122,7 +122,7 @@ def attestation(card: OpenCard) -> tuple[str, ...]:
     card.subjects = subjects
     files = {name: digest for name, digest in subjects.items() if not name.startswith(WEIGHTS)}
     _subjects(card, files)
-    card.payload_sha256 = sha256(opened.payload)
+    card.payload_sha256, card.address = sha256(opened.payload), predicate["platform"]
     lines = [
         f"signed by {opened.key.vkey}",
         f"{counted(len(files), 'file')} as signed, and no other file",
@@ -139,7 +139,14 @@ def _statement(payload_type: str, statement: Any) -> tuple[dict[str, str], dict[
         case {
             "_type": dsse.STATEMENT,
             "predicateType": dsse.PREDICATE_TYPE,
-            "predicate": {"seal": str(), "audience": str(), "issue": int(), "reason": str(), **others} as predicate,
+            "predicate": {
+                "seal": str(),
+                "audience": str(),
+                "issue": int(),
+                "reason": str(),
+                "platform": str(),
+                **others,
+            } as predicate,
             "subject": [*listed],
             **more,
         } if not more and not others and payload_type == dsse.PAYLOAD_TYPE:
@@ -162,7 +169,7 @@ def _digests(listed: Sequence[Any]) -> dict[str, str]:
 
 
 def _subjects(card: OpenCard, files: dict[str, str]) -> None:
-    there = set(card.reader.entries) - OUTSIDE
+    there = set(card.reader.entries) - OUTSIDE - status.FILES
     if missing := sorted(set(files) - there):
         raise Rejected(f"{missing[0]!a} is signed and missing from the card")
     if extra := sorted(there - set(files)):

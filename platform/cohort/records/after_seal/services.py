@@ -22,6 +22,7 @@ from cohort.evidence.canonical import canonical, sha256
 from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
 from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
 from cohort.records.policies.judged import gate_of
+from cohort.runs.dispatch import status_on_commit
 from cohort.runs.models import Run, RunState
 from cohort.runs.transitions import run_lock
 from grpo_core.text import UNSTORABLE
@@ -274,6 +275,7 @@ def _append(
         **logged,
     )
     data = {**data, "log": row.pk}
+    status_on_commit(record_id=record.pk)
     return RecordEntry.objects.create(
         record=record, kind=kind, role=role, decision=decision, text=text, data=data, by=actor
     )

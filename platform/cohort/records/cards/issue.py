@@ -20,8 +20,9 @@ from cohort.accounts.models import Project
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
 from cohort.base import artifacts
+from cohort.base.environment import environment
 from cohort.base.storable import Refused
-from cohort.evidence import dsse, merkle, model_signing, pyz
+from cohort.evidence import dsse, merkle, model_signing, pyz, status
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.keys import SigningKey, encode
 from cohort.evidence.merkle import root
@@ -205,10 +206,10 @@ def _files(
     files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]
     files += [pack.whole(path, sheet(reading, path)) for path in SHEETS]
     names = [file.name for file in files]
-    files.append(pack.whole(readme.FILE, readme.readme(reading, [*names, CARD_BUNDLE, *OUTSIDE])))
+    files.append(pack.whole(readme.FILE, readme.readme(reading, [*names, CARD_BUNDLE, *OUTSIDE, *status.FILES])))
     name = f"card-{reading.head['run']}-{reading.head['end']}-{reading.head['version']}-{audience}"
     digests = {file.name: file.sha256 for file in files}
-    listed = model_signing.statement(digests, name=name, ignored=[CARD_BUNDLE, *OUTSIDE])
+    listed = model_signing.statement(digests, name=name, ignored=[CARD_BUNDLE, *OUTSIDE, *status.FILES])
     return [*files, pack.whole(CARD_BUNDLE, model_signing.bundle(listed, key))]
 
 
@@ -235,6 +236,7 @@ def _statement(files: Sequence[Packed], contents: Contents, audience: Audience, 
     subjects |= {WEIGHTS + name: digest for name, digest in contents.weights.items()}
     predicate = {"seal": contents.document["seal"], "audience": audience}
     predicate |= {"issue": issue.number, "reason": issue.reason}
+    predicate |= {"platform": environment().public_url.rstrip("/")}
     return dsse.statement(subjects, dsse.PREDICATE_TYPE, predicate)
 
 

@@ -3,23 +3,17 @@
 They carry the seal, the short digest and how to check; they are copies to read, and the zip is the evidence.
 """
 
-import json
-import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
-from importlib import resources
 from typing import Any
-
-import typst
 
 from cohort.records.cards import svg
 from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import charts
+from cohort.records.cards.typesetting import Plain, typeset
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.summary import LONGEST, NAME, Line, SignOff, Summary, clamp, summarise
 from grpo_core.stats.inferiority import MEANINGS
-from grpo_core.text import printable_lines
 
 FILE = "card.pdf"
 _TEXT = 4_000
@@ -27,15 +21,12 @@ _TEXT = 4_000
 _LINES = 80
 """Line ends of one field on paper."""
 _TEMPLATES = ("layout.typ", "summary.typ")
-_RECENT = 16
-"""PDFs that a process keeps: the same text gives the same bytes, and setting a card takes a second."""
 _CHECK = (
     "How to check: run `python verify.pyz CARD.zip --key keys.json` on the record's zip as it was downloaded, not "
     "unpacked, with any Python that has the package cryptography, and the public keys that the platform's operator "
     "gives you. It prints the seal: compare it with this one and with the platform's."
 )
 _PLAINER = "Characters beyond ASCII are written as their numbers here, because no font has them; card.html shows them."
-_Plain = Callable[[str], str]
 
 
 def card_pdf(reading: Reading, sign_off: SignOff | None = None) -> bytes:
@@ -48,35 +39,16 @@ def summary_pdf(summary: Summary) -> bytes:
     return _pdf("summary_alone.typ", lambda plain, check: {"summary": _summary(summary, plain, check)})
 
 
-def _pdf(main: str, contents: Callable[[_Plain, str], dict[str, Any]]) -> bytes:
-    """Text that Typst cannot set (it fails on some sequences of rare signs) is set with every sign beyond ASCII written
-    as its number, and the page notes it."""
-    try:
-        return _set(main, json.dumps(contents(_printed, _CHECK)))
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of pyo3: a fault inside Typst, and no subclass of Exception
-            raise
-    return _set(main, json.dumps(contents(_plainer, f"{_CHECK} {_PLAINER}")))
+def _pdf(main: str, contents: Callable[[Plain, str], dict[str, Any]]) -> bytes:
+    """`contents`: by what texts pass through, and how to check."""
+    return typeset(
+        __package__,
+        (main, *_TEMPLATES),
+        lambda plain, numbered: contents(plain, f"{_CHECK} {_PLAINER}" if numbered else _CHECK),
+    )
 
 
-@lru_cache(maxsize=_RECENT)
-def _set(main: str, card: str) -> bytes:
-    folder = resources.files(__package__)
-    sources = {name: folder.joinpath(name).read_bytes() for name in _TEMPLATES}
-    sources["main.typ"] = folder.joinpath(main).read_bytes()
-    return bytes(typst.compile(sources, format="pdf", sys_inputs={"card": card}))  # type: ignore[call-overload]
-
-
-def _printed(text: str) -> str:
-    """Without characters that cannot be printed; line ends stay."""
-    return "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable_lines(text))
-
-
-def _plainer(text: str) -> str:
-    return _printed(text).encode("ascii", "backslashreplace").decode()
-
-
-def _card(reading: Reading, sign_off: SignOff | None, plain: _Plain, check: str) -> dict[str, Any]:
+def _card(reading: Reading, sign_off: SignOff | None, plain: Plain, check: str) -> dict[str, Any]:
     """What card.typ reads."""
     head = reading.head
 
@@ -99,7 +71,7 @@ def _card(reading: Reading, sign_off: SignOff | None, plain: _Plain, check: str)
     }
 
 
-def _section(block: Block, cut: _Plain) -> dict[str, Any]:
+def _section(block: Block, cut: Plain) -> dict[str, Any]:
     return {
         "title": block.title,
         "stated": f"{block.stated} of {block.total} fields",
@@ -118,7 +90,7 @@ def _section(block: Block, cut: _Plain) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, cut: _Plain) -> dict[str, Any]:
+def _row(row: Row, cut: Plain) -> dict[str, Any]:
     return {
         "label": row.label,
         "text": cut(row.text),
@@ -128,7 +100,7 @@ def _row(row: Row, cut: _Plain) -> dict[str, Any]:
     }
 
 
-def _summary(summary: Summary, plain: _Plain, check: str) -> dict[str, Any]:
+def _summary(summary: Summary, plain: Plain, check: str) -> dict[str, Any]:
     """What summary.typ reads; every text cut so that the page is one."""
     head, view, sign_off = summary.view.document.head, summary.view, summary.sign_off
 
@@ -156,5 +128,5 @@ def _summary(summary: Summary, plain: _Plain, check: str) -> dict[str, Any]:
     }
 
 
-def _line(line: Line, short: _Plain) -> dict[str, Any]:
+def _line(line: Line, short: Plain) -> dict[str, Any]:
     return {"label": line.label, "text": short(line.text), "mark": clamp(short(line.mark), 60), "muted": line.muted}

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.utils.http import parse_etags
 from django.views.decorators.http import require_POST, require_safe
 
@@ -16,13 +17,15 @@ from cohort.accounts.models import Role, reaches
 from cohort.base import artifacts
 from cohort.base.formatting import natural
 from cohort.evidence import pyz
+from cohort.records.cards.download import download
 from cohort.records.models import Audience, Card, Record
 from cohort.records.news import News
 from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.services import newest, request_record, version_pending, version_request
+from cohort.records.status.services import StatusPending
 from cohort.runs.models import Run
 from cohort.runs.transitions import ENDED
-from cohort.web.access import call_service, file_response, role_in, run_for
+from cohort.web.access import call_service, file_response, role_in, run_for, streamed
 from cohort.web.accounts.views import person
 from cohort.web.audit.selectors import downloaded
 
@@ -115,18 +118,29 @@ def card_download(
 
 
 def card_response(request: HttpRequest, card: Card, filename: str, log: Callable[[], None]) -> HttpResponseBase:
-    """The card as a file, logged by `log`; 304 to a client that has it already."""
-    etag = f'"{card.sha256}"'
+    """The card with its record's status as a file, logged by `log`; 304 to a client that has both already; 503 with a
+    page for people while the status is being signed."""
+    try:
+        made = download(card)
+    except StatusPending as why:
+        return status_pending(why)
+    etag = f'"{made.tag}"'
     response: HttpResponseBase
     if {etag, "*"} & set(parse_etags(request.headers.get("If-None-Match", ""))):
+        made.close()
         response = HttpResponseNotModified()
     else:
         log()
-        content = artifacts.open_read(card.artifact)
-        response = FileResponse(content, as_attachment=True, filename=filename, content_type="application/zip")
-        response["Content-Length"] = str(card.size)
+        response = streamed(made, "application/zip", filename)
+        response["Content-Length"] = str(made.size)
     response["ETag"] = etag
     return response
+
+
+def status_pending(why: StatusPending) -> HttpResponse:
+    """Tells people and programs to come back in a few seconds."""
+    content = render_to_string("cards/status_pending.html", {"why": why})
+    return HttpResponse(content, status=503, headers={"Retry-After": "3", "Refresh": "3"})
 
 
 @require_safe

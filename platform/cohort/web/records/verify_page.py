@@ -1,6 +1,6 @@
 """The page that checks a card for anyone, without signing in: it runs the verify.pyz that it also gives away, in a
 separate process with bounded time and memory, and keeps nothing of what was uploaded. It knows what a card cannot
-show: the keys of this platform's log, and which of its records were revoked."""
+show: the keys of this platform's log, and what happened to its own records since. It asks no other platform."""
 
 import json
 import subprocess
@@ -25,8 +25,9 @@ from cohort.evidence.canonical import canonical
 from cohort.evidence.keys import KeyFault, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.command import NEVER_PROVEN
-from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Verdict
-from cohort.records.models import EntryKind, RecordEntry
+from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Verdict, verdict_of
+from cohort.records.models import Audience, Record
+from cohort.records.status.document import life_of
 from cohort.server.limits import MAX_CARD_BYTES
 from cohort.web.access import file_response, form_page
 
@@ -37,6 +38,11 @@ _AT_ONCE = BoundedSemaphore(2)
 _CARD, _OLDER = "the uploaded card", "the uploaded older card"
 """Names of the files, as messages of the command have them."""
 _BY_COMMAND = "Check it on your own machine: `cohort verify CARD.zip`, or `python verify.pyz CARD.zip`."
+_OF_DATABASE = "By this platform's own database, at this moment."
+_OF_ZIP = (
+    "By the status in the zip alone, as of its date: this page asks no other platform. `cohort verify CARD.zip` on "
+    "your own machine asks the one that issued the card."
+)
 _BOUNDED = (
     "import os, resource, runpy, sys\n"
     "os.nice(10)\n"
@@ -93,14 +99,20 @@ class Outcome:
     seal: str | None = None
     about: str = ""
     checks: tuple[dict[str, Any], ...] = ()
+    why: tuple[str, ...] = ()
+    """What decided the verdict."""
+    known_by: str = ""
+    """Where it is known from what happened to the record since its seal."""
 
     @property
     def tone(self) -> str:
-        return {"accepted": "is-right", "changed": "is-wrong", "revoked": "is-wrong"}.get(self.verdict, "is-suspect")
+        grave = ("changed", "revoked", "rejected")
+        return "is-right" if self.verdict == "accepted" else "is-wrong" if self.verdict in grave else "is-suspect"
 
     @property
     def mark(self) -> str:
-        return {"accepted": "✓", "changed": "✕", "revoked": "⊘"}.get(self.verdict, "?")
+        marks = {"accepted": "✓", "changed": "✕", "revoked": "⊘", "rejected": "✕", "superseded": "»"}
+        return marks.get(self.verdict, "?")
 
 
 @login_not_required
@@ -139,7 +151,7 @@ def _checked(given: dict[str, Any]) -> Outcome | None:
         return None
     try:
         with scratch_folder("verify") as folder:
-            options = [_CARD, "--json"]
+            options = [_CARD, "--json", "--offline"]
             _store(folder / _CARD, given["card"].chunks())
             if given["older"]:
                 _store(folder / _OLDER, given["older"].chunks())
@@ -177,12 +189,13 @@ def _run(folder: Path, options: list[str]) -> Outcome:
             return Outcome("cannot check", f"{one_line(reason)}.")
         return Outcome("cannot check", f"The check needs more time or memory than this page has for it. {_BY_COMMAND}")
     verdict: Verdict = report["verdict"]
-    words = f"{VERDICTS[verdict]}."
-    if verdict == "accepted" and (revocation := _revocation(report["seal"])) is not None:
-        verdict, words = "revoked", f"{VERDICTS['revoked']} (on {revocation.at:%Y-%m-%d})."
-    return Outcome(verdict, words, report["seal"], report["about"], tuple(report["checks"]))
-
-
-def _revocation(seal: str) -> RecordEntry | None:
-    """That of this platform's record with the seal."""
-    return RecordEntry.objects.filter(record__seal=seal, kind=EntryKind.REVOKED).first()
+    why, known_by = tuple(report["why"]), ""
+    if verdict not in ("changed", "cannot check", "unknown signer"):
+        record = Record.objects.filter(seal=report["seal"]).select_related("run").defer("document").first()
+        known_by = _OF_ZIP
+        if record is not None:
+            state = life_of(record, Audience.PUBLIC, "")["state"]
+            verdict, why, known_by = verdict_of(state["name"]), (state["words"],), _OF_DATABASE
+    return Outcome(
+        verdict, f"{VERDICTS[verdict]}.", report["seal"], report["about"], tuple(report["checks"]), why, known_by
+    )

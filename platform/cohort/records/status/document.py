@@ -1,0 +1,139 @@
+"""What a status says of a record's life, as a value and in words. Reads; writes nothing."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Max
+
+from cohort.base.environment import environment
+from cohort.evidence.status import SCHEMA, written
+from cohort.records.after_seal.rules import Decision, SignRole, Standing, standing_of
+from cohort.records.models import Audience, EntryKind, Record, RecordEntry
+
+AUDIENCE_OF = {
+    Audience.PUBLIC: Audience.PUBLIC,
+    Audience.DOWNSTREAM: Audience.PUBLIC,
+    Audience.AUTHORITY: Audience.AUTHORITY,
+    Audience.INTERNAL: Audience.AUTHORITY,
+}
+"""By the audience of a card, which of the two statuses it gets: as the public page shows it, without names and counts
+of what was reported, or with them."""
+_COUNTED = {
+    EntryKind.INCIDENT: "incidents",
+    EntryKind.FEEDBACK: "feedback",
+    EntryKind.MONITORING: "monitoring",
+    EntryKind.OVERRIDE: "overrides",
+}
+_NOT_SHOWN = "not in the status for this audience"
+
+
+def life_of(record: Record, audience: str, log_name: str) -> dict[str, Any]:
+    """The status's document without its own times. `audience`: public or authority."""
+    entries = list(record.entries.select_related("by").order_by("pk"))
+    standing = standing_of(entries)
+    later = Record.objects.filter(run=record.run_id).only("end", "version", "seal", "sealed_at")
+    newer = later.filter(end=record.end, version__gt=record.version).order_by("-version").first()
+    following = later.filter(end__gt=record.end).order_by("-end", "-version").first()
+    named = audience != Audience.PUBLIC
+    name, words = _state(standing, newer, named)
+    return {
+        "schema": SCHEMA,
+        "audience": audience,
+        "issuer": {"address": environment().public_url.rstrip("/"), "log": log_name},
+        "record": {
+            "run": record.run_id,
+            "end": record.end,
+            "version": record.version,
+            "title": record.run.name,
+            "seal": record.seal,
+            "sealed_at": written(record.sealed_at),
+        },
+        "issue": record.cards.aggregate(newest=Max("issue"))["newest"] or 0,
+        "state": {"name": name, "words": words},
+        "sign_offs": [_sign_off(entry, named) for entry in standing.signed],
+        "revoked": _revoked(standing),
+        "superseded_by": _later(newer),
+        "later_end": _later(following),
+        "entries": _counts(entries) if named else None,
+    }
+
+
+def dated(life: dict[str, Any], issued: datetime, until: datetime) -> dict[str, Any]:
+    """The whole document."""
+    return {**life, "issued_at": written(issued), "valid_until": written(until)}
+
+
+def _state(standing: Standing, newer: Record | None, named: bool) -> tuple[str, str]:
+    if standing.revocation is not None:
+        return "revoked", f"Revoked on {standing.revocation.at:%Y-%m-%d}: do not rely on this record."
+    if newer is not None:
+        return "superseded", f"Superseded by version {newer.version}, sealed on {newer.sealed_at:%Y-%m-%d}: use that."
+    rejected = [entry for entry in standing.signed if entry.decision == Decision.REJECTED]
+    if rejected:
+        return "rejected", f"Rejected by {' and by '.join(_who(entry, named) for entry in rejected)}."
+    match standing.signed:
+        case []:
+            return "not signed off", "Not signed off: neither the operator nor a reviewer has signed."
+        case [entry]:
+            other = SignRole.REVIEWER if entry.role == SignRole.OPERATOR else SignRole.OPERATOR
+            return "partly signed off", f"Signed off by {_who(entry, named)} alone: the {other.value} has not signed."
+        case signed:
+            return "signed off", f"Signed off by both: {' and '.join(_who(entry, named) for entry in signed)}."
+
+
+def _who(entry: RecordEntry, named: bool) -> str:
+    name = f" {entry.by.username}" if named else ""
+    return f"the {entry.role}{name} on {entry.at:%Y-%m-%d}"
+
+
+def _sign_off(entry: RecordEntry, named: bool) -> dict[str, Any]:
+    by = entry.by.username if named else None
+    return {"role": entry.role, "decision": entry.decision, "at": written(entry.at), "by": by}
+
+
+def _revoked(standing: Standing) -> dict[str, Any] | None:
+    entry = standing.revocation
+    return None if entry is None else {"at": written(entry.at), "reason": entry.text}
+
+
+def _later(record: Record | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    at = written(record.sealed_at)
+    return {"end": record.end, "version": record.version, "seal": record.seal, "sealed_at": at}
+
+
+def _counts(entries: Sequence[RecordEntry]) -> dict[str, int]:
+    """Entries that no later one corrects."""
+    corrected = {entry.data.get("corrects") for entry in entries}
+    kept = [entry.kind for entry in entries if entry.pk not in corrected]
+    return {name: kept.count(kind) for kind, name in _COUNTED.items()}
+
+
+def rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """(label, text) for people; texts may be foreign."""
+    record, counts = document["record"], document["entries"]
+    listed = [("Record", f"{record['title']}: run {record['run']}, end {record['end']}, version {record['version']}")]
+    listed += [("Sealed", record["sealed_at"]), ("Seal", record["seal"])]
+    if revoked := document["revoked"]:
+        listed += [("Revoked", revoked["at"]), ("Reason", revoked["reason"])]
+    if newer := document["superseded_by"]:
+        listed.append(
+            ("Superseded by", f"version {newer['version']}, sealed {newer['sealed_at']}, seal {newer['seal']}")
+        )
+    if later := document["later_end"]:
+        words = (
+            f"end {later['end']}, sealed {later['sealed_at']}, seal {later['seal']}: the run continued after this one"
+        )
+        listed.append(("Later record of the run", words))
+    signed = {entry["role"]: entry for entry in document["sign_offs"]}
+    for role in SignRole:
+        entry = signed.get(role.value)
+        by = f" by {entry['by']}" if entry and entry["by"] else ""
+        text = f"{entry['decision']}{by}, {entry['at']}" if entry else "not signed"
+        listed.append((f"Sign-off as {role.value}", text))
+    for name in _COUNTED.values():
+        listed.append((f"{name.capitalize()} since the seal", _NOT_SHOWN if counts is None else str(counts[name])))
+    listed += [("Newest issue of its cards", str(document["issue"]))]
+    return listed

@@ -1,0 +1,141 @@
+"""Issues a record's status, and gives the one that a download carries. Only the platform's workers can sign: the web
+server serves what is stored, and requests what is not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from django.db import connection, transaction
+
+from cohort.audit import services as audit
+from cohort.audit.entries import clock
+from cohort.audit.keys import origin
+from cohort.audit.models import AuditEntry
+from cohort.base.environment import environment
+from cohort.base.storable import Refused
+from cohort.evidence import dsse, merkle
+from cohort.evidence.canonical import canonical, sha256
+from cohort.evidence.status import ENTRY_KIND, MAX_BYTES, PAGE, PAPER, bundle, payload_of
+from cohort.records.models import Record, RecordStatus
+from cohort.records.status import copies
+from cohort.records.status.document import AUDIENCE_OF, dated, life_of
+from cohort.runs.dispatch import request_status
+
+AUDIENCES = tuple(dict.fromkeys(str(audience) for audience in AUDIENCE_OF.values()))
+
+
+class StatusPending(Refused, code="status_pending"):
+    """The record's status is being signed at this moment; it is there a few seconds later."""
+
+
+class StatusTooLarge(Refused, code="status_too_large"):
+    """A file of the status would be larger than `cohort verify` accepts."""
+
+
+def status_issue(*, record: Record) -> None:
+    """Log, sign and store the record's statuses, unless the stored ones say the same and are not half over. May be
+    called twice. Call it outside of any transaction.
+
+    Raises StatusTooLarge, KeyFault and LogFault; then no status is stored.
+    """
+    with _alone(record.pk):
+        record = Record.objects.select_related("run__project").defer("document").get(pk=record.pk)
+        if all(_fresh(newest(record, audience)) for audience in AUDIENCES):
+            return
+        audit.checkpoint()  # before anything is signed: the log's key is there, and known to the log
+        key, log_name, issued = audit.signing_key(), origin(), clock()
+        until = issued + timedelta(days=environment().status_days)
+        lives = {audience: life_of(record, audience, log_name) for audience in AUDIENCES}
+        documents = {audience: dated(life, issued, until) for audience, life in lives.items()}
+        rendered = {audience: copies.render(document) for audience, document in documents.items()}
+        payloads = {audience: payload_of(documents[audience], rendered[audience]) for audience in AUDIENCES}
+        proof = audit.prove(_logged(record, documents, payloads))
+        sizes = set(record.cards.filter(checkpoint_size__lt=proof.size).values_list("checkpoint_size", flat=True))
+        made = {
+            audience: bundle(
+                document=documents[audience],
+                envelope=dsse.envelope(payloads[audience], dsse.PAYLOAD_TYPE, key),
+                log_entry=proof.body,
+                proof=merkle.write(proof.index, proof.path, proof.checkpoint),
+                consistency=audit.consistency(to=proof.size, sizes=[size for size in sizes if size]),
+                listed_keys=audit.keys_file(),
+            )
+            for audience in AUDIENCES
+        }
+        for content in (*made.values(), *(copy for files in rendered.values() for copy in files.values())):
+            if len(content) > MAX_BYTES:
+                raise StatusTooLarge(f"a file of the status of record {record.pk} has over {MAX_BYTES:,} bytes")
+        RecordStatus.objects.bulk_create(
+            RecordStatus(
+                record=record,
+                audience=audience,
+                life_sha256=sha256(canonical(lives[audience])),
+                bundle=made[audience].decode(),
+                page=rendered[audience][PAGE].decode(),
+                paper=rendered[audience][PAPER],
+                log_index=proof.index,
+                issued_at=issued,
+                valid_until=until,
+            )
+            for audience in AUDIENCES
+        )
+
+
+@transaction.atomic(durable=True)
+def _logged(record: Record, documents: dict[str, dict[str, object]], payloads: dict[str, bytes]) -> AuditEntry:
+    document = next(iter(documents.values()))
+    return audit.log(
+        actor="platform",
+        kind=ENTRY_KIND,
+        subject=f"record:{record.pk}",
+        project=record.run.project,
+        data={
+            "seal": record.seal,
+            "state": document["state"],
+            "valid_until": document["valid_until"],
+            "statuses": {audience: sha256(payload) for audience, payload in payloads.items()},
+        },
+    )
+
+
+def newest(record: Record, audience: str) -> RecordStatus | None:
+    """The newest status for cards of this audience, whatever happened since."""
+    kind = AUDIENCE_OF.get(audience, audience)  # type: ignore[call-overload]
+    return RecordStatus.objects.filter(record=record, audience=kind).order_by("-log_index").first()
+
+
+def current_status(record: Record, audience: str) -> RecordStatus:
+    """The status that a download for this audience carries today. Requests another one when half of its time is over.
+    Raises StatusPending when the stored one no longer says what happened, or none is stored; it is then requested."""
+    row = newest(record, audience)
+    if row is None or not _says_all(row) or row.valid_until <= clock():
+        request_status(record_id=record.pk)
+        raise StatusPending(
+            "The signed status of this record is being made: something happened to it, or the last one ended. Nothing "
+            "is handed out without it. Try again in a few seconds."
+        )
+    if not _fresh(row):
+        request_status(record_id=record.pk)
+    return row
+
+
+def _fresh(row: RecordStatus | None) -> bool:
+    """Whether it says what happened, and not half of its time is over."""
+    return row is not None and _says_all(row) and clock() < row.issued_at + (row.valid_until - row.issued_at) / 2
+
+
+def _says_all(row: RecordStatus) -> bool:
+    return row.life_sha256 == sha256(canonical(life_of(row.record, row.audience, origin())))
+
+
+@contextmanager
+def _alone(record_id: int) -> Iterator[None]:
+    """One process at a time issues the status of a record; another waits, and then sees what the first one stored."""
+    lock = [f"cohort status {record_id}"]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", lock)
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", lock)
