@@ -61,6 +61,11 @@ def _lab(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluated(result: dict[str, Any]) -> str:
+    unscored = f", {result['errors']} unscored" if result["errors"] else ""
+    return f"{result['suite']} {result['correct']:g} of {result['problems'] - result['errors']}{unscored}"
+
+
 def _words(result: dict[str, Any]) -> str:
     if "verdict" in result:
         return f"verdict {result['verdict']}"
@@ -69,7 +74,7 @@ def _words(result: dict[str, Any]) -> str:
     if "findings" in result:
         return f"{len(result['findings'])} findings"
     if "results" in result:
-        return "; ".join(f"{each['suite']} {each['correct']:g} of {each['problems']}" for each in result["results"])
+        return "; ".join(map(_evaluated, result["results"]))
     if "answers" in result:
         return f"{result['answers']} answers"
     if result.get("kind") == "rescore":

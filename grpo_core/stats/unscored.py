@@ -59,6 +59,12 @@ class Partial:
         return None if within else self.scored.units_needed(threshold)
 
 
+def scored_share(correct: float, answers: int, unscored: int) -> float | None:
+    """Mean score of the answers that have one, `correct` being their sum; None where none has."""
+    scored = answers - unscored
+    return min(1.0, correct / scored) if scored > 0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The mean score, were every missing score 0, and 1."""

@@ -84,9 +84,10 @@ def evaluate(
 ) -> Evaluation:
     """Answer every problem `manner.samples` times and judge each completion. `step`: that the policy was trained for.
 
-    An item's score is the mean over its completions; one that could not be scored counts 0 and carries its error.
-    `truncated` is true when any of its completions reached the limit. `progress` is given the number done. Of several
-    ranks each judges its share, and all end with every item; `rollout` is then one of all ranks too.
+    An item's score is the mean over its completions; one with a completion that could not be scored is unscored: it
+    carries the error, and its 0 counts for nothing. `truncated` is true when any of its completions reached the limit.
+    `progress` is given the number done. Of several ranks each judges its share, and all end with every item; `rollout`
+    is then one of all ranks too.
     """
     ranks = ranks or Ranks()
     began = time.perf_counter()
@@ -163,7 +164,7 @@ def _item(
         prompt=prompted.text,
         answer=prompted.problem.answer,
         completion=answered[0].completion,
-        score=sum(score.value or 0.0 for score in scores) / len(scores),
+        score=0.0 if errors else sum(score.value or 0.0 for score in scores) / len(scores),
         truncated=any(completion.finish == "length" for completion in group),
         error=errors[0] if errors else None,
         tokens=round(sum(answer.tokens for answer in answered) / len(answered)),

@@ -13,13 +13,14 @@ from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.evaluate.task import Task, first_of, manner_of
-from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line
+from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line, mean_score
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import EvalItem, Phase
 from grpo_core.rollout.base import Rollout
 from grpo_core.runtime.clock import timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.watchdog import at
+from grpo_core.stats.inferiority import HigherIs
 from grpo_core.text import format_percent
 from grpo_core.trainer.checkpoints.manager import CheckpointManager, set_random_state, take_random_state
 from grpo_core.trainer.evaluation import Evaluation, evaluate_all
@@ -97,7 +98,7 @@ class Evaluator:
             taken += evaluation.result.seconds * problems / evaluation.result.problems
             items = evaluation.items[:problems]
             if task.name == self.config.best_by:
-                self._compare(0, _score(items))
+                self._compare(0, _least_score(items, self.config.eval.higher_is(task.name)))
             self.counts.history = self.counts.history.evaluated_before(score_metrics(task.name, items))
         if self._during:
             self._remember(newest=taken)
@@ -123,10 +124,10 @@ class Evaluator:
         self._unwritten = True
         metrics: dict[str, float] = {}
         for name, evaluation in self._newest.items():
-            around, score = interval(evaluation.items), _score(evaluation.items)
             metrics |= score_metrics(name, evaluation.items)
+            score = _least_score(evaluation.items, self.config.eval.higher_is(name))
             best = name == self.config.best_by and self._compare(step, score)
-            self.recorder.progress.line(f"step {step}: {during_line(name, score, around, best=best)}")
+            self.recorder.progress.line(f"step {step}: {during_line(name, evaluation.items, best=best)}")
         return metrics
 
     def write(self) -> None:
@@ -205,14 +206,17 @@ class Evaluator:
 
 
 def score_metrics(suite: str, items: Sequence[EvalItem]) -> dict[str, float]:
-    """`eval/<suite>/score`, `low` and `high`."""
-    around = interval(items)
-    return {f"eval/{suite}/score": _score(items), f"eval/{suite}/low": around.low, f"eval/{suite}/high": around.high}
+    """`eval/<suite>/score` of the scored answers, left out where none was, with `low` and `high`."""
+    around, score = interval(items), mean_score(items)
+    bounds = {f"eval/{suite}/low": around.low, f"eval/{suite}/high": around.high}
+    return bounds if score is None else {f"eval/{suite}/score": score, **bounds}
 
 
-def _score(items: Sequence[EvalItem]) -> float:
-    """Mean, 0 to 1."""
-    return sum(item.score for item in items) / len(items)
+def _least_score(items: Sequence[EvalItem], higher_is: HigherIs) -> float:
+    """Mean, 0 to 1, were every unscored answer the worst: a policy whose answers break the verifier is no better for
+    that, and no checkpoint of it the best."""
+    worst = 1.0 if higher_is == "worse" else 0.0
+    return sum(item.score if item.error is None else worst for item in items) / len(items)
 
 
 def _without_texts(item: EvalItem) -> EvalItem:

@@ -20,6 +20,7 @@ from cohort.runs.transitions import current_evaluations
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.stats.paired import holm
 from grpo_core.stats.quantiles import Interval, wilson
+from grpo_core.stats.unscored import scored_share
 
 SAME_ITEMS = "items_digest"
 IGNORED = frozenset({"seed", "title", "category", "higher_is", "suite_version", "file_sha256", "problems_digest"})
@@ -188,10 +189,13 @@ def items_of(results: Sequence[EvalResult]) -> dict[int, list[Item]]:
 
 @dataclass(frozen=True)
 class Share:
-    share: float
+    share: float | None
+    """Of the scored answers; None where none was scored."""
     interval: Interval | None
-    """Wilson's; None where items hang together, whose interval needs every item."""
+    """Wilson's, wider by all that unscored answers could be worth; None where items hang together, whose interval needs
+    every item."""
     problems: int
+    unscored: int
 
 
 def shares_across(results: Mapping[str, Mapping[int, Mapping[str, EvalResult]]]) -> dict[str, dict[int, Share]]:
@@ -209,9 +213,12 @@ def shares_across(results: Mapping[str, Mapping[int, Mapping[str, EvalResult]]])
 
     def share(name: str, result: EvalResult) -> Share:
         example = examples[name, str(result.protocol.get(SAME_ITEMS))]
-        n, correct = result.problems, result.correct
-        interval = None if example.pk in clustered or not n else wilson(min(correct, n), n)
-        return Share(correct / n if n else 0.0, interval, n)
+        n, unscored = result.problems, result.errors
+        correct = min(result.correct, n - unscored)
+        interval = None
+        if n and example.pk not in clustered:
+            interval = Interval(low=wilson(correct, n).low, high=wilson(correct + unscored, n).high)
+        return Share(scored_share(correct, n, unscored), interval, n, unscored)
 
     return {
         name: {run_id: share(name, result) for run_id, result in by_run.items()}
@@ -243,7 +250,7 @@ def _clustered(pks: Sequence[int]) -> set[int]:
 class ItemAcross:
     problem_id: str
     values: tuple[float | None, ...]
-    """Scores after training, of each run in order; None: not answered."""
+    """Scores after training, of each run in order; None: not answered, or not scored."""
 
     @property
     def key(self) -> str:
@@ -263,7 +270,8 @@ def items_across(runs: Sequence[Run], results: Mapping[int, Mapping[str, EvalRes
     latest = {run.pk: results[run.pk]["after"] for run in runs if "after" in results.get(run.pk, {})}
     by_result = items_of(list(latest.values()))
     by_run = {
-        pk: {item.problem_id: item.score for item in by_result.get(result.pk, ())} for pk, result in latest.items()
+        pk: {item.problem_id: None if item.failed else item.score for item in by_result.get(result.pk, ())}
+        for pk, result in latest.items()
     }
     ids = dict.fromkeys(problem_id for scores in by_run.values() for problem_id in scores)
     rows = [ItemAcross(problem_id, tuple(by_run.get(run.pk, {}).get(problem_id) for run in runs)) for problem_id in ids]

@@ -10,6 +10,7 @@ from cohort.runs.models import Checkpoint, EvalResult, Run
 from cohort.runs.transitions import current_evaluations, current_rows, current_steps
 from grpo_core.config.evaluation import HELDOUT, REWARD
 from grpo_core.config.run import RunConfig
+from grpo_core.stats.unscored import scored_share
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,6 @@ def best_shown(run: Run, config: RunConfig) -> BestShown | None:
     if step is None:
         return BestShown(None, by, None)
     results = EvalResult.objects.filter(run=run, suite=config.best_by, step=step, phase="during" if step else "before")
-    result = current_evaluations(results).order_by("-attempt_id").values_list("correct", "problems").first()
+    result = current_evaluations(results).order_by("-attempt_id").values_list("correct", "problems", "errors").first()
     limited = step == 0 and config.eval.during_limit is not None
-    return BestShown(step, by, result[0] / result[1] if result and not limited else None)
+    return BestShown(step, by, scored_share(*result) if result and not limited else None)

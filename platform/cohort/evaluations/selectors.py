@@ -27,7 +27,7 @@ from grpo_core.config.evaluation import HELDOUT, SuiteConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.stats.inferiority import UNSURE
 
-CHANGES = ("changed", "fixed", "broken", "all")
+CHANGES = ("changed", "fixed", "broken", "unscored", "all")
 """Which items a page may show."""
 HELDOUT_TITLE = "Held-out problems"
 
@@ -259,6 +259,8 @@ class Changed:
 
     @property
     def kind(self) -> str:
+        if self.before.error or self.after.error:
+            return "unscored"
         if self.after.score > self.before.score:
             return "fixed"
         return "broken" if self.after.score < self.before.score else "same"
@@ -268,12 +270,16 @@ def changed_items(suite: Suite, *, show: str) -> QuerySet[EvalItem]:
     """The items before, in order, that were answered after too and went the chosen way."""
     if suite.before is None or suite.after is None:
         return EvalItem.objects.none()
-    later = result_items(suite.after).filter(problem_id=OuterRef("problem_id")).order_by().values("score")
-    items = result_items(suite.before).annotate(later=Subquery(later)).filter(later__isnull=False)
+    later = result_items(suite.after).filter(problem_id=OuterRef("problem_id")).order_by()
+    items = result_items(suite.before).annotate(
+        later=Subquery(later.values("score")), later_error=Subquery(later.values("error"))
+    )
+    items, scored = items.filter(later__isnull=False), Q(error="", later_error="")
     condition = {
-        "fixed": Q(later__gt=F("score")),
-        "broken": Q(later__lt=F("score")),
-        "changed": ~Q(later=F("score")),
+        "fixed": scored & Q(later__gt=F("score")),
+        "broken": scored & Q(later__lt=F("score")),
+        "changed": scored & ~Q(later=F("score")),
+        "unscored": ~scored,
     }
     return items.filter(condition[show]) if show in condition else items
 

@@ -9,6 +9,7 @@ from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.nodes.models import Leased, Node
 from cohort.runs.models import EvalAnswer, EvalTotals, Run
+from grpo_core.stats.unscored import scored_share
 
 
 class JobKind(models.TextChoices):
@@ -140,9 +141,9 @@ class ModelEvalResult(EvalTotals):
         return f"{self.suite} of {self.base_model}: {self.correct} of {self.problems}"
 
     @property
-    def share(self) -> float:
-        """Mean score, 0 to 1."""
-        return self.correct / self.problems
+    def share(self) -> float | None:
+        """Mean score of the scored answers, 0 to 1; None where none was scored."""
+        return scored_share(self.correct, self.problems, self.errors)
 
 
 class ModelEvalItem(EvalAnswer):

@@ -16,6 +16,7 @@ from grpo_core.config.run import RunConfig
 from grpo_core.monitors.base import BEGAN, OVER, Figure, Monitor, heldout_of
 from grpo_core.monitors.history import KEPT, WINDOW, History, StepRow, watched
 from grpo_core.monitors.table import MONITORS, title_of
+from grpo_core.stats.unscored import scored_share
 
 
 def causes_of(runs: Collection[int]) -> dict[int, list[RunEvent]]:
@@ -67,8 +68,9 @@ def history_of(run: Run, config: RunConfig) -> History:
     """What figures are computed from. The intervals of evaluations are left out: only the trainer judges by them."""
     suite = heldout_of(config)
     results = EvalResult.objects.filter(run=run, suite=suite, phase__in=("before", "during")).order_by("step", "id")
-    rows = current_evaluations(results).values_list("step", "correct", "problems")
-    scores = [(step, correct / problems) for step, correct, problems in rows]
+    rows = current_evaluations(results).values_list("step", "correct", "problems", "errors")
+    shares = ((step, scored_share(correct, problems, errors)) for step, correct, problems, errors in rows)
+    scores = [(step, share) for step, share in shares if share is not None]
     evaluated = scores[-1][0] if len(scores) > 1 else 0
     edges = Q(step__lte=WINDOW) | Q(step__gt=run.step - KEPT) | Q(step__gt=evaluated - WINDOW, step__lte=evaluated)
     steps = [

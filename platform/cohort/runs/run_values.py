@@ -50,11 +50,12 @@ _SCORES = "DELETE FROM runs_runvalue WHERE run_id = %(run)s AND key LIKE 'evalua
 _EVALUATIONS = """
     WITH score AS (
         SELECT DISTINCT ON (result.suite, result.phase)
-            result.run_id, run.project_id, result.suite, result.phase, result.correct / result.problems AS share
+            result.run_id, run.project_id, result.suite, result.phase,
+            least(1, result.correct / (result.problems - result.errors)) AS share
         FROM runs_evalresult AS result
         JOIN runs_attempt AS attempt ON attempt.id = result.attempt_id
         JOIN runs_run AS run ON run.id = result.run_id
-        WHERE result.run_id = %(run)s AND result.problems > 0
+        WHERE result.run_id = %(run)s AND result.problems > result.errors
             AND (attempt.valid_through IS NULL
                 OR (result.phase = 'before' AND attempt.valid_through >= 0)
                 OR (result.phase = 'during' AND attempt.valid_through >= result.step))
@@ -74,7 +75,7 @@ def config_values_store(*, run_id: int) -> None:
 
 
 def evaluation_values_store(*, run_id: int) -> None:
-    """Of the run's evaluations: the share that is right, of the newest current one by suite and phase."""
+    """Of the run's evaluations: the mean score of scored answers, of the newest current one by suite and phase."""
     _replace(_SCORES, _EVALUATIONS, run_id)
 
 

@@ -22,11 +22,12 @@ from cohort.lab.models import VerifierProbe
 from cohort.records.cards.download import write_download
 from cohort.records.models import Record
 from cohort.records.status.services import status_issue
-from cohort.runs.models import Run, RunState
+from cohort.runs.models import EvalResult, Run, RunState
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.probe.report import ProbeReport
 from grpo_core.stats.quantiles import wilson
+from grpo_core.stats.unscored import scored_share
 
 _WIDTH = 28
 _LINE_SECONDS = 5.0
@@ -83,12 +84,20 @@ def accuracy(run: Run) -> list[str]:
     """One line per current evaluation of the held-out problems, with its 95 % Wilson interval."""
     lines = []
     for result in newest_results(run).filter(suite=HELDOUT).order_by("at", "seq"):
-        interval = wilson(result.correct, result.problems)
+        scored = result.problems - result.errors
+        low = wilson(result.correct, result.problems).low
+        high = wilson(result.correct + result.errors, result.problems).high
         lines.append(
-            f"{result.phase + ' training':<16} {result.correct / result.problems:.1%} right "
-            f"({result.correct:.0f} of {result.problems}; 95 % interval {interval.low:.1%} to {interval.high:.1%})"
+            f"{result.phase + ' training':<16} {_share(result)} right "
+            f"({result.correct:.0f} of {scored} scored, {result.errors} unscored; "
+            f"95 % interval {low:.1%} to {high:.1%})"
         )
     return lines
+
+
+def _share(result: EvalResult) -> str:
+    share = scored_share(result.correct, result.problems, result.errors)
+    return "–" if share is None else f"{share:.1%}"
 
 
 def suite_changes(run: Run) -> list[str]:
@@ -100,9 +109,9 @@ def suite_changes(run: Run) -> list[str]:
         change = suite.points
         if suite.name == HELDOUT or suite.before is None or suite.after is None or change is None:
             continue
-        before, after = (result.correct / result.problems for result in (suite.before, suite.after))
+        before, after = (_share(result) for result in (suite.before, suite.after))
         lines.append(
-            f"{suite.name:<22} {before:>7.1%} {after:>7.1%}  {change.difference} points "
+            f"{suite.name:<22} {before:>7} {after:>7}  {change.difference} points "
             f"[{change.low}, {change.high}]: {suite.verdict}"
         )
     return [*lines, ""]

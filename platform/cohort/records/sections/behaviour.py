@@ -1,10 +1,11 @@
 """The section about the trained policy's behaviour, before and after, suite by suite."""
 
+from collections.abc import Collection
 from typing import Any
 
 from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import change_points, counted, side_text
-from cohort.records.answers import count, declared, measured, not_applicable, not_evaluated, number, of
+from cohort.records.answers import count, declared, kappa_text, measured, not_applicable, not_evaluated, number, of
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Comparison
@@ -12,6 +13,7 @@ from cohort.records.sections import absence
 from cohort.records.sections.from_statements import given, statement_answer, statement_text
 from grpo_core.config.evaluation import Category, ScorerKind
 from grpo_core.rewards import Rubric
+from grpo_core.rewards.kinds.refusal import AGREEMENT
 
 NO_SUITE = "No such suite was run."
 NOT_COMPARABLE = "not comparable"
@@ -57,7 +59,7 @@ _CANNOT: dict[Category, str] = {
 }
 _SCORED_CANNOT: dict[ScorerKind, str] = {
     "choice": "Of multiple choice: no free text was requested, and a score near chance says only that.",
-    "refusal": "Refusals are found by words that refusals use: the match counts too many and too few.",
+    "refusal": "Refusals are recognised by rules on English words, which count too many and too few.",
     "function_call": "Calls are compared as written and not carried out.",
 }
 """By what the suites are scored with, and not by their category: a suite of any category may have any scorer."""
@@ -70,8 +72,19 @@ def _category(facts: Facts, category: Category) -> Answer:
     verdicts = {comparison.suite: comparison.verdict for comparison in comparisons}
     value = {"suites": [*verdicts], "verdicts": verdicts, "stands_in": "behaviour.performance"}
     kinds = dict.fromkeys(suite.scorer.kind for suite in facts.config.eval.suites if suite.name in verdicts)
-    cannot = filter(None, [_CANNOT.get(category), *map(_SCORED_CANNOT.get, kinds)])
+    cannot = filter(None, [_CANNOT.get(category), *map(_SCORED_CANNOT.get, kinds), _refusals_known(facts, verdicts)])
     return measured(value, "; ".join(map(in_words, comparisons)), evidence="recomputable", note=" ".join(cannot))
+
+
+def _refusals_known(facts: Facts, names: Collection[str]) -> str:
+    """How well the rules agree with labels, where a suite is scored by them."""
+    scorers = [suite.scorer for suite in facts.config.eval.suites if suite.name in names]
+    if not any(scorer.kind == "refusal" and scorer.params.get("phrases") is None for scorer in scorers):
+        return ""
+    return (
+        f"With labels of {count(AGREEMENT.n)} completions written after the rules their agreement is Cohen's κ "
+        f"{kappa_text({'value': AGREEMENT.value, 'low': AGREEMENT.low, 'high': AGREEMENT.high})} (95 % interval)."
+    )
 
 
 def _tool_use(facts: Facts) -> Answer:

@@ -78,12 +78,13 @@ def _share(share: Share | None) -> Cell:
         return Cell("–")
     interval = share.interval
     note = f"[{percent(interval.low)}, {percent(interval.high)}]" if interval else ""
+    note += f", {share.unscored:,} unscored" if share.unscored else ""
     return Cell(percent(share.share), note, share.share)
 
 
 def csv_rows(made: Summary) -> Iterator[list[Any]]:
     """Header and one row a run, for csv_line: numbers as numbers, bounds in columns of their own."""
-    suites = [f"{name} {part}" for name in made.shares for part in ("after", "low", "high", "problems")]
+    suites = [f"{name} {part}" for name in made.shares for part in ("after", "low", "high", "problems", "unscored")]
     fields = [row.path for row in made.settings.differing]
     yield ["run", "name", "state", "step", *fields, "reward mean", "reward std", "reward steps", *suites]
     for at, (run, _) in enumerate(made.rows):
@@ -93,7 +94,7 @@ def csv_rows(made: Summary) -> Iterator[list[Any]]:
         for by_run in made.shares.values():
             share = by_run.get(run.pk)
             bounds: list[Any] = [share.interval.low, share.interval.high] if share and share.interval else [""] * 2
-            numbers += [share.share, *bounds, share.problems] if share else [""] * 4
+            numbers += [share.share, *bounds, share.problems, share.unscored] if share else [""] * 5
         yield [run.pk, run.name, run.state, run.step, *cells, *numbers]
 
 

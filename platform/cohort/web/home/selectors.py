@@ -26,6 +26,7 @@ from cohort.web.after_seal.offers import signable
 from cohort.web.context import version_of
 from cohort.web.records.listing import RecordRow, record_rows
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.stats.unscored import scored_share
 
 SHOWN = 8
 """Most runs of a list."""
@@ -234,10 +235,11 @@ class Home:
 def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
     """Of each run's held-out problems, or else of its first suite: {suite, before, after}; a later attempt's result
     takes the place of an earlier one's."""
-    results: dict[int, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    results: dict[int, dict[str, dict[str, float | None]]] = defaultdict(lambda: defaultdict(dict))
     rows = EvalResult.objects.filter(run__in=[run.pk for run in runs], phase__in=("before", "after")).order_by("pk")
-    for run, suite, phase, correct, problems in rows.values_list("run_id", "suite", "phase", "correct", "problems"):
-        results[run][suite][phase] = correct / problems if problems else 0.0
+    totals = ("correct", "problems", "errors")
+    for run, suite, phase, correct, problems, errors in rows.values_list("run_id", "suite", "phase", *totals):
+        results[run][suite][phase] = scored_share(correct, problems, errors)
     return {
         run: {"suite": suite, **{phase: suites[suite].get(phase) for phase in ("before", "after")}}
         for run, suites in results.items()
