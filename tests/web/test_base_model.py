@@ -297,7 +297,8 @@ def test_what_training_took_is_stated_with_a_source_and_logged(ours: Project, op
     assert HOSTILE_SHOWN in shown
     (entry,) = logged("base_model_pretraining_stated")
     assert entry["subject"] == f"base_model:{model.pk}"
-    operator.post(f"{address}pretraining/", {"flop": "", "source": ""})
+    taken = operator.post(f"{address}pretraining/", {"flop": "", "source": ""}, follow=True)
+    assert "is withdrawn" in html(taken)
     assert "Not known here." in html(viewer.get(address))
     assert len(logged("base_model_pretraining_stated")) == 2
 

@@ -3,6 +3,7 @@ model's page, else as its makers published it. A run's own statement goes before
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -77,9 +78,14 @@ def pretraining_state(*, model: BaseModel, actor: User, flop: str, source: str) 
         kind="base_model_pretraining_stated",
         subject=f"base_model:{model.pk}",
         project=model.project,
-        before={"pretraining": before},
+        before={"pretraining": _logged(before)},
         after={"pretraining": after},
     )
+
+
+def _logged(stated: dict[str, Any] | None) -> dict[str, Any] | None:
+    """PostgreSQL gives 8.3e22 back as a whole number, which the log's canonical JSON has no room for."""
+    return None if stated is None else {**stated, "flop": float(stated["flop"])}
 
 
 def _number(text: str) -> float:
