@@ -82,6 +82,44 @@ def table(estimate: "Estimate", config: "RunConfig") -> str:
         f"measured     {estimate.prompts} problems in {format_duration(estimate.calibration_seconds)}; completions of "
         f"{estimate.completion_tokens:.0f} tokens on average"
         + (", all at the limit" if estimate.length_from == "limit" else ""),
+        *_compute(estimate, config),
         *(f"note         {words}" for words in estimate.warnings),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _compute(estimate: "Estimate", config: "RunConfig") -> list[str]:
+    """Operations by both methods, and how far from the guidelines' indications."""
+    from grpo_core.compute.base_models import published
+    from grpo_core.compute.flop import training_flop
+    from grpo_core.compute.hardware import dtype_of, hardware
+    from grpo_core.compute.thresholds import GUIDELINES, thresholds
+    from grpo_core.compute.words import (
+        architecture_lines,
+        difference_text,
+        format_flop,
+        hardware_text,
+        threshold_text,
+    )
+
+    if estimate.shape is None or estimate.work is None:
+        return []
+    flop = training_flop(config, estimate.shape, estimate.work)
+    used = hardware(
+        estimate.device_name,
+        device_seconds=estimate.seconds_total * config.engine.devices * config.engine.nodes,
+        dtype=dtype_of(config),
+        measured=estimate.product_rate,
+    )
+    row = published(config.model.path) if config.model.revision else None
+    rows = thresholds(flop.total, original=row.flop if row else None)
+    return [
+        "",
+        f"compute      about {format_flop(flop.total)} by architecture",
+        *(f"             - {line}" for line in architecture_lines(flop, estimate.shape, estimate.work)),
+        f"hardware     {hardware_text(used)}",
+        f"             {difference_text(flop, used)}",
+        f"guidelines   {GUIDELINES}; an indication is no judgement",
+        *(f"             - {threshold_text(row)}" for row in rows),
+        "",
+    ]

@@ -12,6 +12,8 @@ from statistics import mean, stdev
 
 import torch
 
+from grpo_core.compute.flop import Work
+from grpo_core.compute.hardware import Dtype, dtype_of
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks, known_cause
 from grpo_core.errors import GrpoError, OutOfMemory
@@ -174,9 +176,11 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
     per_step = whole(parts)
     manner = manner_of(config)
     answers = sum(len(task.prompts.prompts) for task in inputs.tasks) * manner.samples
-    each = min(length, manner.max_completion_tokens) * largest.seconds["sample"] / largest.sizes["sample"]
+    answer_tokens = min(length, manner.max_completion_tokens)
+    each = answer_tokens * largest.seconds["sample"] / largest.sizes["sample"]
     each += largest.seconds["reward"] / largest.rows
     evaluations = answers * each * (config.eval.before + config.eval.after)
+    completions_of_run = config.optim.steps * rows * batches(share)
     return Estimate(
         config_digest=config.digest(),
         device=device.type,
@@ -189,9 +193,39 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
         length_from="limit" if limit else "calibration",
         prompts=len(groups),
         calibration_seconds=seconds,
+        shape=inputs.policy.shape(),
+        work=Work(
+            tokens=completions_of_run * (prompt + length),
+            completion_tokens=completions_of_run * length,
+            completions=completions_of_run,
+            learned_share=1 / batches(share) if algorithm.dynamic_sampling.enabled else learned(share),
+            evaluated_tokens=answers * (prompt + answer_tokens) * (config.eval.before + config.eval.after),
+        ),
+        product_rate=product_rate(device, dtype_of(config)),
         warnings=_warnings(config, device, limit=limit, mixed=mixed, groups=len(groups)),
         spread={SECONDS: (min(whole(low), per_step), max(whole(high), per_step)), MEMORY: (min(memory, above), above)},
     )
+
+
+_PRODUCT = {"cpu": 768, "cuda": 8192}
+"""Rows and columns of the matrices whose products are timed."""
+_PRODUCT_SECONDS = 0.2
+
+
+def product_rate(device: torch.device, dtype: Dtype) -> float:
+    """FLOP/s of products of large square matrices in this number format: what the device gives in the best case."""
+    size = _PRODUCT["cuda" if device.type == "cuda" else "cpu"]
+    settle = settling(device)
+    square = torch.ones((size, size), device=device, dtype=getattr(torch, dtype))
+    into = torch.empty_like(square)
+    torch.mm(square, square, out=into)
+    settle()
+    began, products = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - began) < _PRODUCT_SECONDS or not products:
+        torch.mm(square, square, out=into)
+        settle()
+        products += 1
+    return 2 * size**3 * products / seconds
 
 
 def apart(config: RunConfig, device: torch.device) -> bool:

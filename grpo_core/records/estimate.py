@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from grpo_core.compute.flop import Work
+from grpo_core.compute.shape import Shape
 from grpo_core.records.types import Body, Event
 from grpo_core.text import format_bytes, format_duration
 
@@ -33,6 +35,12 @@ class Estimate(Body):
     prompts: int
     """Sampled in the calibration."""
     calibration_seconds: float
+    shape: Shape | None = None
+    """Of the model."""
+    work: Work | None = None
+    """Tokens of the whole run, if its completions stay as long as those of the calibration."""
+    product_rate: float | None = None
+    """FLOP/s that products of large matrices reached on the device."""
     warnings: tuple[str, ...] = ()
     spread: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Low and high of seconds_per_step and peak_memory_bytes."""

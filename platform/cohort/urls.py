@@ -182,6 +182,7 @@ _catalog = [
     path("models/new/", catalog.base_model_new, name="base_model_new"),
     path("models/<int:pk>/", catalog.base_model_detail, name="base_model_detail"),
     path("models/<int:pk>/archive/", catalog.base_model_archive, name="base_model_archive"),
+    path("models/<int:pk>/pretraining/", catalog.base_model_pretraining, name="base_model_pretraining"),
     path("models/<int:pk>/doctor/", job_views.base_model_doctor, name="base_model_doctor"),
     path("models/<int:pk>/evaluate/", base_model_evaluate, name="base_model_evaluate"),
     path("datasets/", catalog.dataset_list, name="dataset_list"),

@@ -83,6 +83,16 @@ def test_an_estimate_adds_up_and_moves_no_weight(runs_home: Path, monkeypatch, n
     )
     assert 1 <= estimate.completion_tokens <= 4
     assert (estimate.device, estimate.device_name) == ("cpu", "cpu")
+    assert estimate.shape is not None
+    assert estimate.work is not None
+    assert estimate.shape.parameters + estimate.shape.adapters == sum(p.numel() for p in model.parameters())
+    assert (estimate.shape.adapters > 0) == (name == "lora")
+    run = RunConfig.from_file(runs_home / f"{name}.yaml")
+    assert estimate.work.completions == run.optim.steps * run.completions_per_step
+    assert estimate.work.completion_tokens == pytest.approx(estimate.work.completions * estimate.completion_tokens)
+    assert estimate.work.tokens > estimate.work.completion_tokens
+    assert estimate.product_rate is not None
+    assert 1e8 < estimate.product_rate < 1e15
 
 
 def test_completions_that_all_reach_the_limit_are_told(runs_home: Path) -> None:
@@ -154,6 +164,8 @@ def test_the_command_and_the_run_that_compares_itself(runs_home: Path, tmp_path:
     printed = capsys.readouterr().out
     assert "whole run" in printed
     assert "samples a step token by token, at most" in printed
+    assert "FLOP by architecture" in printed
+    assert "the indication is not reached" in printed
     estimate = Estimate.model_validate_json(written.read_text())
     assert run.train(tmp_path / "out", "--estimate", str(written)) == 0
     assert Estimate.model_validate_json((tmp_path / "out" / "estimate.json").read_text()) == estimate

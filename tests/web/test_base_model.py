@@ -270,3 +270,50 @@ def test_an_archived_model_is_no_choice_until_it_is_offered_again(
     operator.post(f"{address}archive/", {"archived": "0"})
     assert logged("base_model_unarchived")
     assert operator.post("/p/ours/runs/new/", chosen | {"action": "launch"}).status_code == 302
+
+
+# ---------------------------------------------------------------- what its training took
+
+
+def test_what_training_took_is_stated_with_a_source_and_logged(ours: Project, operator: Client, viewer: Client) -> None:
+    model = base_model_register(project=ours, actor=None, name="own", path="org/own", revision="a" * 40)
+    address = f"/p/ours/models/{model.pk}/"
+    assert "Not known here." in html(viewer.get(address))
+    for flop, source, words in (
+        ("much", "a letter", "is no number of FLOP"),
+        ("-1", "a letter", "is no number of FLOP"),
+        ("nan", "a letter", "is no number of FLOP"),
+        ("8.3e22", "", "Say where the number is from"),
+        ("8.3e22", "x" * 2001, "in at most 2,000 characters"),
+        ("8.3e22", "\x00", "Say where the number is from"),
+        ("", "", "Give a number of FLOP"),
+    ):
+        refused = operator.post(f"{address}pretraining/", {"flop": flop, "source": source}, follow=True)
+        assert words in html(refused).replace("&#x27;", "'"), (flop, source)
+    assert logged("base_model_pretraining_stated") == []
+    operator.post(f"{address}pretraining/", {"flop": "8.3e22", "source": HOSTILE})
+    shown = html(viewer.get(address))
+    assert "8.3 × 10²² FLOP" in shown
+    assert HOSTILE_SHOWN in shown
+    (entry,) = logged("base_model_pretraining_stated")
+    assert entry["subject"] == f"base_model:{model.pk}"
+    taken = operator.post(f"{address}pretraining/", {"flop": "", "source": ""}, follow=True)
+    assert "is withdrawn" in html(taken)
+    assert "Not known here." in html(viewer.get(address))
+    assert len(logged("base_model_pretraining_stated")) == 2
+
+
+def test_a_hub_model_has_what_its_makers_published(ours: Project, operator: Client) -> None:
+    model = base_model_register(project=ours, actor=None, name="qwen", path="Qwen/Qwen2.5-1.5B", revision="a" * 40)
+    page = html(operator.get(f"/p/ours/models/{model.pk}/"))
+    assert "1.7 × 10²³ FLOP" in page
+    assert "arXiv 2412.15115" in page
+
+
+def test_the_launch_form_says_what_a_run_takes_at_most(operator: Client, chosen: dict[str, str], maker: Maker) -> None:
+    page = html(operator.post("/p/ours/runs/new/", chosen | {"action": "check"}))
+    assert "Training compute" in page
+    assert "at most " in page.partition('id="compute"')[2]
+    assert "were every prompt and completion as long as the limits let it be" in page
+    assert "the indication is not reached" in page
+    assert "not known here" in page.partition("By hardware time")[2]

@@ -12,12 +12,16 @@ from typing import Any
 
 import rfc8785
 
+from grpo_core.compute.shape import shape_of
 from grpo_core.errors import ModelError
 from grpo_core.files.adapter import CONFIG as ADAPTER_CONFIG
 from grpo_core.files.adapter import WEIGHTS as ADAPTER_WEIGHTS
 from grpo_core.files.adapter import is_adapter, read_adapter_settings
 from grpo_core.files.weights import PROVENANCE, check_indices, check_model_file, read_json_object, safetensors_header
 from grpo_core.text import UNSTORABLE, refuse_unstorable
+
+_HEADS = {"lm_head.weight", "embed_out.weight"}
+"""Names of an output layer that has weights of its own; where none is there, it has the input embedding's."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class ModelFolder:
     """{file name: {size in bytes, sha256}}"""
     weights_digest: str
     provenance: dict[str, Any] | None
+    shape: dict[str, Any] | None
+    """As grpo_core.compute.shape has it; None of adapters."""
     adapter: dict[str, Any] | None
     """{rank, alpha, base, revision} of a folder of LoRA adapters, as `files.adapter.AdapterSettings` has them."""
 
@@ -51,7 +57,7 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
     config = read_json_object(folder / "config.json") if adapter is None else {}
     root = models_folder.resolve()
     weights: dict[str, dict[str, Any]] = {}
-    parameters = 0
+    parameters, own_head = 0, False
     for file in sorted(folder.iterdir()):
         if UNSTORABLE.search(file.name):
             raise ModelError(f"The folder holds a file whose name is not UTF-8: {file.name!a}. Rename it.")
@@ -61,7 +67,9 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
             raise ModelError(f"{file.name} is a link that leads out of the models folder. Put the file itself there.")
         check_model_file(file)
         if file.suffix == ".safetensors":
-            parameters += sum(math.prod(entry["shape"]) for entry in safetensors_header(file).values())
+            header = safetensors_header(file)
+            parameters += sum(math.prod(entry["shape"]) for entry in header.values())
+            own_head |= bool(_HEADS & header.keys())
             with file.open("rb") as handle:
                 digest = hashlib.file_digest(handle, "sha256").hexdigest()
             weights[file.name] = {"size": file.stat().st_size, "sha256": digest}
@@ -82,6 +90,9 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
         parameters=parameters,
         weights=weights,
         weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
+        shape=shape_of(config, parameters=parameters, own_head=own_head).model_dump()
+        if adapter is None and parameters
+        else None,
         provenance=_provenance(provenance) if provenance.is_file() else None,
         adapter=None if adapter is None else asdict(adapter),
     )

@@ -131,6 +131,7 @@ def checkpoint_register(*, checkpoint: Checkpoint, actor: User, name: str) -> Ba
         checkpoint=checkpoint,
         architecture=run.base_model.architecture,
         parameters=_parameters(run) if adapter is None else None,
+        shape=run.base_model.shape if adapter is None else None,
         weights=weights,
         weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
         adapter=adapter,

@@ -8,7 +8,7 @@ from typing import Any
 from cohort.catalog.pretraining import Original, published_original, stated_original
 from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import counted
-from cohort.records.answers import estimated, not_measured, not_stated, plain, stated
+from cohort.records.answers import estimated, not_measured, not_stated, stated
 from cohort.records.facts import Facts
 from cohort.records.fields import field_facts
 from cohort.records.models import Record
@@ -70,12 +70,13 @@ def compute(facts: Facts) -> Answer:
     if elsewhere:
         lines.append(f"– a third of the original model's: see “{field_facts('budget.base_share').label}”")
     lines.append("An indication is no judgement, and none is made here.")
-    return estimated(plain(value), text, note="\n".join(lines))
+    return estimated(value, text, note="\n".join(lines))
 
 
 def measured_compute(facts: Facts, tokens: float) -> RunCompute | None:
     """From what the trainer reported; None where it did not describe its model."""
     launched = facts.estimate.estimate if facts.estimate is not None else {}
+    rate = launched.get("product_rate")
     here = launched.get("device_name") == dig(facts.manifest, "platform", "device")
     return run_compute(
         facts.config,
@@ -85,7 +86,7 @@ def measured_compute(facts: Facts, tokens: float) -> RunCompute | None:
         evaluated=evaluated_tokens(facts.run.eval_results.all(), facts.manifest),
         device_seconds=facts.history.device_seconds,
         utilisation=mean_utilisation(facts.run),
-        measured=launched.get("product_rate") if here else None,
+        measured=float(rate) if here and rate is not None else None,
     )
 
 
@@ -96,7 +97,7 @@ def lineage_compute(facts: Facts, total: float) -> dict[str, Any]:
         record = Record.objects.filter(run=ancestor.run).order_by("-end", "-version").first()
         document = json.loads(record.document) if record is not None else None
         flop = dig(document, "sections", "budget", "compute", "value", "flop_estimate")
-        runs.append({"run": ancestor.run.pk, "flop": flop})
+        runs.append({"run": ancestor.run.pk, "flop": None if flop is None else float(flop)})
     complete = all(row["flop"] is not None for row in runs) and not facts.lineage.cold_start
     return {"flop": sum(row["flop"] or 0.0 for row in runs), "runs": runs, "complete": complete}
 

@@ -17,10 +17,11 @@ from cohort.catalog import services, tasks
 from cohort.catalog.dataset_files import check_file
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, PromptDataset
+from cohort.catalog.pretraining import origin_of, pretraining_state, published_original, stated_original
 from cohort.contamination.selectors import of_dataset
 from cohort.lab.evaluations import evaluations_of
 from cohort.lab.services import doctor_request
-from cohort.web.access import form_page, project_for, redirect_to
+from cohort.web.access import call_service, form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
 from cohort.web.context import listed
@@ -181,6 +182,17 @@ def base_model_archive(request: HttpRequest, slug: str, pk: int) -> HttpResponse
     return redirect_to(request, "base_model_detail", slug, pk)
 
 
+@require_POST
+def base_model_pretraining(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """`flop` and `source`; both empty take the statement back."""
+    project = project_for(request, slug, at_least=Role.OPERATOR)
+    model = get_object_or_404(BaseModel, project=project, pk=pk)
+    given = {name: request.POST.get(name, "") for name in ("flop", "source")}
+    done = f"What training {model.name} took is {'stated' if any(map(str.strip, given.values())) else 'withdrawn'}."
+    call_service(request, pretraining_state, done, refused="Nothing was changed. ", model=model, **given)
+    return redirect_to(request, "base_model_detail", slug, pk)
+
+
 @require_safe
 def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     related = ("created_by", "checkpoint__run__base_model", "checkpoint__attempt__node")
@@ -192,6 +204,10 @@ def base_model_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         "model": model,
         "checkpoint": model.checkpoint,
         "read": selectors.read_by_run(model),
+        "origin": origin_of(model),
+        "stated": (stated := stated_original(model)),
+        "stated_flop": f"{stated.flop:g}" if stated else "",
+        "published": published_original(origin_of(model)),
         "used": selectors.runs_with(base_model=model),
         "doctor": doctor_shown(model),
         "evaluations": listed(request, evaluations_of(model), EVALUATIONS_SHOWN, name="evaluations"),

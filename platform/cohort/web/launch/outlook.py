@@ -28,6 +28,7 @@ from cohort.web.launch import suites
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
 from cohort.web.launch.sweep import SweepPlan, sweep_plan
+from cohort.web.runs.compute_shown import ComputeShown, compute_before
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.files.token_size import size_text, token_size
@@ -91,6 +92,8 @@ class Outlook:
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
         self.time = _time(form, self.completions, self.estimate)
+        self.compute = _compute(form, self.estimate)
+        """Operations of the run, or of each of a sweep's, by both methods."""
         unprobed = form.gate is not None and form.gate.state == "unprobed"
         self.probing = probe_shown(form.verifier_version) if form.verifier_version and unprobed else None
         """The probe that was requested of a reward that has none."""
@@ -310,6 +313,13 @@ def _time(form: RunForm, completions: int | None, measured: dict[str, Any] | Non
         scaled = (whole * low / step, whole * high / step) if step else (whole, whole)
         return TimeShown(whole, *scaled, f"with evaluations, measured of these settings{node}")
     return _time_of_past_runs(form, completions) if completions else None
+
+
+def _compute(form: RunForm, measured: dict[str, Any] | None) -> ComputeShown | None:
+    if form.config is None or form.base_model is None:
+        return None
+    current = measured is not None and not measured["stale"]
+    return compute_before(form.config, form.base_model, measured["measured"] if measured and current else None)
 
 
 def _time_of_past_runs(form: RunForm, completions: int) -> TimeShown | None:

@@ -35,6 +35,7 @@ from cohort.web.context import POLLED, listed, prepared, query_without, shared_p
 from cohort.web.lab.estimate_shown import estimate_compared
 from cohort.web.review.selectors import step_groups
 from cohort.web.runs.chart_groups import charts_of
+from cohort.web.runs.compute_shown import compute_so_far
 from cohort.web.runs.curves import curve_drawn
 from cohort.web.runs.header import Header
 from cohort.web.runs.health import Health
@@ -105,6 +106,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         "launch": launch,
         "launch_words": named(titles),
         "estimated": estimate_compared(run),
+        "compute": compute_so_far(run, header.config),
         "forecast": forecast_of(run),
         "best": best_shown(run, header.config),
     }

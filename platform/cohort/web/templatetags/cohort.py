@@ -17,6 +17,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from cohort.base.formatting import NBSP, NOTHING, ago, bytes_, duration, exact, fixed, num, percent, signed
+from grpo_core.compute.words import format_flop
 from grpo_core.lab.preview import PreviewRow
 from grpo_core.text import UNSEEN
 
@@ -24,6 +25,7 @@ register = template.Library()
 for _filter in (num, fixed, exact, signed, percent, duration, ago):
     register.filter(_filter)
 register.filter("bytes", bytes_)
+register.filter("flop", format_flop)
 
 
 @register.filter
