@@ -132,7 +132,7 @@ def statement(files: Mapping[str, str], *, name: str, ignored: Iterable[str]) ->
             "method": "files",
         },
     }
-    return dsse.statement({name: _digest_of(digest for _, digest in ordered)}, PREDICATE_TYPE, predicate)
+    return dsse.statement({name: digest_of(digest for _, digest in ordered)}, PREDICATE_TYPE, predicate)
 
 
 def bundle(payload: bytes, key: SigningKey) -> bytes:
@@ -201,7 +201,7 @@ def _manifest(payload: bytes) -> Manifest:
     if serialization != {"allow_symlinks": False, "hash_type": "sha256", "method": "files"}:
         raise BundleError("its files are not hashed one by one with SHA-256, without symbolic links")
     files = _resources(resources)
-    if _digest_of(files.values()) != whole:
+    if digest_of(files.values()) != whole:
         raise BundleError("its subject is not the digest over the files that it lists")
     return Manifest(name, files, tuple(ignored))
 
@@ -221,7 +221,8 @@ def _resources(listed: Sequence[Any]) -> dict[str, str]:
     return files
 
 
-def _digest_of(digests: Iterable[str]) -> str:
+def digest_of(digests: Iterable[str]) -> str:
+    """SHA-256 over digests in hex, in the order of their files' names: a folder's in one."""
     return hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
 
 

@@ -52,6 +52,8 @@ from grpo_core.files.checkpoint import MANIFEST
 
 _TRACES: Audience = "authority"
 _CHUNK = 1 << 20
+OUTSIDE_BUNDLE = (CARD_BUNDLE, *OUTSIDE, *sorted(status.FILES))
+"""Files of a card that its bundle says nothing about: itself, and what is made after it, or added by a download."""
 BESIDE_WEIGHTS = (MANIFEST, model_signing.KEY, WEIGHTS_BUNDLE)
 """Files in the folder of downloaded weights that are none of the model's: the bundle says nothing about them."""
 _MOST_EARLIER = 2048
@@ -193,7 +195,7 @@ def _files(
     given = {file["path"] for file in document["files"] if shows(audience, file["audience"])}
     sealed = [packed for packed in contents.sealed if packed.name in given]
     traces = list(contents.traces) if shows(audience, _TRACES) else []
-    reading = Reading(document, contents.series if "metrics.jsonl" in given else None, contents.weights)
+    reading = Reading(document, contents.series if "metrics.jsonl" in given else None, contents.weights, key.name)
     copies = {
         markdown.FILE: markdown.card_markdown,
         "card.html": card_html,
@@ -206,10 +208,10 @@ def _files(
     files += [pack.whole(name, copy(reading)) for name, copy in copies.items()]
     files += [pack.whole(path, sheet(reading, path)) for path in SHEETS]
     names = [file.name for file in files]
-    files.append(pack.whole(readme.FILE, readme.readme(reading, [*names, CARD_BUNDLE, *OUTSIDE, *status.FILES])))
+    files.append(pack.whole(readme.FILE, readme.readme(reading, [*names, *OUTSIDE_BUNDLE])))
     name = f"card-{reading.head['run']}-{reading.head['end']}-{reading.head['version']}-{audience}"
     digests = {file.name: file.sha256 for file in files}
-    listed = model_signing.statement(digests, name=name, ignored=[CARD_BUNDLE, *OUTSIDE, *status.FILES])
+    listed = model_signing.statement(digests, name=name, ignored=OUTSIDE_BUNDLE)
     return [*files, pack.whole(CARD_BUNDLE, model_signing.bundle(listed, key))]
 
 

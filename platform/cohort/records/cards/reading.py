@@ -40,6 +40,8 @@ class Reading:
     """None where the audience does not get metrics.jsonl."""
     weights: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each file of the final weights; empty when the run kept none."""
+    log: str = "localhost/log"
+    """Name of the platform's audit log, by which the platform is known."""
 
     @cached_property
     def view(self) -> DocumentView:
