@@ -66,7 +66,7 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         if not good and what in _NEEDED:
             break
     if references.policy is not None and report.accepted:
-        report.judgement = judge(references.policy, RecordView(card.document, card.life))
+        report.judgement = judge(references.policy, RecordView(card.document))
     return report
 
 

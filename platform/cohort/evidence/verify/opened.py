@@ -11,7 +11,6 @@ from cohort.evidence.keys import PublicKey
 from cohort.evidence.merkle import Proof, leaf_hash, verify_inclusion
 from cohort.evidence.note import NoteError, open_note
 from cohort.evidence.plain_text import named
-from cohort.evidence.policy.view import Life
 from cohort.evidence.preregistration import FILE as PREREGISTRATION
 from cohort.evidence.samples import Commitments
 from cohort.evidence.verify.report import Withheld
@@ -42,8 +41,6 @@ class OpenCard:
     signed: bool = False
     """The checkpoint's signature was checked."""
     commitments: Commitments | None = None
-    life: Life | None = None
-    """What came after the seal, by a status that was checked; None without one."""
 
     @property
     def audience(self) -> str:
