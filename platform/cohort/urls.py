@@ -30,6 +30,7 @@ from cohort.web.lab import views as lab
 from cohort.web.lab.evaluation_views import base_model_evaluate
 from cohort.web.launch import form, sweep_views
 from cohort.web.nodes import views as nodes
+from cohort.web.policies import views as policies
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
 from cohort.web.review import judging, pair_views, problems, samples, scatter, token_view, uses
@@ -271,6 +272,10 @@ _records = [
     path(f"{_GROUP}/samples/<int:index>/proof.json", traces.sample_proof, name="sample_proof"),
     path(f"{_GROUP}/redact/", traces.samples_redact_page, name="samples_redact"),
     path("retention/", traces.retention, name="retention"),
+    path("policy/", policies.policy_page, name="policy_page"),
+    path("policy/withdraw/", policies.policy_end, name="policy_end"),
+    path("policy/<int:number>/", policies.policy_version, name="policy_version"),
+    path("policy/<int:number>/policy.yaml", policies.policy_file, name="policy_file"),
 ]
 # The signed heads of the log are open to anyone; only the server's own entries are not.
 _log: list[URLPattern | URLResolver] = [

@@ -48,6 +48,7 @@ def launch(
     name: str = "Two-digit addition",
     settings: dict[str, Any] | None = None,
     suites: Sequence[str] = (),
+    hypotheses: str = "",
 ) -> Run:
     """`suites`: names of starter suites, each with a margin of 5 points."""
     chosen = []
@@ -65,6 +66,7 @@ def launch(
         verifier_version=verifier_version,
         settings=settings or SETTINGS,
         suites=chosen,
+        hypotheses=hypotheses,
         probe_override="The reward is of this test alone.",
     )
 

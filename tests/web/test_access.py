@@ -33,6 +33,7 @@ from cohort.lab.models import ChatAnswer, LabJob
 from cohort.nodes.models import Node
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
+from cohort.records.policies.services import policy_save
 from cohort.records.statements.services import statement_make
 from cohort.review.filters import SampleFilter
 from cohort.review.labels import label_add
@@ -61,6 +62,10 @@ CASES = [dict(zip(FIELDS, case.values, strict=True)) for table in TABLES for cas
 METHODS = {"get", "post", "put", "delete"}
 SECRETS = (b"Our project", b"Two-digit addition")
 HUGE = "9" * 30
+HOSTILE_TEXT = HOSTILE.replace("\x07", "")
+POLICY = json.dumps(
+    {"schema": "cohort-policy/1", "name": "<script>alert(1)</script>", "rules": [{"name": "<b>a", "rule": "ended"}]}
+)
 FIXED = {"slug": "ours", "end": 1, "version": 1, "audience": "public", "index": 0, "at": 0, "attempt_id": 1} | {
     "sha256": "0" * 64
 }
@@ -124,6 +129,7 @@ class World:
         )
         self.probe = LabJob.objects.create(project=ours, kind="probe", spec=R1_EXACT, state="waiting", created_by=admin)
         token = public_link_make(record=record, actor=admin).token
+        policy_save(project=ours, actor=admin, text=POLICY, reason=HOSTILE_TEXT, demanded=False, seen=0)
         audit.checkpoint()
 
         self.pks = {"/models/": self.base_model.pk, "/datasets/": self.dataset.pk, "/suites/": self.suite.pk}

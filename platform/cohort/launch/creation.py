@@ -162,7 +162,9 @@ def run_create(
         )
     if form_token:
         same = Run.objects.filter(project=lock_project(project), created_by=actor, form_token=form_token)
-        made = same.filter(config_digest=config.digest(), priority=priority, node_label=node_label).first()
+        made = same.filter(
+            config_digest=config.digest(), priority=priority, node_label=node_label, hypotheses=hypotheses
+        ).first()
         if made is not None:
             return made
     run = Run.objects.create(

@@ -48,6 +48,10 @@ _FIELDS = (
 """Path of a fault, or the beginning of it → the field of a request that decides what is there."""
 
 
+NOT_OF_CONFIG = ("priority", "node_label", "cloned_from", "hypotheses")
+"""What a request says of a run besides its config."""
+
+
 class SuiteRequest(Schema):
     """A suite that the run is evaluated on, with what the run decides of it."""
 
@@ -83,6 +87,11 @@ class RunRequest(Schema):
     )
     priority: PriorityName = "normal"
     node_label: str = Field("", description="Only a node with this label takes the run. Empty: any.")
+    hypotheses: str = Field(
+        "",
+        description="What its people expect, one a line: registered in the audit log at the launch, before the first "
+        "step, and shown to anyone in the record's card.",
+    )
     cloned_from: int | None = Field(None, description="Id of the run of the project whose settings it began with.")
     probe_override: str = Field("", description="Why it is launched although its reward or its prompts block it.")
     overlap_seen: str = Field(
@@ -164,7 +173,7 @@ def _make(
 def _checked(project: Project, request: RunRequest) -> tuple[dict[str, Any], RunConfig]:
     """The rows as `run_create` takes them, and the config made of them."""
     rows = _rows(project, request)
-    of_config = {name: row for name, row in rows.items() if name not in ("priority", "node_label", "cloned_from")}
+    of_config = {name: row for name, row in rows.items() if name not in NOT_OF_CONFIG}
     try:
         config = run_config(name=request.name, settings=request.settings, **of_config)
     except ConfigError as error:
@@ -234,6 +243,7 @@ def _rows(project: Project, request: RunRequest) -> dict[str, Any]:
         "cloned_from": parent,
         "priority": PRIORITIES[request.priority],
         "node_label": request.node_label,
+        "hypotheses": request.hypotheses,
     }
     if faults:
         raise ConfigError.listing("this request is not valid", faults)
@@ -312,6 +322,7 @@ def request_of(run: Run) -> RunRequest:
         priority=run.priority,
         node_label=run.node_label,
         cloned_from=run.cloned_from_id,
+        hypotheses=run.hypotheses,
         probe_override=at_launch.reason if at_launch else "",
         overlap_seen=overlaps.token(overlaps.of_run(run)) if acknowledged else "",
         launch=launched,

@@ -58,7 +58,7 @@ def registration(run: Run) -> dict[str, Any]:
         "heldout_verifier": _verifier(run.eval_verifier_version),
         "suites": suites,
         "primary": suites[0]["suite"] if suites else None,
-        "hypotheses": run.hypotheses.split("\n") if run.hypotheses else [],
+        "hypotheses": [line.strip() for line in run.hypotheses.splitlines() if line.strip()],
     }
 
 

@@ -38,7 +38,7 @@ _GROUPS = {
         "Reward lab": "lab_home",
         "Suites": "suite_list",
     },
-    "Evidence": {"Records": "record_list", "Audit log": "audit_list"},
+    "Evidence": {"Records": "record_list", "Policy": "policy_page", "Audit log": "audit_list"},
     "Machines": {"Queue": "queue", "Nodes": "node_list"},
     "People": {"Members": "member_list"},
 }

@@ -38,7 +38,7 @@ VARIES = (
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
     (r"\b\d+ kB\b", "N kB"),
     (r"(\d\.\d{10})\d+", r"\1"),
-    (r"(?i)\b(run|job|entry) \d+", r"\1 N"),
+    (r"(?i)\b(run|job|entry|index) [\d,]+", r"\1 N"),
 )
 """What no two records of the same facts share."""
 
@@ -157,7 +157,7 @@ def stripped(value: Any) -> Any:
 
 
 def _stripped(name: str, value: Any) -> Any:
-    if name in ("id", "checkpoint"):
+    if name in ("id", "checkpoint", "index"):
         return value if value is None else "N"
     if name in ("earlier_runs", "settings_from", "trained_by") and value:
         return stripped([{**one, "run": "N"} for one in (value if isinstance(value, list) else [value])])

@@ -7,7 +7,7 @@ import pytest
 from cohort.evidence.policy.judge import differences, judge
 from cohort.evidence.policy.kinds import KINDS
 from cohort.evidence.policy.text import MOST_BYTES, Policy, PolicyFault, parse_policy, policy_of
-from cohort.evidence.policy.view import Life, RecordView, SignOff
+from cohort.evidence.policy.view import Life, RecordView, SignOff, life_of_status
 from cohort.records.fields import FIELDS
 from grpo_core.config.yaml_text import dump_yaml
 from tests.factories.small_cards import HEAD
@@ -108,6 +108,22 @@ def test_the_digest_is_of_the_content_and_not_of_its_layout() -> None:
     json = '{"rules": [{"name": "a", "rule": "ended"}], "name": "release", "schema": "cohort-policy/1"}'
     assert parse_policy(yaml).digest == parse_policy(json).digest
     assert parse_policy(yaml.replace("ended", "current")).digest != parse_policy(json).digest
+
+
+@pytest.mark.parametrize(
+    ("state", "answers"),
+    [
+        ({}, ["failed", "passed"]),
+        ({"sign_offs": ["operator", "reviewer"]}, ["passed", "passed"]),
+        ({"sign_offs": ["operator", "reviewer"], "superseded_by": {"version": 2}}, ["passed", "failed"]),
+        ({"sign_offs": ["operator", "reviewer"], "revoked": {"reason": "it leaked"}}, ["failed", "failed"]),
+    ],
+)
+def test_a_signed_status_is_read_as_the_life_of_the_record(state: dict[str, Any], answers: list[str]) -> None:
+    signed = [{"role": role, "decision": "approved", "by": None} for role in state.pop("sign_offs", ())]
+    life = life_of_status({"revoked": None, "superseded_by": None, "sign_offs": signed, **state})
+    judgement = judge(policy({"rule": "sign_offs"}, {"rule": "current"}), RecordView(record(), life))
+    assert [judged.answer for judged in judgement.rules] == answers
 
 
 ENDED, FAILED, OPEN = {"rule": "ended"}, {"rule": "ended", "accept": ["failed"]}, {"rule": "sign_offs"}

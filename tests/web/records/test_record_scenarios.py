@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from django.db.models import F
 
+from cohort.audit import services as audit
 from cohort.evidence.record import AUDIENCES, record_root, redact, seal_of
 from cohort.evidence.schema_check import faults
 from cohort.records.build import build_record
@@ -58,6 +59,7 @@ def made(run: Run, folder: Path, **bounds: int) -> tuple[Contents, dict[str, byt
     run.attempts.update(claimed_at=F("ended_at") - timedelta(seconds=100))
     related = ("project", "base_model", "dataset", "eval_dataset", "verifier_version__verifier", "cloned_from")
     run = Run.objects.select_related(*related).get(pk=run.pk)
+    audit.integrate()  # as before every seal
     with Pack(folder / "pack") as pack:
         contents = read_contents(collect(run, state=_STATES[run.state]), pack, **bounds)
         zipped = pack.zip("files.zip", [*contents.sealed, *contents.traces]).read_bytes()
@@ -142,7 +144,9 @@ def test_files_are_of_the_attempts_whose_work_stands(world: World, tmp_path: Pat
 
 
 def test_the_same_facts_and_salts_give_the_same_document(world: World) -> None:
-    facts = collect(finished(world), state="succeeded")
+    run = finished(world)
+    audit.integrate()
+    facts = collect(run, state="succeeded")
     given: dict[str, Any] = {"files": [], "traces": TracesInCard(groups=3, samples=12, cut_at=None)}
     first, second = (build_record(facts, **given, salt=lambda: "5" * 32) for _ in range(2))
     assert first == second

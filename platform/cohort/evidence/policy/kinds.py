@@ -204,9 +204,8 @@ def _signed(view: RecordView, params: Mapping[str, Any]) -> Outcome:
     by_role = {signed.role: signed for signed in life.sign_offs}
     faults = [f"rejected as {signed.role}" for signed in life.sign_offs if signed.decision == "rejected"]
     faults += [f"nobody has signed as {role}" for role in params["roles"] if role not in by_role]
-    return _outcome(
-        faults, [f"approved as {role} by {by_role[role].by}" for role in params["roles"] if role in by_role]
-    )
+    approved = [by_role[role] for role in params["roles"] if role in by_role]
+    return _outcome(faults, [f"approved as {each.role}{each.by and f' by {each.by}'}" for each in approved])
 
 
 def _current(view: RecordView, params: Mapping[str, Any]) -> Outcome:

@@ -50,6 +50,13 @@ class Rule:
     params: Mapping[str, Any]
     """Checked, with the defaults."""
 
+    @property
+    def bounds(self) -> str:
+        """Its parameters in one line, without those that are empty."""
+        given = {name: value for name, value in self.params.items() if value not in (None, ())}
+        texts = {name: ", ".join(value) if isinstance(value, tuple) else f"{value}" for name, value in given.items()}
+        return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
 
 @dataclass(frozen=True)
 class Policy:

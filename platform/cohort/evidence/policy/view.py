@@ -31,7 +31,8 @@ class SignOff:
     """operator or reviewer."""
     decision: str
     """approved or rejected."""
-    by: str
+    by: str = ""
+    """Empty where the audience gets no names."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Life:
     sign_offs: tuple[SignOff, ...] = ()
     revoked: bool = False
     superseded: bool = False
+
+
+def life_of_status(status: Mapping[str, Any]) -> Life:
+    """Of the signed status of a record (cohort-status/1). Raises KeyError, TypeError for another document."""
+    signed = tuple(SignOff(each["role"], each["decision"], each["by"] or "") for each in status["sign_offs"])
+    return Life(signed, status["revoked"] is not None, status["superseded_by"] is not None)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def registration(card: OpenCard) -> str | tuple[str, ...]:
         logged = {name: _logged(card, name, each) for name, each in card.canonical(FILE).items()}
         planned, in_force, step = logged[PLANNED], logged[IN_FORCE], logged.get(STEPPED)
         content = in_force.body["data"]
-        faults = _faults(card, recorded, planned, in_force, step)
+        if faults := _faults(card, recorded, planned, in_force, step):
+            raise Rejected(*(f"{FILE}: {fault}" for fault in faults))
         if plan(planned.body["data"]) != plan(content):
             faults.append("the first registration plans something else than the one in force")
         faults += _content_faults(card, content)

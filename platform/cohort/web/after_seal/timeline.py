@@ -14,6 +14,7 @@ from cohort.audit.models import AuditEntry, AuditLeaf
 from cohort.base.environment import environment
 from cohort.records.after_seal.rules import Decision, Standing, standing_of
 from cohort.records.models import Audience, Card, EntryKind, PublicLink, Record, RecordEntry
+from cohort.records.policies.judged import gate_of
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.offers import offers
 from cohort.web.context import listed
@@ -179,6 +180,8 @@ class Life:
         self.offers = offers(record=record, entries=entries, standing=self.standing, user=user, role=role, sent=sent)
         self.link = record.public_links.filter(ended_at=None).first()
         """The public page, while it has one."""
+        self.gate = gate_of(record, self.standing)
+        """What the project's policy gives of the record now; None without a policy."""
         self.may_publish = reaches(role, Role.OPERATOR)
 
     @property

@@ -73,6 +73,7 @@ def as_api_call(form: RunForm, config: RunConfig, *, server: str) -> str:
         priority=placing["priority"],
         node_label=placing["node_label"],
         cloned_from=placing["cloned_from"].pk if placing["cloned_from"] else None,
+        hypotheses=placing["hypotheses"],
         probe_override=form.texts["probe_override"].strip(),
         overlap_seen=form.texts["overlap_seen"],
         launch=True,

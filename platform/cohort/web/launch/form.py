@@ -32,7 +32,14 @@ from cohort.web.launch.launching import launched, obstacles, saved_as_run
 from cohort.web.launch.outlook import Outlook
 from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
 from cohort.web.launch.schema import FIRST, texts_of
-from cohort.web.launch.shown import FieldShown, choices_shown, fields_shown, groups_shown, placing_shown
+from cohort.web.launch.shown import (
+    FieldShown,
+    choices_shown,
+    fields_shown,
+    groups_shown,
+    placing_shown,
+    registration_shown,
+)
 from cohort.web.launch.suites import SPECS, field, offered
 from cohort.web.launch.sweep import HOW, sweep_plan
 from grpo_core.config import builtin_suites
@@ -384,16 +391,20 @@ def _context(form: RunForm) -> dict[str, Any]:
 
 
 def _fields(form: RunForm) -> dict[str, Any]:
-    shown, placing, versions = fields_shown(form), placing_shown(form), form.choices.suite_versions
+    shown, versions, extra = (
+        fields_shown(form),
+        form.choices.suite_versions,
+        (registration_shown(form), placing_shown(form)),
+    )
     suites = [_suite_row(form, version) for version in offered(form.texts, versions)]
     inputs = [shown for row in suites for shown in (row["switch"], row["margin"], *row["more"])]
     missing = set(builtin_suites.names()) - {version.suite.name for version in versions}
     return {
-        "every_field": [*shown.values(), *placing.fields, *inputs],
+        "every_field": [*shown.values(), *(field for group in extra for field in group.fields), *inputs],
         "suites": {"rows": suites, "starters_missing": len(missing)},
         "choice": {field.name: field for field in choices_shown(form, shown)},
         "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
-        "groups": [*groups_shown(form, shown), placing],
+        "groups": [*groups_shown(form, shown), *extra],
         "hows": HOW,
         "most": MAX_RUNS,
         "tasks": {"fields": gym.TASKS.items(), "count": len(gym.NAMES), "most": MOST},

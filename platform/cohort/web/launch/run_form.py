@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from cohort.accounts.models import Project
@@ -20,6 +21,7 @@ from cohort.lab.gate import Gate, gate
 from cohort.launch.creation import run_config
 from cohort.runs.base_models import OFFER_AGAIN
 from cohort.runs.models import Priority, Run
+from cohort.runs.preregistration import hypotheses_checked
 from cohort.runs.schedule import NodeCapacity, node_capacities
 from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.launch import suites
@@ -145,6 +147,7 @@ class RunForm:
             "priority": str(run.priority),
             "node_label": run.node_label,
             "cloned_from": str(run.pk),
+            "hypotheses": run.hypotheses,
             "name": run.name,
             "preset": run.preset,
             "preset_before": run.preset,
@@ -261,6 +264,7 @@ class RunForm:
             "priority": int(self.texts["priority"]),
             "node_label": self.texts["node_label"].strip(),
             "cloned_from": self.cloned_from,
+            "hypotheses": self.texts["hypotheses"],
             "form_token": self.texts["form_token"],
         }
 
@@ -294,6 +298,10 @@ class RunForm:
         label = self.texts["node_label"].strip()
         if label and not LABEL.fullmatch(label):
             self.problems["node_label"] = [f"Node label takes {LABEL_RULE}."]
+        try:
+            hypotheses_checked(self.texts["hypotheses"])
+        except ValidationError as error:
+            self.problems["hypotheses"] = error.messages
         self.problems |= {name: [message] for name, message in suites.twice(self.suites)}
         self.problems |= {path: [why] for path, why in unreadable(self.texts).items()}
         config = None

@@ -50,6 +50,7 @@ CHOICES = {
     "name": "Name",
     "priority": "Priority",
     "node_label": "Node label",
+    "hypotheses": "Hypotheses",
     "find": "Find",
     "probe_override": "Reward",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from cohort.base.formatting import natural, num
 from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.evidence.plain_text import counted
 from cohort.runs.models import Priority
 from cohort.web.catalog.selectors import OFFERED
 from cohort.web.fields import FieldSpec
@@ -158,6 +159,18 @@ def placing_shown(form: RunForm) -> GroupShown:
     chosen = next((name for _, value, name in priorities if value == priority.text), priority.text)
     values = f"priority {chosen} · {f'nodes with the label {label.text}' if label.text else 'any node'}"
     return GroupShown("placing", "Queue", values, (priority, replace(label, suggestions=tuple(labels))))
+
+
+def registration_shown(form: RunForm) -> GroupShown:
+    """The folded group of what is registered in the audit log at the launch and is no part of the config."""
+    about = (
+        "What you expect, one hypothesis a line. Registered in the audit log with suites, margins and reward when the "
+        "run is launched, before its first step, and shown to anyone in the record's card. Empty: none."
+    )
+    field = _choice(form, "hypotheses", "lines", about, ())
+    count = len([line for line in field.text.splitlines() if line.strip()])
+    values = counted(count, "hypothesis", "hypotheses") if count else "suites, margins and reward; no hypothesis"
+    return GroupShown("registration", "Registered before the first step", values, (field,))
 
 
 def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[FieldShown]:

@@ -1,0 +1,1 @@
+"""Pages of a project's policy: its versions, and what it gives of a record."""
