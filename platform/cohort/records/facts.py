@@ -20,10 +20,11 @@ from cohort.evidence.judgements import Judgement
 from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
 from cohort.lab.models import LaunchEstimate
-from cohort.records.models import Statement
+from cohort.records.models import RecordEntry, Statement
 from cohort.records.schema_types import Comparison
 from cohort.records.sections.history_facts import History, Lineage, comparisons, history, lineage
 from cohort.records.sections.monitors import watched
+from cohort.records.sections.overrides import AlertsAnswered, alerts_of, overrides_added
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.sections.rescored import rescored
 from cohort.records.statements.services import newest_statements
@@ -126,6 +127,9 @@ class Facts:
     """Duration of each current step."""
     step_memory: list[float]
     """Peak memory in bytes of each step that reported it."""
+    overrides_added: list[RecordEntry]
+    """Overrides of flags added to earlier records of the run."""
+    alerts: AlertsAnswered
     statements: dict[str, Statement]
     """Field (`section.field`, with `:flag` for an override) → the newest statement, without those withdrawn."""
 
@@ -202,6 +206,8 @@ def collect(run: Run, *, state: State) -> Facts:
         estimate=launch_estimate(run),
         step_seconds=step_seconds,
         step_memory=step_memory,
+        overrides_added=overrides_added(run),
+        alerts=alerts_of(run),
         statements=newest_statements(run),
     )
 

@@ -114,6 +114,7 @@ class Oversight(Section):
 
     flags: Answer = field("Monitors", "downstream")
     overrides: Answer = field("Flags overridden", "downstream")
+    alerts: Answer = field("Alerts, and what people did about them", "downstream")
     human_review: Answer = field("Human review", "downstream")
     rescores: Answer = field("Scored again by a second reward", "downstream")
 
@@ -146,6 +147,7 @@ class Handling(Section):
     evaluation_file: Answer = field("Evaluation file", "public")
     change_management: Answer = field("Change-management process", "authority")
     monitoring: Answer = field("Post-market monitoring plan", "authority")
+    contact: Answer = field("Contact for questions and incidents", "public")
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,8 @@ def may_download(role: str, audience: str) -> bool:
 
 def downloads(record: Record, role: str, news: News | None = None) -> dict[str, Any]:
     """The newest issue for each audience that the record has a card for, and of them the one with most in it that this
-    person may take; whether the person may request a further version, because something was stated, judged or scored
-    again that this one does not hold (`news`, where the caller has it); the reason of one that was requested and is not
-    sealed yet."""
+    person may take; whether the person may request a further version, because there is news that this one does not
+    hold (`news`, where the caller has it); the reason of one that was requested and is not sealed yet."""
     cards: dict[str, Card] = {}
     for card in record.cards.order_by("issue"):
         cards[card.audience] = card
@@ -69,7 +68,7 @@ def downloads(record: Record, role: str, news: News | None = None) -> dict[str, 
         "record": record,
         "cards": listed,
         "fullest": next((download for download in reversed(listed) if download["allowed"]), None),
-        "may_seal": may_seal and bool(news or News(record)),
+        "may_seal": may_seal and bool(News(record) if news is None else news),
         "pending": pending.reason if pending else "",
     }
 
