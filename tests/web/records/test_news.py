@@ -105,7 +105,7 @@ CASES: dict[Callable[[Record, World], None], dict[str, tuple[str, str]]] = {
     },
     judges: {"oversight.human_review": ("no review is recorded", "1 completion judged by 1 person")},
     imports: {
-        "behaviour.imported": ("not evaluated", "gsm8k exact_match 0.25 ± 0.1 (lm-evaluation-harness"),
+        "behaviour.imported": ("not evaluated", "gsm8k exact_match,none 0.25 ± 0.1 (lm-evaluation-harness"),
         "handling.evaluation_file": ("every item's score", "evals/imported.jsonl, results of other tools"),
     },
 }
@@ -171,10 +171,10 @@ def test_an_overridden_flag_is_marked_in_the_version(launch: Callable[..., Run],
     after_seal.override(record=record, actor=world.alice, what="completions truncated", reason="on purpose")
     after_seal.override(record=record, actor=world.alice, what="the tone", reason="a matter of taste")
     second = record_seal(run=run, reason="overridden")
-    flags = {flag["monitor"]: flag["overridden"] for flag in entry(second, "oversight.flags").value}
-    assert [name for name, overridden in flags.items() if overridden] == ["truncation"]
-    overrides = entry(second, "oversight.overrides")
-    assert [(row["monitor"], row["raised"], row["flag"]) for row in overrides.value] == [
+    flags: Any = entry(second, "oversight.flags").value
+    assert [flag["monitor"] for flag in flags if flag["overridden"]] == ["truncation"]
+    overrides: Any = entry(second, "oversight.overrides").value
+    assert [(row["monitor"], row["raised"], row["flag"]) for row in overrides] == [
         ("truncation", True, "completions truncated"),
         (None, False, "the tone"),
     ]

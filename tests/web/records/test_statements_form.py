@@ -258,16 +258,30 @@ def test_one_standing_answer_is_used_in_place_of_what_holds(
     assert (newest.field, newest.text, newest.standing) == (INVENTORY, "AI-7", kept[INVENTORY])
 
 
+@pytest.mark.parametrize("replaced", [True, False])
 def test_a_standing_answer_that_changed_since_it_was_used_is_not_stated_unseen(
-    client: Client, run: Run, rita: User, kept: dict[str, StandingAnswer], address: str
+    client: Client, run: Run, rita: User, kept: dict[str, StandingAnswer], address: str, replaced: bool
 ) -> None:
     client.post(address, opened(client, address) | {"action": f"use:{INVENTORY}"})
     sent = opened(client, address) | {"action": "save"}
-    standing_withdraw(project=run.project, actor=rita, field=INVENTORY, reason="moved")
+    if replaced:
+        edits = {INVENTORY: edit(INVENTORY, "AI-9", since=kept[INVENTORY].pk)}
+        standing_save(project=run.project, actor=rita, edits=edits)
+    else:
+        standing_withdraw(project=run.project, actor=rita, field=INVENTORY, reason="moved")
     response = client.post(address, sent)
     assert (response.status_code, "no longer the one that was used" in html(response)) == (422, True)
     assert client.post(address, opened(client, address) | {"action": "save"}).status_code == 302
     assert Statement.objects.get().standing is None
+
+
+def test_a_standing_answer_that_there_is_not_is_none(
+    client: Client, kept: dict[str, StandingAnswer], address: str
+) -> None:
+    for standing in (kept[MONITORING].pk, 10**17, "x"):
+        sent = opened(client, address) | {"handling-inventory-text": f"AI {standing}", "action": "save"}
+        assert client.post(address, sent | {"handling-inventory-standing": standing}).status_code == 302
+    assert {statement.standing for statement in Statement.objects.all()} == {None}
 
 
 def test_the_project_keeps_its_answers_with_author_age_and_history(
