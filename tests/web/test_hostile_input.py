@@ -31,7 +31,11 @@ PRESSES: dict[str, dict[str, str]] = {
     "record/1/seal-version/": {"reason": "more was stated"},
     "checkpoints/{checkpoint}/pin/": {"pinned": "true"},
     "evaluations/import/": {"phase": "before"},
-    "statements/": {"action": "state", "field": "method.rationale", "text": "so that it adds"},
+    "statements/": {
+        "action": "save",
+        "method-rationale-text": "so that it adds",
+        "method-rationale-audience": "public",
+    },
 }
 
 

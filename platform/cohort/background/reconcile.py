@@ -15,25 +15,27 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, Q, Subquery
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Now
 
 from cohort.alerts.delivery import deliveries_republish
 from cohort.alerts.opening import alerts_check
 from cohort.audit import services as audit
+from cohort.audit.models import AuditEntry
 from cohort.background.outages import leases_capped, leases_count, tries_capped
 from cohort.lab.jobs import job_expire, jobs_republish
 from cohort.lab.models import LabJob
 from cohort.nodes import leases
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
-from cohort.records.models import Record, Statement
+from cohort.records.models import Record
+from cohort.records.services import version_pending
 from cohort.review.rescores import figures_republish
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
 from cohort.runs.models import Attempt, AttemptState, Run, RunEvent, RunState
 from cohort.runs.schedule import Queue, node_capacities, queue, takeable
-from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, run_event, run_lock
+from cohort.runs.transitions import ENDED, ON_A_WORKER, run_event, run_lock
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK
 
 UNSEALED = timedelta(seconds=60)
@@ -252,14 +254,15 @@ def seals_republish() -> list[int]:
 
 
 def _versions_waited_for() -> list[int]:
-    """Runs of whose record a further version was requested a minute ago and is not sealed. Of the runs with new
-    statements, which are few: events are many."""
-    newest = Record.objects.filter(run=OuterRef("run")).order_by("-sealed_at").values("sealed_at")[:1]
-    statements = Statement.objects.filter(run__state__in=ENDED).annotate(sealed=Subquery(newest))
-    news = statements.filter(at__gt=F("sealed") - SEALED_WITHIN)  # also those made while the record was sealed
-    requests = RunEvent.objects.filter(run__in=news.values("run"), kind="version_requested", at__lt=Now() - UNSEALED)
+    """Runs of whose newest record a further version was requested a minute ago, is not sealed, and would hold something
+    new. By the audit log, which finds requests by their kind: events are many."""
+    requested = AuditEntry.objects.filter(kind="record_version_requested").values_list("subject", flat=True)
+    records = Record.objects.filter(pk__in=[int(subject.removeprefix("record:")) for subject in requested])
+    open_runs = records.filter(superseded_by=None, end=F("run__ends"), run__state__in=ENDED).values("run")
+    requests = RunEvent.objects.filter(run__in=open_runs, kind="version_requested", at__lt=Now() - UNSEALED)
     since = RunEvent.objects.filter(run=OuterRef("run"), kind="sealed", pk__gt=OuterRef("pk"))
-    return list(requests.exclude(Exists(since)).values_list("run_id", flat=True))
+    waiting = requests.exclude(Exists(since)).values("run")
+    return [run.pk for run in Run.objects.filter(pk__in=waiting) if version_pending(run) is not None]
 
 
 def _seal_is_due(run_id: int, most: int | None) -> bool:

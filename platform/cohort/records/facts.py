@@ -20,12 +20,13 @@ from cohort.evidence.judgements import Judgement
 from cohort.evidence.merkle import HASH_BYTES, root
 from cohort.lab.estimates import launch_estimate, step_figures
 from cohort.lab.models import LaunchEstimate
-from cohort.records.models import PolicyVersion, Statement
+from cohort.records.models import PolicyVersion, RecordEntry, Statement
 from cohort.records.policies.services import policy_in_force
 from cohort.records.schema_types import Comparison
 from cohort.records.sections.absence_facts import Absent, absent
 from cohort.records.sections.history_facts import History, Lineage, comparisons, history, lineage
 from cohort.records.sections.monitors import watched
+from cohort.records.sections.overrides import AlertsAnswered, alerts_of, overrides_added
 from cohort.records.sections.preregistered import Registered, registered
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.sections.rescored import rescored
@@ -135,6 +136,9 @@ class Facts:
     """What the audit log says was fixed before the first step."""
     policy: PolicyVersion | None
     """The newest version of the project's policy; None where it has none."""
+    overrides_added: list[RecordEntry]
+    """Overrides of flags added to earlier records of the run."""
+    alerts: AlertsAnswered
     statements: dict[str, Statement]
     """Field (`section.field`, with `:flag` for an override) → the newest statement, without those withdrawn."""
 
@@ -214,6 +218,8 @@ def collect(run: Run, *, state: State) -> Facts:
         absent=absent(run, before=launch.at),
         registered=registered(run),
         policy=policy_in_force(run.project),
+        overrides_added=overrides_added(run),
+        alerts=alerts_of(run),
         statements=newest_statements(run),
     )
 

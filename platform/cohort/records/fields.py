@@ -118,6 +118,7 @@ class Oversight(Section):
 
     flags: Answer = field("Monitors", "downstream")
     overrides: Answer = field("Flags overridden", "downstream")
+    alerts: Answer = field("Alerts, and what people did about them", "downstream")
     human_review: Answer = field("Human review", "downstream")
     judgements_hidden: Answer = field("Judgements in no figure", "public")
     rescores: Answer = field("Scored again by a second reward", "downstream")
@@ -155,6 +156,7 @@ class Handling(Section):
     change_management: Answer = field("Change-management process", "authority")
     monitoring: Answer = field("Post-market monitoring plan", "authority")
     statements_withdrawn: Answer = field("Statements withdrawn or replaced", "public")
+    contact: Answer = field("Contact for questions and incidents", "public")
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,58 @@
-"""What a further version of a record would hold that this one does not: statements, judgements and re-scores made
-since."""
+"""What a further version of a record would hold that this one does not: statements, overrides, answered alerts,
+judgements, re-scores and imported results made since. Each answer is worked out as sealing works it out, and is news
+where it differs.
+
+Incidents, feedback, monitoring notes and sign-offs are entries of the record that they were added to, which stays as it
+is: they make no further version.
+"""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from cohort.evidence.canonical import dig, sha256
 from cohort.evidence.judgements import Judgement, review_figures, write_judgements
+from cohort.evidence.plain_text import counted
 from cohort.evidence.verify.opened import JUDGEMENTS
-from cohort.records.answers import count, kappa_text, rate_text
-from cohort.records.models import Record
-from cohort.records.sections.rescored import agreement_text, finished_rescores, name_text, rescored
-from cohort.records.statements.services import statements_since
+from cohort.records.answers import count, kappa_text, moment, rate_text
+from cohort.records.fields import FIELDS, TITLES, field_facts
+from cohort.records.models import Record, Statement
+from cohort.records.schema_types import AUDIENCE_WORDS, Answer
+from cohort.records.sections.behaviour import imported_answer
+from cohort.records.sections.overrides import alerts_answer, alerts_of, overrides_added, overrides_answer
+from cohort.records.sections.oversight import evaluation_file, review_text
+from cohort.records.sections.rescored import finished_rescores, rescored, rescores_answer
+from cohort.records.statements.questions import BY_FIELD, OVERRIDES, is_override_field
+from cohort.records.statements.services import newest_statements, statements_since
 from cohort.review.figures import judgements, newest_annotations
-from cohort.runs.models import Run
+from cohort.runs.models import ImportedResult, Run
 from cohort.runs.transitions import ENDED
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field that a further version would state otherwise."""
+
+    path: str
+    before: str
+    """As this version states it."""
+    after: str
+    why: str
+    """Who or what changed it."""
+    link: str = "run_statements"
+    """Name of the page where that was done, which takes the project and the run."""
+    details: list[tuple[str, str, str]] = field(default_factory=list)
+    """(figure, in this version, now) of what the field holds."""
+
+    @property
+    def label(self) -> str:
+        return field_facts(self.path).label
+
+    @property
+    def section(self) -> str:
+        return TITLES[self.path.partition(".")[0]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +80,7 @@ _FIGURES = {
     "false_negatives": "false negatives",
     "kappa": "κ",
 }
+_ORDER = [f"{section}.{name}" for section, part in FIELDS.items() for name in part]
 
 
 def _figure(figures: dict[str, Any], name: str) -> str:
@@ -55,48 +93,163 @@ class News:
     record: Record
 
     @cached_property
-    def statements(self) -> int:
-        return statements_since(self.record).count()
+    def changes(self) -> list[Change]:
+        """In the order of the record."""
+        rows = [*self._statements(), *self._oversight(), *self._imported()]
+        return sorted(rows, key=lambda change: _ORDER.index(change.path))
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    # ------------------------------------------------------------------ statements
+
+    def _statements(self) -> Iterator[Change]:
+        """Of each question whose answer in force is another than at the seal."""
+        since = statements_since(self.record)
+        touched = set(since.values_list("field", flat=True)) & BY_FIELD.keys()
+        if not touched:
+            return
+        earlier = Statement.objects.filter(run=self.record.run_id, field__in=touched).exclude(pk__in=since.values("pk"))
+        rows = earlier.order_by("field", "-pk").distinct("field")
+        sealed = {statement.field: statement for statement in rows if statement.in_force}
+        now = newest_statements(self.record.run)
+        last = {row.field: row for row in since.select_related("by").order_by("pk")}
+        for path in touched:
+            before, after = sealed.get(path), now.get(path)
+            if before == after:
+                continue
+            yield self._stated(path, before, after, last[path])
+            if path == "reward.disclosure":
+                yield from self._disclosed(after)
+
+    def _stated(self, path: str, before: Statement | None, after: Statement | None, last: Statement) -> Change:
+        entry = self._entry(path)
+        joined = BY_FIELD[path].joined
+        if after is None:
+            text = "what was measured alone" if joined else "not stated"
+            why = f"withdrawn by {last.by.username}, {moment(last.at)}: {last.reason}"
+        else:
+            text = f"{after.text} (joined with what was measured)" if joined else after.text
+            why = f"stated by {after.by.username}, {moment(after.at)}"
+            why += ", the project's standing answer" if after.standing_id else ""
+        audience = after.audience if after is not None else field_facts(path).audience
+        if audience == entry["audience"]:
+            return Change(path, entry["text"], text, why)
+        return Change(path, f"{entry['text']} · {_for(entry['audience'])}", f"{text} · {_for(audience)}", why)
+
+    def _disclosed(self, after: Statement | None) -> Iterator[Change]:
+        """Who sees the specification follows from what was stated of it."""
+        withheld = after is not None and (after.value or {}).get("choice") == "withheld"
+        audience = "downstream" if withheld else field_facts("reward.verifier").audience
+        entry = self._entry("reward.verifier")
+        if entry["audience"] != audience:
+            why = "follows from who may see the specification"
+            yield Change("reward.verifier", _for(entry["audience"]), _for(audience), why)
+
+    # ------------------------------------------------------------------ what people and second rewards found
+
+    @property
+    def _ended(self) -> bool:
+        """None of what follows is news while the run continues: what will be superseded then is not known."""
+        run: Run = self.record.run
+        return run.state in ENDED and run.ends == self.record.end
+
+    def _oversight(self) -> Iterator[Change]:
+        if not self._ended:
+            return
+        yield from self._overrides()
+        yield from self._alerts()
+        if (news := self.judgements) is not None:
+            why = f"{counted(news.since, 'judgement')} since" if news.since else "judgements were withdrawn or replaced"
+            after = review_text(news.after) if news.after["samples"] else "no review is recorded"
+            path = "oversight.human_review"
+            yield Change(path, self._entry(path)["text"], after, why, "run_review", news.changes)
+        if self.rescores:
+            entries = rescored(self.record.run)
+            now = rescores_answer(entries, samples_kept=sum(entry["samples"] for entry in entries))
+            why = f"{counted(len(self.rescores), 're-score')} finished since"
+            yield self._change("oversight.rescores", now, why, "run_rescores")
+
+    def _overrides(self) -> Iterator[Change]:
+        run: Run = self.record.run
+        flags = self._entry("oversight.flags")["value"] or []
+        raised = {flag["monitor"]: flag["raised"] for flag in flags}
+        statements = newest_statements(run)
+        added = overrides_added(run)
+        now = overrides_answer(raised, statements, added)
+        entry = self._entry(OVERRIDES)
+        if (entry["value"] or []) == (now.value or []):
+            return
+        made = [(row.at, row.by.username) for name, row in statements.items() if is_override_field(name)]
+        made += [(row.at, row.by.username) for row in added]
+        why = f"by {max(made)[1]}, {moment(max(made)[0])}" if made else "withdrawn since"
+        yield self._change(OVERRIDES, now, why, "record_detail" if added else "run_statements")
+
+    def _alerts(self) -> Iterator[Change]:
+        now, path = alerts_answer(alerts_of(self.record.run)), "oversight.alerts"
+        if dig(self._entry(path)["value"], "answered") != dig(now.value, "answered"):
+            yield self._change(path, now, "acknowledged or closed since", "run_detail")
 
     @cached_property
     def judgements(self) -> JudgementNews | None:
-        """None where the current judgements are those that the record seals, and while the run goes on: what will be
-        superseded then is not known."""
-        run: Run = self.record.run
-        if run.state not in ENDED or run.ends != self.record.end:
+        """None where the current judgements are those that the record seals, and while the run continues."""
+        if not self._ended:
             return None
-        annotations = newest_annotations(run)
-        rows = judgements(annotations, run=run)
-        document = self._document
-        sealed = next((file["sha256"] for file in document["files"] if file["path"] == JUDGEMENTS), None)
+        annotations = newest_annotations(self.record.run)
+        rows = judgements(annotations, run=self.record.run)
+        sealed = next((file["sha256"] for file in self._document["files"] if file["path"] == JUDGEMENTS), None)
         if sealed == _digest(rows):
             return None
         return JudgementNews(
             since=sum(annotation.at > self.record.sealed_at for annotation in annotations),
-            before=document["sections"]["oversight"]["human_review"]["value"],
+            before=self._entry("oversight.human_review")["value"],
             after=review_figures(rows),
         )
 
     @cached_property
-    def rescores(self) -> list[str]:
-        """Of each re-score that finished since, its figures as a sentence; as with judgements, none while the run
-        goes on."""
-        run: Run = self.record.run
-        if run.state not in ENDED or run.ends != self.record.end:
+    def rescores(self) -> list[int]:
+        """Ids of those that finished since; as with judgements, none while the run continues."""
+        if not self._ended:
             return []
-        sealed = {entry["rescore"] for entry in self._document["sections"]["oversight"]["rescores"]["value"] or ()}
-        if not finished_rescores(run).exclude(pk__in=sealed).exists():
-            return []
-        new = [entry for entry in rescored(run) if entry["rescore"] not in sealed]
-        return [f"{name_text(entry)}: {agreement_text(entry)}" for entry in new]
+        sealed = {entry["rescore"] for entry in self._entry("oversight.rescores")["value"] or ()}
+        return list(finished_rescores(self.record.run).exclude(pk__in=sealed).values_list("pk", flat=True))
+
+    # ------------------------------------------------------------------ results of other tools
+
+    def _imported(self) -> Iterator[Change]:
+        if not self._ended:
+            return
+        rows = list(ImportedResult.objects.filter(run=self.record.run_id).select_related("by"))
+        entry = self._entry("behaviour.imported")
+        new = rows[len(entry["value"] or ()) :]  # rows are only added
+        if not new:
+            return
+        by = ", ".join(dict.fromkeys(row.by.username for row in new))
+        why = f"{counted(len(new), 'result')} imported by {by} since"
+        yield self._change("behaviour.imported", imported_answer(rows), why, "run_evaluations")
+        files = self._entry("handling.evaluation_file")
+        after = evaluation_file([name for name in files["value"] or () if "imported" not in name], imported=True)
+        if after.text != files["text"]:
+            yield self._change("handling.evaluation_file", after, why, "run_evaluations")
+
+    # ------------------------------------------------------------------ the version
+
+    def _change(self, path: str, now: Answer, why: str, link: str) -> Change:
+        return Change(path, self._entry(path)["text"], now.text, why, link)
+
+    def _entry(self, path: str) -> dict[str, Any]:
+        section, _, name = path.partition(".")
+        entry: dict[str, Any] = self._document["sections"][section][name]
+        return entry
 
     @cached_property
     def _document(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.record.document)
         return document
 
-    def __bool__(self) -> bool:
-        return bool(self.statements or self.judgements or self.rescores)
+
+def _for(audience: str) -> str:
+    return f"for {AUDIENCE_WORDS[audience]}"  # type: ignore[index]
 
 
 def _digest(rows: list[Judgement]) -> str | None:

@@ -59,15 +59,15 @@ class BeingSealed(Refused, code="being_sealed"):
 
 
 class NothingNew(Refused, code="nothing_new"):
-    """Nothing was stated, judged or scored again since the newest version was sealed."""
+    """Nothing that a record holds has changed since the newest version was sealed."""
 
 
 def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Record:
     """Seal the record of an ended run and store a card for each audience; an end that has one keeps it. A run that only
     waited for it has then succeeded. Records of earlier ends stay as they are.
 
-    With a `reason`, a further version is sealed of an end that has a record: it holds what was stated, judged and
-    scored again since, and supersedes the version before without changing it.
+    With a `reason`, a further version is sealed of an end that has a record: it holds all that `News` lists, and
+    supersedes the version before without changing it.
 
     The run is not locked while it is read, which may take a minute. If it continues meanwhile, nothing is stored; the
     audit log may then hold an entry without a record. Call it outside of any transaction.
@@ -83,7 +83,7 @@ def record_seal(*, run: Run, reason: str = "", actor: User | None = None) -> Rec
             run_sealed(run=run)  # the process that stored it may have ended before updating the run
             return before
         if before is not None and not News(before):
-            raise NothingNew(f"nothing was stated, judged or scored again since version {before.version} was sealed")
+            raise NothingNew(f"nothing that the record holds has changed since version {before.version} was sealed")
         version = 1 if before is None else before.version + 1
         _left_over_removed(run.pk)
         # First: statements made while the facts are read belong to the next version.
@@ -126,8 +126,8 @@ class VersionRequest:
 
 @transaction.atomic
 def version_request(*, run: Run, actor: User, reason: str) -> None:
-    """Request a further version of the newest record, with what was stated, judged and scored again
-    since; the sealing worker makes it.
+    """Request a further version of the newest record, with all that `News` lists; the sealing
+    worker makes it.
 
     Raises ValidationError without a reason, when the run has no record or continues, and when there is nothing new.
     """
@@ -139,7 +139,7 @@ def version_request(*, run: Run, actor: User, reason: str) -> None:
     if before is None:
         raise ValidationError("This run has no record of its end yet, so there is nothing to seal another version of.")
     if not News(before):
-        raise ValidationError(f"Nothing was stated, judged or scored again since version {before.version} was sealed.")
+        raise ValidationError(f"Nothing that the record holds has changed since version {before.version} was sealed.")
     run_event(
         run=run,
         actor=audit.who(actor),

@@ -84,7 +84,9 @@ class Forms(HTMLParser):
         super().__init__()
         self.address, self.made = address, list[Form]()
         self._open: Form | None = None
+        self._ids: dict[str, Form] = {}
         self._named = ""
+        self._owner: Form | None = None
         self._text = ""
 
     def handle_starttag(self, tag: str, pairs: list[tuple[str, str | None]]) -> None:
@@ -92,30 +94,34 @@ class Forms(HTMLParser):
         if tag == "form" and (given.get("method", "").lower() == "post" or "hx-post" in given):
             self._open = Form(urljoin(self.address, given.get("hx-post") or given.get("action", "")))
             self.made.append(self._open)
-        if self._open is None:
-            return
-        if "hx-post" in given and tag != "form":
+            self._ids[given.get("id", "")] = self._open
+        form = self._ids.get(given["form"]) if "form" in given else self._open
+        if "hx-post" in given and tag != "form" and self._open is not None:
             self.made.append(Form(urljoin(self.address, given["hx-post"]), self._open.fields))
+        if tag == "option" and self._named and self._owner is not None:
+            if given.get("value") and ("selected" in given or not self._text):
+                self._text = given["value"]
+                self._owner.fields[-1] = (self._named, self._text)
+            return
+        if form is None:
+            return
         name = given.get("name", "")
         if tag == "input" and given.get("type") == "file":
-            self._open.files.append(name)
+            form.files.append(name)
         elif name and tag in ("input", "button"):
-            self._open.fields.append((name, given.get("value", "on")))
+            form.fields.append((name, given.get("value", "on")))
         elif name and tag in ("select", "textarea"):
-            self._named, self._text = name, ""
+            self._named, self._text, self._owner = name, "", form
             if tag == "select":
-                self._open.fields.append((name, ""))
-        elif tag == "option" and self._named and (given.get("value") and ("selected" in given or not self._text)):
-            self._text = given["value"]
-            self._open.fields[-1] = (self._named, self._text)
+                form.fields.append((name, ""))
 
     def handle_data(self, data: str) -> None:
         if self._named and self.lasttag == "textarea":
             self._text += data
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "textarea" and self._open is not None and self._named:
-            self._open.fields.append((self._named, self._text.removeprefix("\n")))
+        if tag == "textarea" and self._owner is not None and self._named:
+            self._owner.fields.append((self._named, self._text.removeprefix("\n")))
         if tag in ("select", "textarea"):
             self._named = ""
         if tag == "form":

@@ -70,7 +70,7 @@ def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: 
     assert ask not in html(client.get(url)), "nothing new"
     statement_make(run=sealed.run, actor=world.alice, field="method.rationale", text="it is the demo's")
     response = client.get(url)
-    assert (response.context["news"].statements, ask in html(response)) == (1, True)
+    assert (len(response.context["news"].changes), ask in html(response)) == (1, True)
     client.post(f"{url}1/seal-version/", {"reason": ""})
     seal(sealed.run_id)
     assert Record.objects.count() == 1

@@ -378,7 +378,7 @@ def test_a_version_is_asked_for_and_made_by_the_task_even_if_a_message_is_lost(
 
     refused("no record")
     seal(finished.pk)
-    refused("Nothing was stated")
+    refused("Nothing that the record holds")
     state(finished, rita)
     refused("Say why", reason="  ")
     monkeypatch.setattr(reconcile, "UNSEALED", timedelta(seconds=-1))

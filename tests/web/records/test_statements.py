@@ -197,16 +197,20 @@ def test_statements_are_made_before_during_and_after_the_run(client: Client, run
 
 
 def test_home_shows_a_record_whose_required_question_is_open(
-    sealed: Record, ours: Project, rita: User, bob: User
+    sealed: Record, ours: Project, rita: User, bob: User, client_for: Callable[[User], Client]
 ) -> None:
     """Until somebody answers it, and again after the answer is withdrawn; to those who may answer."""
 
     def unanswered(user: User) -> list[int]:
         home = Home(Membership.objects.get(user=user, project=ours))
-        return [need.unanswered for need in home.needs if need.run == sealed.run]
+        return [need.unanswered for need in home.needs if need.run == sealed.run and need.link != "run_statements"]
 
     field = "reward.verifiable_or_social"
     assert (unanswered(rita), unanswered(bob)) == ([1], [])
+    draft = {"action": "draft", "data-choice-text": "small", "data-choice-audience": "public"}
+    client_for(rita).post(f"/p/ours/runs/{sealed.run_id}/statements/", draft)
+    assert "1 answer not saved" in html(client_for(rita).get("/p/ours/"))
+    assert "answer not saved" not in html(client_for(bob).get("/p/ours/"))
     statement_make(run=sealed.run, actor=rita, field=field, chosen=["verifiable"])
     assert unanswered(rita) == [0], "the sign-off is left"
     statement_withdraw(run=sealed.run, actor=rita, field=field, reason="It was of another run.")

@@ -63,14 +63,14 @@ def test_answers_from_drafts_to_a_further_version(
     page.get_by_role("button", name="Save all answers").click()
     expect(page.locator("#budget-base_share-fault")).to_contain_text("Begin with a number")
     expect(page.locator("#data-choice-text")).to_have_value(texts["data-choice"])
-    expect(page.get_by_text("0 of 16 answered").first).to_be_visible()
+    expect(page.get_by_text("0 of 17 answered").first).to_be_visible()
     picture(page, "statements-refused")
     faults = serious_faults(page, "refused")
 
     page.locator("#budget-base_share-text").fill("1.2e22, as its maker says")
     page.get_by_role("button", name="Save all answers").click()
     expect(page.get_by_text("6 answers saved.")).to_be_visible()
-    expect(page.get_by_text("6 of 16 answered").first).to_be_visible()
+    expect(page.get_by_text("6 of 17 answered").first).to_be_visible()
     assert not StatementDraft.objects.exists()
 
     page.get_by_role("button", name="Use 2 standing answers").click()

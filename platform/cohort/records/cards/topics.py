@@ -19,7 +19,7 @@ EU_FORM = (
     Topic("General information: name and version of the model", ("subject.run", "subject.trained_policy")),
     Topic("General information: how to tell that a copy is the genuine one", ("subject.trained_policy",)),
     Topic("General information: models that it was made from", ("subject.base_model", "subject.lineage")),
-    Topic("General information: who provides it, date of release, place on the market"),
+    Topic("General information: who provides it, date of release, place on the market", ("handling.contact",)),
     Topic("Properties: architecture and size", ("subject.base_model",)),
     Topic("Properties: kinds and sizes of input and output", ("method.sampling", "data.prompts")),
     Topic("Distribution: channels and licence"),
@@ -74,7 +74,10 @@ NIST_RMF = (
     ),
     Topic("MEASURE 2.11: fairness and languages are evaluated", ("behaviour.multilingual",)),
     Topic("MEASURE 2.12: effects on the environment are measured", ("budget.compute", "budget.energy")),
-    Topic("MEASURE 3.1: known risks are followed", ("reward.brittleness", "oversight.flags", "oversight.overrides")),
+    Topic(
+        "MEASURE 3.1: known risks are followed",
+        ("reward.brittleness", "oversight.flags", "oversight.overrides", "oversight.alerts"),
+    ),
     Topic(
         "MEASURE 4.2: results are checked with people who know the field",
         ("oversight.human_review", "oversight.rescores"),

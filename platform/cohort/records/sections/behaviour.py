@@ -1,6 +1,6 @@
 """The section about the trained policy's behaviour, before and after, suite by suite."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from cohort.evidence.canonical import dig
@@ -11,6 +11,7 @@ from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Comparison
 from cohort.records.sections import absence
 from cohort.records.sections.from_statements import given, statement_answer, statement_text
+from cohort.runs.models import ImportedResult
 from grpo_core.config.evaluation import Category, ScorerKind
 from grpo_core.rewards import Rubric
 from grpo_core.rewards.kinds.refusal import AGREEMENT
@@ -28,7 +29,7 @@ def behaviour(facts: Facts) -> Behaviour:
         tool_use=_tool_use(facts),
         safety_regressions=_regressions(facts),
         not_chosen=absence.not_chosen(facts.absent),
-        imported=_imported(facts),
+        imported=imported_answer(facts.imported),
     )
 
 
@@ -229,8 +230,8 @@ def _judge_text(facts: Facts) -> str:
     return f"; held-out problems judged by {name}, not by the training reward"
 
 
-def _imported(facts: Facts) -> Answer:
-    if not facts.imported:
+def imported_answer(rows: Sequence[ImportedResult]) -> Answer:
+    if not rows:
         return not_evaluated("Nobody imported results of another tool.")
     value = [
         {
@@ -239,14 +240,14 @@ def _imported(facts: Facts) -> Answer:
             "file": {"name": row.file_name, "sha256": row.file_sha256},
             "by": row.by.username,
         }
-        for row in facts.imported
+        for row in rows
     ]
     parts = [
         f"{row.task} {row.metric} {number(round(row.value, 4))}"
         + (f" ± {number(round(row.stderr, 4))}" if row.stderr is not None else "")
         + f" ({row.tool}, {row.get_phase_display()})"
-        for row in facts.imported
+        for row in rows
     ]
-    by = ", ".join(dict.fromkeys(row.by.username for row in facts.imported))
+    by = ", ".join(dict.fromkeys(row.by.username for row in rows))
     note = "As the files of those tools say; that they are of this model is said by who imported them, and not checked."
     return Answer(value=value, text="; ".join(parts), source=f"stated by {by}", evidence="stated", note=note)

@@ -2,7 +2,7 @@
 completions; how texts of samples are handled."""
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from cohort.evidence.judgements import review_figures
 from cohort.evidence.plain_text import counted
@@ -10,12 +10,10 @@ from cohort.records.answers import (
     count,
     kappa_text,
     measured,
-    moment,
     not_applicable,
     not_evaluated,
     not_stated,
     rate_text,
-    stated,
 )
 from cohort.records.facts import Facts
 from cohort.records.fields import Handling, Oversight
@@ -23,15 +21,15 @@ from cohort.records.schema_types import Answer
 from cohort.records.sections import absence
 from cohort.records.sections.from_statements import stated_or_asked
 from cohort.records.sections.monitors import FLAG_WORDS
+from cohort.records.sections.overrides import alerts_answer, monitor_of, overrides_answer
 from cohort.records.sections.policy import NO_POLICY
 from cohort.records.sections.preregistered import preregistration_answer
 from cohort.records.sections.rescored import rescores_answer
 from cohort.records.statements.questions import override_field
-from grpo_core.monitors.recorded import Name
 
 
 def handling(facts: Facts) -> Handling:
-    stated = ("trace_policy", "inventory", "system_card", "change_management", "monitoring")
+    stated = ("trace_policy", "inventory", "system_card", "change_management", "monitoring", "contact")
     return Handling(
         **{name: stated_or_asked(facts.statements, f"handling.{name}") for name in stated},
         model_card=measured(
@@ -56,19 +54,27 @@ def _evaluation_file(facts: Facts) -> Answer:
         for phase in ("before", "after")
         if any(getattr(comparison, phase) is not None for comparison in facts.comparisons)
     ]
-    imported = ["evals/imported.jsonl"] if facts.imported else []
+    return evaluation_file(files, imported=bool(facts.imported))
+
+
+def evaluation_file(files: list[str], *, imported: bool) -> Answer:
+    """`files` hold the items of the run's own evaluations."""
     if not files and not imported:
         return not_evaluated("There are no items.")
     text = f"{' and '.join(files)}, every item's score" if files else "no items of this run's own"
     text += "; evals/imported.jsonl, results of other tools" if imported else ""
     note = "Texts are separate: those of sensitive suites for authorities, the others for those who build on the model."
-    return measured([*files, *imported], text, evidence="recomputable", note=note if files else "")
+    value = [*files, *(["evals/imported.jsonl"] if imported else ())]
+    return measured(value, text, evidence="recomputable", note=note if files else "")
 
 
 def oversight(facts: Facts) -> Oversight:
     return Oversight(
         flags=_flags(facts),
-        overrides=_overrides(facts),
+        overrides=overrides_answer(
+            {flag.name: flag.raised for flag in facts.flags}, facts.statements, facts.overrides_added
+        ),
+        alerts=alerts_answer(facts.alerts),
         human_review=_human_review(facts),
         judgements_hidden=absence.judgements_hidden(facts.absent),
         rescores=rescores_answer(facts.rescores, samples_kept=facts.samples_kept),
@@ -78,11 +84,12 @@ def oversight(facts: Facts) -> Oversight:
 
 
 def _flags(facts: Facts) -> Answer:
+    added = {monitor_of(entry) for entry in facts.overrides_added}
     value = [
         {
             **{name: getattr(flag, name) for name in ("raised", "figure", "threshold", "text")},
             "monitor": flag.name,
-            "overridden": override_field(flag.name) in facts.statements,
+            "overridden": override_field(flag.name) in facts.statements or flag.name in added,
         }
         for flag in facts.flags
     ]
@@ -97,31 +104,6 @@ def _flags(facts: Facts) -> Answer:
     if not computed:
         return not_stated(note, text="not measured").model_copy(update={"value": value})
     return measured(value, text, note=note)
-
-
-def _overrides(facts: Facts) -> Answer:
-    raised = {flag.name for flag in facts.flags if flag.raised}
-    made = [(name, statement) for name in get_args(Name) if (statement := facts.statements.get(override_field(name)))]
-    if not made:
-        if all(flag.raised is None for flag in facts.flags):
-            return not_applicable("No monitor could be computed, so there was no flag to override.")
-        return measured([], f"{len(raised) or 'none'} raised, none overridden")
-    value = [
-        {
-            "monitor": name,
-            "raised": name in raised,
-            "by": statement.by.username,
-            "at": statement.at.isoformat(),
-            "why": statement.text,
-        }
-        for name, statement in made
-    ]
-    text = "; ".join(
-        f"{FLAG_WORDS[name]}, by {statement.by.username} on {moment(statement.at)}: {statement.text}"
-        for name, statement in made
-    )
-    names = ", ".join(dict.fromkeys(statement.by.username for _, statement in made))
-    return stated(value, text, by=names, note="A flag that was overridden stays a flag.")
 
 
 def _human_review(facts: Facts) -> Answer:

@@ -40,6 +40,9 @@ class Question:
     standing: bool = False
     """Whether a project keeps one answer for all its runs, such as where its inventory is."""
 
+    joined: bool = False
+    """Whether the record joins the answer with what was measured, so that it does not hold these words alone."""
+
     @property
     def name(self) -> str:
         """As part of an address or an id."""
@@ -108,6 +111,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Right answers that it refuses, wrong ones that it rewards, shortcuts seen. “None known” is an answer.",
         "text",
         "A probe finds what it looks for; what you have seen elsewhere it cannot know.",
+        joined=True,
     ),
     Question(
         "reward.disclosure",
@@ -147,6 +151,7 @@ QUESTIONS: tuple[Question, ...] = (
         "added where you write `grpo: this run`, or at the end.",
         "stages",
         "Weights do not show how they were made.",
+        joined=True,
     ),
     Question(
         "method.rationale",
@@ -161,6 +166,7 @@ QUESTIONS: tuple[Question, ...] = (
         "In FLOP, such as 1.2e22, with its source in words. The record divides this run's estimate by it.",
         "number",
         "It was spent elsewhere.",
+        joined=True,
     ),
     Question(
         "behaviour.tool_use",
@@ -169,6 +175,7 @@ QUESTIONS: tuple[Question, ...] = (
         "choice",
         "The use is yours to decide.",
         (("relevant", "it matters"), ("not_relevant", "it does not matter")),
+        joined=True,
     ),
     Question(
         "behaviour.safety_regressions",
@@ -177,6 +184,7 @@ QUESTIONS: tuple[Question, ...] = (
         "text",
         "A test gives a verdict; what follows from it people decide.",
         answered_by="operator",
+        joined=True,
     ),
     Question(
         "handling.trace_policy",
@@ -223,6 +231,14 @@ QUESTIONS: tuple[Question, ...] = (
         "A link or the words: what is watched, by whom, how often, and where incidents are reported.",
         "link",
         "It begins when the run is over.",
+        standing=True,
+    ),
+    Question(
+        "handling.contact",
+        "Who answers questions about this model, and takes reports of incidents?",
+        "A name or an office, and how to reach it: an address, a form, a telephone number.",
+        "link",
+        "It is a person or an office.",
         standing=True,
     ),
 )

@@ -59,8 +59,8 @@ def require_allowed(run: Run, role: str, audience: str) -> None:
 
 def downloads(record: Record, role: str, news: News | None = None) -> dict[str, Any]:
     """The newest issue for each audience that the record has a card for, the public one first; whether the person may
-    request a further version, because something was stated, judged or scored again that this one does not hold (`news`,
-    where the caller has it); the reason of one that was requested and is not sealed yet."""
+    request a further version, because there is news that this one does not hold (`news`, where the caller has it); the
+    reason of one that was requested and is not sealed yet."""
     cards: dict[str, Card] = {}
     for card in record.cards.order_by("issue"):
         cards[card.audience] = card
@@ -83,7 +83,7 @@ def downloads(record: Record, role: str, news: News | None = None) -> dict[str, 
     return {
         "record": record,
         "cards": listed,
-        "may_seal": may_seal and bool(news or News(record)),
+        "may_seal": may_seal and bool(News(record) if news is None else news),
         "pending": pending.reason if pending else "",
     }
 

@@ -7,15 +7,16 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from cohort.accounts.models import Membership, Role, reaches
 from cohort.alerts.models import Alert, Condition
 from cohort.alerts.selectors import alerts_of, badges_with_alerts
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
+from cohort.evidence.plain_text import counted
 from cohort.records.after_seal.rules import State
-from cohort.records.models import Record
+from cohort.records.models import Record, StatementDraft
 from cohort.records.statements.services import required_unanswered
 from cohort.review.models import ReviewQueue
 from cohort.review.queue_figures import own_queues
@@ -123,6 +124,7 @@ class Home:
                 what = {"failed": "failed", "paused": "paused", "draft": "draft, not launched"}[run.state]
                 needs.append(Need(run, what, run.reason, "run_detail"))
         needs += self._records_that_wait()
+        needs += self._answers_not_saved()
         return needs
 
     @cached_property
@@ -144,6 +146,15 @@ class Home:
             elif unanswered:
                 needs.append(Need(run, "record with open questions", "", "record_detail", unanswered=unanswered))
         return needs
+
+    def _answers_not_saved(self) -> list[Need]:
+        """Runs with answers that the person typed and did not save."""
+        if not reaches(self.role, Role.REVIEWER):
+            return []
+        drafts = StatementDraft.objects.filter(project=self.project, user=self.membership.user, run__isnull=False)
+        counts = dict(drafts.values_list("run").annotate(count=Count("pk")).order_by("-run")[:SHOWN])
+        runs = self._runs.filter(pk__in=counts).order_by("-pk")
+        return [Need(run, f"{counted(counts[run.pk], 'answer')} not saved", "", "run_statements") for run in runs]
 
     @cached_property
     def alerts(self) -> list[Alert]:

@@ -266,17 +266,22 @@ class Sheet:
             since, base = natural(sent.get(f"{name}-since")) or 0, row.held
             if since != (row.current.pk if row.current else 0):
                 base = self._as_of(row.question, since)
-            filled = row.standing
-            repeats = (
-                filled is not None and Given.stated(row.question, filled.value, filled.text, filled.audience) == given
-            )
-            standing = (natural(sent.get(f"{name}-standing")) or 0) if repeats or filled is None else 0
+            standing = self._used(row, given, natural(sent.get(f"{name}-standing")) or 0)
             unanswered = since == 0 and given.empty
             row.sent = Sent(
                 Edit(given, since, standing),
                 revision=natural(sent.get(f"{name}-revision")) or 0,
                 changed=given != base and not unanswered,
             )
+
+    def _used(self, row: Row, given: Given, standing: int) -> int:
+        """The standing answer that the window was filled with; 0 where its words were changed there. One that the
+        project has replaced since is for the service to refuse."""
+        kept = row.standing
+        if kept is not None and kept.pk == standing:
+            return standing if Given.stated(row.question, kept.value, kept.text, kept.audience) == given else 0
+        known = standing and earlier_answers(self.project).filter(pk=standing, field=row.question.field).exists()
+        return standing if known else 0
 
     def _as_of(self, question: Question, since: int) -> Given:
         """The answer that was in force when the window was opened."""
