@@ -192,8 +192,8 @@ def _group(given: Mapping[str, Any], path: Path, number: int) -> RecordedGroup |
         return RecordedGroup(Group.model_validate({**rest, "samples": shown}), len(samples) - len(shown))
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
         fault = error.errors()[0] if isinstance(error, ValidationError) else None
-        said = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault else "a part is missing"
-        raise RecordsError(f"{path}, line {number} is no group of samples: {said}") from None
+        words = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault else "a part is missing"
+        raise RecordsError(f"{path}, line {number} is no group of samples: {words}") from None
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

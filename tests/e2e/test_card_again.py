@@ -32,8 +32,8 @@ STEPS = 4
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a run of four steps in `run`, all of whose checkpoints are kept."""
     home = make_home(tmp_path_factory.mktemp("again"))
-    kept = {"traces": {"groups_per_step": 3}, "checkpoints": {"every": 1, "keep": 9}}
-    assert setting(home, "plain").train(home / "run", **kept) == 0
+    plain = setting(home, "plain")
+    assert plain.train(home / "run", traces={"groups_per_step": 3}, checkpoints={"every": 1, "keep": 9}) == 0
     return home
 
 
@@ -83,7 +83,7 @@ def card_of(home: Path, run: Path, folder: Path, audience: str = "authority") ->
     }
 
     def change(document: dict[str, Any]) -> None:
-        fields = {"method.config": {"sha256": sha256(canonical(config.to_dict()))}}
+        fields: dict[str, dict[str, Any]] = {"method.config": {"sha256": sha256(canonical(config.to_dict()))}}
         fields["budget.steps"] = {"done": STEPS, "planned": STEPS}
         ends = {"first": metrics[0]["metrics"]["reward"], "last": metrics[-1]["metrics"]["reward"]}
         fields["reward.course"] = {"first_step": 1, "last_step": STEPS, **ends}
