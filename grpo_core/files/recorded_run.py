@@ -132,7 +132,8 @@ def _read_card(folder: Path) -> RecordedRun:
                 f"this card is for {document['audience']}, and the run's config is in the card for "
                 f"{sealed['config.yaml']}. Ask for that card"
             )
-        withheld = [f"{path} (in the card for {who})" for path, who in sealed.items() if not (folder / path).is_file()]
+        missing = [path for path in _READ if path in sealed and not (folder / path).is_file()]
+        withheld = [f"{path} (in the card for {sealed[path]})" for path in missing]
         seal, sections = str(document["seal"]), document["sections"]
     except (KeyError, TypeError):
         raise RecordsError(f"{folder / 'record.json'} is no record. Check the card with `cohort verify`") from None
@@ -162,6 +163,7 @@ def _read_card(folder: Path) -> RecordedRun:
         raise RecordsError(f"{folder}: the card's files cannot be read: {error}") from None
 
 
+_READ = ("manifest.json", "metrics.jsonl", CHECKPOINTS)
 _FIELDS = {
     "model": ("subject", "base_model"),
     "code": ("environment", "code"),
@@ -190,8 +192,8 @@ def _group(given: Mapping[str, Any], path: Path, number: int) -> RecordedGroup |
         return RecordedGroup(Group.model_validate({**rest, "samples": shown}), len(samples) - len(shown))
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
         fault = error.errors()[0] if isinstance(error, ValidationError) else None
-        said = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault else "a part is missing"
-        raise RecordsError(f"{path}, line {number} is no group of samples: {said}") from None
+        words = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault else "a part is missing"
+        raise RecordsError(f"{path}, line {number} is no group of samples: {words}") from None
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

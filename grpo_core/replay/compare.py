@@ -15,7 +15,7 @@ OF_THE_MACHINE = ("samples_per_second", "tokens_per_second", "memory", "device_u
 """First words of metrics that say how fast or where a step was done."""
 _EVALUATED = "eval"
 """First word of metrics of evaluations while training, which are not made again."""
-Kind = Literal["sample", "reward", "commitment", "metric", "weights"]
+Kind = Literal["sample", "value", "reward", "commitment", "metric", "weights"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,9 @@ def compare_step(
 
 # ---------------------------------------------------------------------- samples
 
+_NOT_BOUND = "mean log-probability"
+"""A sample's value that its commitment does not bind; scores of components are bound by the reward alone."""
+
 
 def _compare_samples(
     run: RecordedRun,
@@ -135,7 +138,8 @@ def _compare_samples(
             texts, numbers = _sample_mismatches(again.step, where, recorded.group, sample, group, own, bounds)
             differing += texts
             result.mismatches += numbers
-            if texts or numbers or leaves is None or sample.salt is None:
+            bound = [mismatch for mismatch in numbers if not mismatch.where.endswith(_NOT_BOUND)]
+            if texts or bound or leaves is None or sample.salt is None:
                 continue
             position = recorded.group.index * len(group.samples) + sample.index
             result.mismatches += _commitment(again.step, where, position, leaves, sample, group, own)
@@ -162,8 +166,8 @@ def _sample_mismatches(
             ("reward", f"reward component {name}", _value(sample, name), _value(own, name))
             for name in sorted({*sample.components, *own.components})
         ),
-        ("sample", "advantage", sample.advantage, own.advantage),
-        ("sample", "mean log-probability", sample.logprob_mean, own.logprob_mean),
+        ("value", "advantage", sample.advantage, own.advantage),
+        ("value", "mean log-probability", sample.logprob_mean, own.logprob_mean),
     ]
     mismatches = []
     for kind, what, recorded, made in numbers:
@@ -171,7 +175,7 @@ def _sample_mismatches(
             continue
         by = made - recorded if recorded is not None and made is not None else None
         # A verifier that gives another reward for the same text is another verifier: no bound holds for it.
-        most = bounds.logprob if bounds is not None and kind == "sample" else -1.0
+        most = bounds.logprob if bounds is not None and kind == "value" else -1.0
         near = by is not None and abs(by) <= most
         mismatches.append(Mismatch(step, kind, f"{where}: {what}", _shown(recorded), _shown(made), by, within=near))
     return [], mismatches

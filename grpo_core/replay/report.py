@@ -124,6 +124,7 @@ def _step_lines(own: StepComparison) -> Iterator[str]:
         parts.append(f"{own.not_kept:,} completions never kept")
     words = {"equal": "equal", "within": "within bounds", "differs": "DIFFERS"}
     yield f"step {own.step:<5}{words[own.outcome]}: {'; '.join(parts)}"
+    yield from (f"          not compared: {reason}" for reason in own.not_compared if ": " in reason)
     for mismatch in own.mismatches[:LISTED]:
         yield f"          {'near' if mismatch.within else 'DIFFERS'}: {mismatch}"
     if (more := len(own.mismatches) - LISTED) > 0:

@@ -74,14 +74,14 @@ def _recorded_starts(run: RecordedRun, places: Sequence[Path]) -> Iterator[tuple
     """Checkpoints below `places` that the records name. One of another step or attempt is passed over; one that the
     records name with other bytes is refused."""
     faults: dict[int, str] = {}
-    found: dict[int, Path] = {}
+    starts: dict[int, Path] = {}
     for place in places:
         if not place.is_dir():
             raise RecordsError(f"{place} is no folder with checkpoints in it")
         folders = {read_origin(place).step: place} if is_checkpoint(place) else step_folders(place)
         for step, folder in folders.items():
             recorded = run.checkpoints.get(step)
-            if recorded is None or step in found:
+            if recorded is None or step in starts:
                 continue
             there = {name: entry for name, entry in file_entries(folder).items() if name != MANIFEST}
             differing = sorted(
@@ -90,14 +90,14 @@ def _recorded_starts(run: RecordedRun, places: Sequence[Path]) -> Iterator[tuple
             if differing:
                 faults[step] = f"{folder / differing[0]} is not the file of the run's checkpoint after step {step}"
             else:
-                found[step] = folder
+                starts[step] = folder
     for step, fault in faults.items():
-        if step not in found:
+        if step not in starts:
             raise RecordsError(
                 f"{fault}: its size or SHA-256 is not the recorded one, so nothing was done. Give the checkpoint as "
                 "the run left it, or leave it out and begin from an earlier one"
             )
-    yield from sorted(found.items())
+    yield from sorted(starts.items())
 
 
 # ---------------------------------------------------------------------- data and model

@@ -235,6 +235,8 @@ class Sealed:
 
     files: dict[str, tuple[str, bytes]] = field(default_factory=data_files)
     head: dict[str, Any] = field(default_factory=lambda: dict(HEAD))
+    traces: list[dict[str, Any]] | None = None
+    """Groups shown to an authority; None: some of the small run's."""
     change: Change | None = None
     """Done to the internal document before its digests are made."""
     document: dict[str, Any] = field(default_factory=dict)
@@ -348,8 +350,10 @@ def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
     }
     files |= {path: one for path, (who, one) in sealed.files.items() if record.shows(audience, who)}
     if record.shows(audience, "authority"):
-        traces = [group(1, 0), group(1, 1), group(3, 1)]
-        traces[1]["samples"][0] = {"index": 0, "redacted": True}
+        traces = sealed.traces
+        if traces is None:
+            traces = [group(1, 0), group(1, 1), group(3, 1)]
+            traces[1]["samples"][0] = {"index": 0, "redacted": True}
         files["traces/steps-000001-000100.jsonl"] = lines(traces)
     return files
 
