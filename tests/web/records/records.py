@@ -32,6 +32,7 @@ VARIES = (
     (r"\d{1,2} [A-Z][a-z]{2} \d{4}, \d\d:\d\d UTC", "TIME"),
     (r"\b(?!([0-9a-f])\1{63})[0-9a-f]{64}\b", "SHA256"),
     (r"sha256 [0-9a-f]{12}…", "sha256 …"),
+    (r"\b[0-9a-f]{16}…", "DIGEST…"),
     (r"card-[0-9a-f]{16}", "card-SHORT"),
     (r"\b[0-9a-f]{4}( [0-9a-f]{4}){3}\b", "SHORT"),
     (r"run ≠ changed \d+ \d+", "run ≠ changed N N"),

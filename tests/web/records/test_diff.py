@@ -9,13 +9,15 @@ import pytest
 
 from cohort.base import artifacts
 from cohort.evidence.record import redact
-from cohort.records.diff.compare import Diff, FieldDiff, NotARecord, diff
+from cohort.records.diff.compare import Diff, FieldDiff, NotARecord, diff, read
+from cohort.records.diff.side_by_side import side_by_side
 from cohort.records.diff.values import Change, Kind, changes
 from cohort.records.models import Record
 from cohort.runs.models import Run
 from cohort.web.diff import views
 from cohort.web.diff.export import to_document, to_markdown
-from cohort.web.diff.shown import marked, shown
+from cohort.web.diff.settings_rows import settings_rows
+from cohort.web.diff.shown import marked
 from tests.factories import sealed_run
 from tests.factories.documents import HOSTILE, comparison, document, entry
 from tests.tables import cases
@@ -86,13 +88,35 @@ def test_a_changed_added_or_removed_field(first: dict[str, Any]) -> None:
     assert (added.kind, added.before, added.after) == (Kind.ADDED, None, "said")
 
 
-def test_settings_that_people_choose_first_come_first(first: dict[str, Any]) -> None:
-    """Of the config's sealed file, not of its digest: what a page shows before any hash."""
-    digest = with_entry(first, "method.config", value={"sha256": "b" * 64}, text="config.yaml, sha256 bbbb")
-    before = {"engine": {"threads": 1}, "model": {"path": "a"}, "optim": {"steps": 3}, "seed": 0}
-    after = {"engine": {"threads": 2}, "model": {"path": "b"}, "optim": {"steps": 5}, "seed": 1}
-    rows = shown(diff(first, digest, (before, after)))["settings"]
-    assert [row["path"] for row in rows] == ["model.path", "optim.steps", "seed", "engine.threads"]
+def test_what_people_chose_comes_first_and_digests_last(first: dict[str, Any]) -> None:
+    """Three records: of the same model under other digests, with other settings, and with other words."""
+    base = {"source": "org/tiny", "weights": {"model.safetensors": "e" * 64}}
+    documents = [
+        first,
+        with_entry(first, "subject.base_model", value=base, text="tiny: org/tiny at abc"),
+        with_entry(
+            with_entry(first, "budget.time", text="40 s"), "data.prompts", text=f"30 problems, sha256 {'b' * 64}"
+        ),
+    ]
+    configs = [
+        {"engine": {"threads": 1}, "optim": {"steps": 3}, "seed": 0},
+        {"engine": {"threads": 2}, "optim": {"steps": 3}, "seed": 1},
+        {"engine": {"threads": 1}, "optim": {"steps": 5}, "seed": 0},
+    ]
+    table = side_by_side([read(each) for each in documents], settings_rows(configs))
+    chosen = {row.path: row.cells for row in table.chosen}
+    model = ["subject.base_model.revision", "subject.base_model.architecture"]
+    assert list(chosen) == [*model, "data.prompts", "optim.steps", "seed", "engine.threads"]
+    assert chosen["data.prompts"] == ("20 problems", "20 problems", "30 problems, sha256 …")
+    assert [(group.title, [row.path for row in group.rows]) for group in table.rest] == [
+        ("Training budget", ["budget.time"])
+    ]
+    assert [group.title for group in table.results] == ["Outcome", "heldout", "format"]
+    figures = {row.label: row.cells[0] for row in table.results[1].rows}
+    assert figures["difference in points, 95 %"] == "+50.0 [+39.0, +60.0]"
+    digests = {row.path: row.cells for row in table.digests}
+    weights = "subject.base_model.weights.model.safetensors"
+    assert (list(digests), digests[weights][1]) == (["seal", weights], "e" * 64)
 
 
 def test_withheld_is_told_and_never_guessed(first: dict[str, Any]) -> None:
@@ -206,6 +230,7 @@ def test_the_page_shows_what_differs_and_folds_what_does_not(
 @pytest.mark.django_db
 def test_choosing_two(world: World, two: tuple[Record, Record], monkeypatch: pytest.MonkeyPatch) -> None:
     client = world.client("bob")
+    monkeypatch.setattr(views, "MOST", 2)
     for chosen in ((two[0],), (two[0], two[0]), (*two, put(world.launch(name="third run")))):
         page = client.get(address(*chosen)).content.decode()
         assert f'value="{two[0].pk}" selected' in page
@@ -216,6 +241,28 @@ def test_choosing_two(world: World, two: tuple[Record, Record], monkeypatch: pyt
     monkeypatch.setattr(views, "CHOICES", 1)
     page = client.get(address(two[0])).content.decode()
     assert page.count(f'<option value="{two[0].pk}"') == 2, "what was chosen stands in the list, however old"
+
+
+@pytest.mark.django_db
+def test_three_records_and_more_are_columns(world: World, two: tuple[Record, Record]) -> None:
+    worse = document(text="said", behaviour__performance=entry("x", [{**comparison(), "verdict": "regressed"}]))
+    records, client = [*two, put(world.launch(name="<b>third</b> run"), worse)], world.client("bob")
+    response = client.get(address(*records))
+    page = html(response)
+    for number, record in enumerate(records, 1):
+        assert f'value="{record.pk}" selected' in page
+        assert f'data-label="Record {number}"' in page
+    for harmful in ("<script>alert", "<img src=x", "<b>third"):
+        assert harmful not in page
+    assert page.index('id="diff-chosen"') < page.index('id="diff-results"') < page.index('id="diff-digests"')
+    assert "regressed" in page
+    table = json.loads(b"".join(client.get(address(*records, format="json"))))
+    assert [each["seal"] for each in table["records"]] == [record.seal for record in records]
+    markdown = b"".join(client.get(address(*records, format="md"))).decode()
+    assert ("What people chose" in markdown, "<b>" in markdown) == (True, False)
+    assert [body["data"]["format"] for body in logged("diff_downloaded")] == ["json", "md"]
+    too_many = client.get(address(*(put(world.launch(name=f"more {n}")) for n in range(7))))
+    assert "at most 6 can be compared" in html(too_many)
 
 
 @pytest.mark.django_db

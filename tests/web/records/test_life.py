@@ -42,7 +42,7 @@ FILLED: dict[str, dict[str, str]] = {
     "feedback": {"source": "support", "text": "too long"},
     "monitoring": {"first": "2026-10-01", "until": "2026-10-31", "figures": "refusals: 12 of 480\n\n", "text": "fine"},
     "override": {"what": "entropy collapse", "reason": "expected"},
-    "revoke": {"reason": "the held-out set leaked"},
+    "revoke": {"reason": "the held-out set leaked", "sure": "on"},
 }
 
 
@@ -263,6 +263,7 @@ def test_each_entry_is_made_by_its_form_and_shown_harmless(world: World, golden:
             assert harmful not in page, path
     again = world.client("alice").post(life(record), {"action": "revoke", **FILLED["revoke"]})
     assert again.status_code == 422
+    assert not {"sign_off", "revoke"} & {offer.name for offer in again.context["life"].offers}
 
 
 def test_sign_off_offers_only_what_a_person_can_fill(world: World, record: Record) -> None:
@@ -287,7 +288,8 @@ def test_a_refused_form_comes_back_with_all_that_was_typed(
     assert response.status_code == 422
     form = next(one.form for one in response.context["life"].offers if one.name == action)
     assert field in form.errors
-    assert {name: form[name].value() for name in sent} == sent
+    typed = {name: bool(value) if name == "sure" else value for name, value in sent.items()}
+    assert {name: form[name].value() for name in sent} == typed
     opened = [name for name in FILLED if f'id="life-{name}" open' in response.content.decode()]
     assert opened == [action]
     assert not record.entries.exists()

@@ -73,11 +73,21 @@ class SignOffForm(LifeForm):
 
 
 class RevokeForm(LifeForm):
+    """Asks once more, in the form itself, so that it does so without JavaScript too."""
+
     reason = _text(
         "Reason",
         "Why nobody may rely on this record any more. Shown in red wherever the record is, on its public page too. It "
         "cannot be undone; the card can still be downloaded.",
     )
+    sure = forms.BooleanField(
+        label="Revoke for good",
+        help_text="Tick that nobody may rely on this record any more, and that this cannot be undone.",
+        error_messages={"required": "Tick it to revoke the record for good; nothing was revoked yet."},
+    )
+
+    def given(self) -> dict[str, Any]:
+        return {"reason": self.cleaned_data["reason"]}
 
 
 class IncidentForm(LifeForm):

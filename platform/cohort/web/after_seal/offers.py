@@ -80,6 +80,9 @@ ACTIONS = {
 }
 
 
+_ENDED_BY_REVOCATION = ("sign_off", "revoke")
+
+
 @dataclass(frozen=True)
 class Offer:
     name: str
@@ -105,7 +108,7 @@ def offers(
     """What `user`, whose role in the project is `role`, may add. `sent`: an action and what was typed for it."""
     offered = []
     for name, action in ACTIONS.items():
-        if not reaches(role, action.at_least) or (name == "revoke" and standing.revocation is not None):
+        if not reaches(role, action.at_least) or (name in _ENDED_BY_REVOCATION and standing.revocation is not None):
             continue
         data = sent[1] if sent is not None and sent[0] == name else None
         given: dict[str, Any] = {"data": data, "auto_id": f"life-{name}-%s"}

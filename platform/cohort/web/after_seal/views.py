@@ -34,7 +34,9 @@ def record_life(request: HttpRequest, slug: str, run_id: int, end: int) -> HttpR
     if sent is not None:
         offer = next((candidate for candidate in life.offers if candidate.name == sent[0]), None)
         if offer is not None and _added(request, record, offer):
-            return redirect(address(record) + "#life")
+            return redirect(
+                address(record) + ("" if offer.name == "revoke" else "#life")
+            )  # what is revoked says so on top
         if offer is None:  # the action is no longer available, such as revoking a revoked record
             messages.error(request, "Nothing was written: it was done already.")
     context = {"run": record.run, "record": record, "life": life}

@@ -34,7 +34,8 @@ HOLDS = {
     Audience.DOWNSTREAM: "Also the config, the numbers of every step, and the texts of items that are not sensitive.",
     Audience.AUTHORITY: "Also the trainer's manifest and totals, the kept traces with prompts and completions, and the "
     "texts of sensitive items.",
-    Audience.INTERNAL: "Everything: also every event of the run with the names of who did it. Not to be handed on.",
+    Audience.INTERNAL: "Everything: also every event of the run with the names of who did it, and all prompts and "
+    "completions that were kept. Not to be handed on.",
 }
 _FOR_WHOM = {Audience(name): words for name, words in AUDIENCE_WORDS.items()}
 _FOR_EVERY_MEMBER = (Audience.PUBLIC, Audience.DOWNSTREAM)

@@ -3,15 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from cohort.records.diff.compare import CONFIG, Diff, FieldDiff, SectionDiff, SuiteDiff
+from cohort.records.diff.compare import Diff, FieldDiff, SectionDiff, SuiteDiff
+from cohort.records.diff.side_by_side import Row, SideBySide, is_digest, without_digests
 from cohort.records.diff.values import Change, Kind, one_line, signed
-from cohort.web.compare.settings_table import CHOSEN_FIRST
+from cohort.records.summary import clamp
 from cohort.web.diff.export import SIGNS, cell_texts
-from cohort.web.launch.schema import input_of
 
 MOST_WORDS = 3_000
 """Of both together, with the spaces between; beyond it the texts are shown side by side unmarked."""
@@ -47,7 +47,9 @@ def _pairs(a: list[str], b: list[str]) -> int:
 
 
 ROWS = 100
-"""Differing places of one value on the page; the files hold all."""
+"""Differing places of one value on the page, and differing digests; the files hold all."""
+CELL = 320
+"""Small letters of a cell of the table."""
 
 _TONES = {Kind.ADDED: "is-right", Kind.REMOVED: "is-wrong", Kind.CHANGED: "is-suspect", Kind.WITHHELD: "is-plain"}
 
@@ -67,33 +69,52 @@ def shown(diff: Diff) -> dict[str, Any]:
     return {
         "diff": diff,
         "head": _rows(diff.head)["rows"],
-        "settings": _rows(_settings(diff))["rows"],
         "sections": [_section(section) for section in diff.sections],
         "files": [{"file": file, "mark": _mark(file.kind)} for file in diff.differing_files],
+        "digests_alone": sum(_digests_alone(field) for section in diff.sections for field in section.differing),
         "counts": [(_mark(kind), count) for kind, count in counts.items() if count and kind != Kind.EQUAL],
         "equal": counts[Kind.EQUAL],
     }
 
 
-def _settings(diff: Diff) -> list[Change]:
-    """Differing settings of the run form, what people choose first at the top; none where the configs are not known.
-    They are in the field of the config too, among all else that differs."""
-    ranks = {name: rank for rank, name in enumerate(CHOSEN_FIRST)}
-    values = [
-        change
-        for section in diff.sections
-        for field in section.fields
-        if field.path == CONFIG
-        for change in field.values
-        if input_of(change.path) is not None
-    ]
-    return sorted(values, key=lambda change: ranks.get(input_of(change.path) or "", len(ranks)))
+def table_shown(table: SideBySide) -> dict[str, Any]:
+    """For the template: titles of the columns, and of long parts how many rows the page leaves out. A text of more than
+    `CELL` is cut and says so; the files and the records hold all of it."""
+    digests = table.digests
+    return {
+        "heads": [record.head for record in table.records],
+        "chosen": _cut(table.chosen),
+        "results": [(group.title, _cut(group.rows)) for group in table.results],
+        "rest": [(group.title, _cut(group.rows)) for group in table.rest],
+        "digests": [replace(row, cells=tuple(cell and _digest(cell) for cell in row.cells)) for row in digests[:ROWS]],
+        "more_digests": max(0, len(digests) - ROWS),
+        "equal": table.equal,
+    }
+
+
+def _cut(rows: Sequence[Row]) -> list[Row]:
+    return [replace(row, cells=tuple(cell and clamp(cell, CELL) for cell in row.cells)) for row in rows]
+
+
+def _digest(cell: str) -> str:
+    return f"{cell[:16]}…" if is_digest(cell) else clamp(cell, CELL)
 
 
 def _section(section: SectionDiff) -> dict[str, Any]:
-    fields = [_field(field) for field in section.differing]
+    fields = [_field(field) for field in section.differing if not _digests_alone(field)]
     suites = [_suite(suite) for suite in section.suites if suite.kind != Kind.EQUAL]
     return {"section": section, "differs": bool(fields), "fields": fields, "suites": suites}
+
+
+def _digests_alone(field: FieldDiff) -> bool:
+    """Whether all that differs are digests, which are shown last."""
+    if field.kind != Kind.CHANGED or field.marks or field.before is None or field.after is None:
+        return False
+    return without_digests(field.before) == without_digests(field.after) and all(map(_of_digest, field.values))
+
+
+def _of_digest(change: Change) -> bool:
+    return is_digest(change.after if change.before is None else change.before)
 
 
 def _field(field: FieldDiff) -> dict[str, Any]:
@@ -111,7 +132,10 @@ def _field(field: FieldDiff) -> dict[str, Any]:
         "same_words": field.before is not None and not field.words_differ,
         "withheld_before": field.withheld in ("before", "both"),
         "withheld_after": field.withheld in ("after", "both"),
-        **_rows([*field.values, *field.marks], include_pathless=include_pathless),
+        **_rows(
+            [*(change for change in field.values if not _of_digest(change)), *field.marks],
+            include_pathless=include_pathless,
+        ),
     }
 
 

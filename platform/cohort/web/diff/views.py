@@ -1,6 +1,8 @@
-"""Two records of a project side by side: a page, and the same as a file."""
+"""Records of a project side by side: a page, and the same as a file."""
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
@@ -9,16 +11,22 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project
 from cohort.base.formatting import natural
-from cohort.records.diff.compare import Diff, diff, sealed_config
+from cohort.records.diff.compare import Diff, diff, read, sealed_config
+from cohort.records.diff.side_by_side import SideBySide, side_by_side
 from cohort.records.models import Record
 from cohort.web.access import project_for, streamed, streamed_json
 from cohort.web.audit.selectors import downloaded
-from cohort.web.diff.export import to_document, to_markdown
-from cohort.web.diff.shown import shown
+from cohort.web.diff import export
+from cohort.web.diff.settings_rows import settings_rows
+from cohort.web.diff.shown import shown, table_shown
+from cohort.web.diff.table_export import table_document, table_markdown
 
 CHOICES = 200
-"""Records in each of the two lists to choose from; older ones are reached from the list of records."""
+"""Records in each of the lists to choose from; older ones are reached from the list of records."""
+MOST = 6
+"""Records side by side."""
 _FORMATS = ("json", "md")
+MARKDOWN = "text/markdown; charset=utf-8"
 
 
 def _words(record: Record) -> str:
@@ -29,44 +37,59 @@ def _words(record: Record) -> str:
 
 @require_safe
 def record_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """`record` twice: first and second. With fewer, the page offers choices; `format` json or md gives a file."""
+    """`record` twice to six times, in the order of the columns. With fewer, the page offers choices; `format` json or
+    md gives a file."""
     project = project_for(request, slug)
     requested = [pk for pk in map(natural, request.GET.getlist("record")) if pk is not None]
     chosen = _chosen(project, requested)
-    two = chosen if len(chosen) == 2 else None
+    compared = chosen if 2 <= len(chosen) <= MOST else []
     file_format = request.GET.get("format", "")
     if file_format:
-        if two is None or file_format not in _FORMATS:
-            raise Http404("two records and the format json or md make a file")
-        seals = {"first": two[0].seal, "second": two[1].seal}
-        downloaded(
-            request,
-            kind="diff_downloaded",
-            subject=f"record:{two[1].pk}",
-            project=project,
-            data={**seals, "against": f"record:{two[0].pk}", "format": file_format},
-        )
-        return _file(two, file_format)
+        if not compared or file_format not in _FORMATS:
+            raise Http404(f"two to {MOST} records and the format json or md make a file")
+        _log(request, project, compared, file_format)
+        return _file(compared, file_format)
     newest = list(_records(project).defer("document").order_by("-pk")[:CHOICES])
     choices = sorted({record.pk: record for record in [*newest, *chosen]}.values(), key=lambda record: -record.pk)
-    comparison, with_configs = _diff(two) if two else (None, False)
-    context = {
-        "with_configs": with_configs,
+    context: dict[str, Any] = {
         "choices": [{"record": record, "words": _words(record)} for record in choices],
         "total": _records(project).count(),
         "chosen": chosen,
-        "shown": shown(comparison) if comparison else None,
-        "same_twice": len(requested) == 2 and len(set(requested)) == 1,
+        "slots": [*chosen[:MOST], *[None] * max(1 if len(chosen) < MOST else 0, 2 - len(chosen))],
+        "same_twice": len(requested) > len(set(requested)),
+        "most": MOST,
+        "link": "&".join(f"record={record.pk}" for record in chosen),
     }
+    if compared:
+        documents, configs = _read(compared)
+        context |= {"with_configs": configs is not None, "table": table_shown(_table(documents, configs))}
+        context |= {"shown": shown(_diff(documents, configs)) if len(compared) == 2 else None}
     return render(request, "diff/diff_page.html", context)
 
 
-def _file(two: list[Record], file_format: str) -> StreamingHttpResponse:
-    comparison, _ = _diff(two)
-    name = f"record-diff-{two[0].seal[:8]}-{two[1].seal[:8]}.{file_format}"
+def _log(request: HttpRequest, project: Project, compared: Sequence[Record], file_format: str) -> None:
+    """The last record is the entry's subject, and the others are what it was compared with."""
+    *others, last = compared
+    data = {
+        "seals": [record.seal for record in compared],
+        "against": [f"record:{record.pk}" for record in others],
+        "format": file_format,
+    }
+    downloaded(request, kind="diff_downloaded", subject=f"record:{last.pk}", project=project, data=data)
+
+
+def _file(compared: Sequence[Record], file_format: str) -> StreamingHttpResponse:
+    documents, configs = _read(compared)
+    name = f"record-diff-{'-'.join(record.seal[:8] for record in compared)}.{file_format}"
+    if len(compared) == 2:
+        difference = _diff(documents, configs)
+        if file_format == "json":
+            return streamed_json(export.to_document(difference), name)
+        return streamed(export.to_markdown(difference), MARKDOWN, name)
+    table = _table(documents, configs)
     if file_format == "json":
-        return streamed_json(to_document(comparison), name)
-    return streamed(to_markdown(comparison), "text/markdown; charset=utf-8", name)
+        return streamed_json(table_document(table), name)
+    return streamed(table_markdown(table), MARKDOWN, name)
 
 
 def _records(project: Project) -> QuerySet[Record]:
@@ -77,16 +100,25 @@ def _chosen(project: Project, requested: list[int]) -> list[Record]:
     """In the requested order. Raises Http404 for a record of another project."""
     pks = list(dict.fromkeys(requested))
     rows = _records(project).filter(pk__in=pks)
-    by_pk = {record.pk: record for record in (rows if len(pks) == 2 else rows.defer("document"))}
+    by_pk = {record.pk: record for record in (rows if 2 <= len(pks) <= MOST else rows.defer("document"))}
     if len(by_pk) != len(pks):
         raise Http404("there is no such record")
     return [by_pk[pk] for pk in pks]
 
 
-def _diff(two: list[Record]) -> tuple[Diff, bool]:
-    """Also whether the configs themselves were compared; without a card that holds one, only their digests are."""
-    first, second = (json.loads(record.document) for record in two)
-    before, after = sealed_config(two[0], first), sealed_config(two[1], second)
-    if before is None or after is None:
-        return diff(first, second), False
-    return diff(first, second, (before, after)), True
+def _read(compared: Sequence[Record]) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """Their documents, and their configs as they were sealed; None where a card that holds one cannot be read for each,
+    as then only digests of them are known."""
+    documents = [json.loads(record.document) for record in compared]
+    configs = [sealed_config(record, document) for record, document in zip(compared, documents, strict=True)]
+    known = [config for config in configs if config is not None]
+    return documents, known if len(known) == len(configs) else None
+
+
+def _diff(documents: list[dict[str, Any]], configs: list[dict[str, Any]] | None) -> Diff:
+    first, second = documents
+    return diff(first, second, (configs[0], configs[1]) if configs else None)
+
+
+def _table(documents: list[dict[str, Any]], configs: list[dict[str, Any]] | None) -> SideBySide:
+    return side_by_side([read(document) for document in documents], settings_rows(configs) if configs else ())
