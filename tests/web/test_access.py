@@ -146,6 +146,8 @@ class World:
             "chart_id": chart_create(project=ours, actor=admin, title="mine", metrics=["reward"]).pk,
             "checkpoint_id": Checkpoint.objects.filter(run=self.run).order_by("pk")[0].pk,
             "token": token,
+            "seal": record.seal,
+            "name": "STATUS.html",
             "token_id": api_token_create(user=admin, name="ci", scope="launch")[0].pk,
             "chat_id": self.chat.pk,
             "answer_id": ChatAnswer.objects.get(message__conversation=self.chat).pk,

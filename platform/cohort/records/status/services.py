@@ -108,7 +108,7 @@ def current_status(record: Record, audience: str) -> RecordStatus:
     """The status that a download for this audience carries today. Requests another one when half of its time is over.
     Raises StatusPending when the stored one no longer says what happened, or none is stored; it is then requested."""
     row = newest(record, audience)
-    if row is None or not _says_all(row) or row.valid_until <= clock():
+    if row is None or not is_current(row):
         request_status(record_id=record.pk)
         raise StatusPending(
             "The signed status of this record is being made: something happened to it, or the last one ended. Nothing "
@@ -117,6 +117,11 @@ def current_status(record: Record, audience: str) -> RecordStatus:
     if not _fresh(row):
         request_status(record_id=record.pk)
     return row
+
+
+def is_current(row: RecordStatus) -> bool:
+    """Whether it says what happened, and has not ended."""
+    return _says_all(row) and clock() < row.valid_until
 
 
 def _fresh(row: RecordStatus | None) -> bool:
