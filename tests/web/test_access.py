@@ -271,12 +271,16 @@ def test_every_address_is_in_a_table() -> None:
     assert {case["url"] for case in CASES} == set(ALL)
 
 
+BY_A_SECRET = ("c/", "status/")
+"""For whoever holds a token, or the seal, which is in every card."""
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['method']} {case['url']}")
 def test_who_gets_which_answer(sealed_site: World, case: dict[str, Any]) -> None:
     address, answers = sealed_site.address(case["url"], **case["kwargs"] or {}), {}
     for role in ROLES:
         answers[role], content = answer(sealed_site.client(role), case["method"], address, case["data"])
-        if role in ("stranger", "anonymous") and not case["url"].startswith("c/"):
+        if role in ("stranger", "anonymous") and not case["url"].startswith(BY_A_SECRET):
             assert not any(secret in content for secret in SECRETS)
     assert answers == {role: case[role] for role in ROLES}
 
