@@ -20,6 +20,7 @@ from cohort.nodes.models import Node
 from cohort.nodes.services import node_create
 from cohort.records.models import Record
 from cohort.records.services import record_seal
+from cohort.records.status.services import status_issue
 from cohort.runs.attempts import attempt_claim, attempt_finish
 from cohort.runs.models import Attempt, Run
 from grpo_core.protocol.messages import Finish, NodeInfo
@@ -85,7 +86,10 @@ def finished(run: Run, reported: Sequence[records.Record] | None = None) -> Run:
 
 
 def sealed(run: Run) -> Record:
-    return record_seal(run=finished(run))
+    """The run's record, with its first status, which the platform's worker signs once the record is stored."""
+    record = record_seal(run=finished(run))
+    status_issue(record=record)
+    return record
 
 
 def claim(run: Run, *, node: str = "gpu-1") -> Attempt:

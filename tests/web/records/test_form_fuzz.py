@@ -21,6 +21,7 @@ from django.test import Client
 from cohort.records.models import Card, Record
 from cohort.records.services import record_seal
 from cohort.records.statements.services import statement_make
+from cohort.records.status.services import status_issue
 from tests.web.records.records import accepted
 from tests.web.test_access import CASES, OF_A_PROJECT, World
 
@@ -160,6 +161,8 @@ def test_no_post_is_an_error_of_ours_and_all_that_it_stored_can_be_read(sealed: 
     print(f"seed {SEED}: {POSTS} posts to {len(forms)} forms, answers {dict(sorted(statuses.items()))}")
     assert faults == []
     assert statuses.keys() & {200, 302, 422}, "nothing passed the forms' checks"
+    for record in Record.objects.all():
+        status_issue(record=record)  # as the worker does; until then no card is handed out
     assert _unreadable(site, client) == []
     _sealed_again(site, tmp_path)
 

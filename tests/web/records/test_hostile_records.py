@@ -20,10 +20,12 @@ from cohort.evidence.judgements import read_judgements
 from cohort.evidence.verify import main as verify
 from cohort.records.after_seal.services import feedback, public_link_make
 from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme
+from cohort.records.cards.download import write_download
 from cohort.records.cards.reading import Reading
 from cohort.records.fields import FIELDS
 from cohort.records.models import Record
 from cohort.records.services import record_seal
+from cohort.records.status.services import status_issue
 from cohort.records.traces.disclosure import disclose
 from cohort.review.models import Sample
 from cohort.review.services import sample_judge
@@ -35,7 +37,7 @@ from tests.factories.documents import comparison, entry, reading
 from tests.factories.hostile import MARK
 from tests.web.hostile_pages import MARKED, TEXTS, HostilePage, faults_of, harmless, read, unseen
 from tests.web.records.conftest import World
-from tests.web.records.records import TRACES, files_of, lines, saved
+from tests.web.records.records import TRACES, files_of, lines
 
 pytestmark = pytest.mark.django_db
 SHORT = [text[:3000] for text in TEXTS.values()]
@@ -178,7 +180,9 @@ def test_the_card_holds_every_text_and_every_page_of_it_is_inert(
 
     # what checks it prints nothing that steers a terminal
     given = ["--key", audit.public_keys()[0][-1]]
-    path = str(saved(sampled.card("internal"), tmp_path))
+    status_issue(record=sampled)
+    write_download(sampled.card("internal"), tmp_path / "card.zip")
+    path = str(tmp_path / "card.zip")
     proof = tmp_path / "proof.json"
     for sample in Sample.objects.filter(run=sampled.run).order_by("step", "index"):
         shown = disclose(sample=sample, actor=world.alice)

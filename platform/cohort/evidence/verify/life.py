@@ -123,7 +123,7 @@ def _from_platform(
     try:
         opened = _opened(card, answer, known)
     except StatusFault as fault:
-        return [f"asked {address}, and do not believe the answer: it {fault}"]
+        return [f"asked {address}, whose answer is not believed: {status.FILE} {fault}"]
     candidates.append(opened)
     return [f"asked {address} for the status of this seal", *_compared(bundled, opened, "the platform's")]
 

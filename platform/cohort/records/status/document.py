@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from cohort.base.environment import environment
 from cohort.evidence.status import SCHEMA, written
@@ -29,12 +29,15 @@ _NOT_SHOWN = "not in the status for this audience"
 
 
 def life_of(record: Record, audience: str, log_name: str) -> dict[str, Any]:
-    """The status's document without its own times. `audience`: public or authority."""
+    """The status's document without its own times and the record's title, which never changes. `audience`: public or
+    authority."""
     entries = list(record.entries.select_related("by").order_by("pk"))
     standing = standing_of(entries)
-    later = Record.objects.filter(run=record.run_id).only("end", "version", "seal", "sealed_at")
-    newer = later.filter(end=record.end, version__gt=record.version).order_by("-version").first()
-    following = later.filter(end__gt=record.end).order_by("-end", "-version").first()
+    after = Q(end=record.end, version__gt=record.version) | Q(end__gt=record.end)
+    later = Record.objects.filter(after, run=record.run_id).only("end", "version", "seal", "sealed_at")
+    newest_first = list(later.order_by("-end", "-version"))
+    newer = next((each for each in newest_first if each.end == record.end), None)
+    following = next((each for each in newest_first if each.end > record.end), None)
     named = audience != Audience.PUBLIC
     name, words = _state(standing, newer, named)
     return {
@@ -45,7 +48,6 @@ def life_of(record: Record, audience: str, log_name: str) -> dict[str, Any]:
             "run": record.run_id,
             "end": record.end,
             "version": record.version,
-            "title": record.run.name,
             "seal": record.seal,
             "sealed_at": written(record.sealed_at),
         },
@@ -59,9 +61,14 @@ def life_of(record: Record, audience: str, log_name: str) -> dict[str, Any]:
     }
 
 
-def dated(life: dict[str, Any], issued: datetime, until: datetime) -> dict[str, Any]:
-    """The whole document."""
-    return {**life, "issued_at": written(issued), "valid_until": written(until)}
+def whole(life: dict[str, Any], title: str, issued: datetime, until: datetime) -> dict[str, Any]:
+    """The whole document. `title`: as the record was sealed with it."""
+    return {
+        **life,
+        "record": {**life["record"], "title": title},
+        "issued_at": written(issued),
+        "valid_until": written(until),
+    }
 
 
 def _state(standing: Standing, newer: Record | None, named: bool) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Issues a record's status, and gives the one that a download carries. Only the platform's workers can sign: the web
 server serves what is stored, and requests what is not."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,7 +19,7 @@ from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.status import ENTRY_KIND, MAX_BYTES, PAGE, PAPER, bundle, payload_of
 from cohort.records.models import Record, RecordStatus
 from cohort.records.status import copies
-from cohort.records.status.document import AUDIENCE_OF, dated, life_of
+from cohort.records.status.document import AUDIENCE_OF, life_of, whole
 from cohort.runs.dispatch import request_status
 
 AUDIENCES = tuple(dict.fromkeys(str(audience) for audience in AUDIENCE_OF.values()))
@@ -39,14 +40,15 @@ def status_issue(*, record: Record) -> None:
     Raises StatusTooLarge, KeyFault and LogFault; then no status is stored.
     """
     with _alone(record.pk):
-        record = Record.objects.select_related("run__project").defer("document").get(pk=record.pk)
+        record = Record.objects.select_related("run__project").get(pk=record.pk)
         if all(_fresh(newest(record, audience)) for audience in AUDIENCES):
             return
         audit.checkpoint()  # before anything is signed: the log's key is there, and known to the log
         key, log_name, issued = audit.signing_key(), origin(), clock()
         until = issued + timedelta(days=environment().status_days)
         lives = {audience: life_of(record, audience, log_name) for audience in AUDIENCES}
-        documents = {audience: dated(life, issued, until) for audience, life in lives.items()}
+        title = str(json.loads(record.document)["head"]["title"])
+        documents = {audience: whole(life, title, issued, until) for audience, life in lives.items()}
         rendered = {audience: copies.render(document) for audience, document in documents.items()}
         payloads = {audience: payload_of(documents[audience], rendered[audience]) for audience in AUDIENCES}
         proof = audit.prove(_logged(record, documents, payloads))
@@ -108,7 +110,7 @@ def current_status(record: Record, audience: str) -> RecordStatus:
     """The status that a download for this audience carries today. Requests another one when half of its time is over.
     Raises StatusPending when the stored one no longer says what happened, or none is stored; it is then requested."""
     row = newest(record, audience)
-    if row is None or not _says_all(row) or row.valid_until <= clock():
+    if row is None or not is_current(row):
         request_status(record_id=record.pk)
         raise StatusPending(
             "The signed status of this record is being made: something happened to it, or the last one ended. Nothing "
@@ -117,6 +119,11 @@ def current_status(record: Record, audience: str) -> RecordStatus:
     if not _fresh(row):
         request_status(record_id=record.pk)
     return row
+
+
+def is_current(row: RecordStatus) -> bool:
+    """Whether it says what happened, and has not ended."""
+    return _says_all(row) and clock() < row.valid_until
 
 
 def _fresh(row: RecordStatus | None) -> bool:

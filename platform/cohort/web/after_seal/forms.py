@@ -77,8 +77,8 @@ class RevokeForm(LifeForm):
 
     reason = _text(
         "Reason",
-        "Why nobody may rely on this record any more. Shown in red wherever the record is, on its public page too. It "
-        "cannot be undone; the card can still be downloaded.",
+        "Why nobody may rely on this record any more. Shown in red wherever the record is, on its public page and "
+        "in every card downloaded from then on. It cannot be undone.",
     )
     sure = forms.BooleanField(
         label="Revoke for good",

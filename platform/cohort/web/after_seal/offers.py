@@ -75,7 +75,7 @@ ACTIONS = {
         form=forms.RevokeForm,
         service=services.revoke,
         button="Revoke",
-        done="The record is revoked. Its card can still be downloaded.",
+        done="The record is revoked. Every card downloaded from now on says so.",
     ),
 }
 

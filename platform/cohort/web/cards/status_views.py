@@ -1,16 +1,21 @@
 """The signed status of a record: for anyone who has its seal, as `cohort verify` asks for it, and for the project's
 members as a page, on paper and as JSON. Fetch, authorise, render."""
 
+import json
 import re
+from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role, reaches
+from cohort.base.environment import environment
 from cohort.evidence.status import FILE, PAGE, PAPER
 from cohort.records.models import Audience, Record
-from cohort.records.status.services import StatusPending, current_status
+from cohort.records.status.services import StatusPending, current_status, is_current, newest
+from cohort.runs.dispatch import request_status
 from cohort.web.access import file_response, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.cards.views import status_pending
@@ -38,6 +43,25 @@ def status_of_seal(request: HttpRequest, seal: str) -> HttpResponse:
     return response
 
 
+def shown(record: Record, role: str) -> dict[str, Any]:
+    """For the record's page: the newest status that this person may see, and whether it is still what happened."""
+    row = newest(record, _audience(role))
+    stale = row is None or not is_current(row)
+    if stale:
+        request_status(record_id=record.pk)
+    return {
+        "row": row,
+        "stale": stale,
+        "words": json.loads(row.bundle)["status"]["state"]["words"] if row else "",
+        "files": ((PAGE, "Page"), (PAPER, "PDF"), (FILE, "JSON")),
+        "address": f"{environment().public_url.rstrip('/')}{reverse('status_of_seal', args=[record.seal])}",
+    }
+
+
+def _audience(role: str) -> str:
+    return Audience.INTERNAL if role and reaches(role, Role.REVIEWER) else Audience.PUBLIC
+
+
 @require_safe
 def record_status(request: HttpRequest, slug: str, run_id: int, end: int, version: int, name: str) -> HttpResponse:
     """A file of the newest status, as the fullest card that this person may take has it."""
@@ -45,9 +69,8 @@ def record_status(request: HttpRequest, slug: str, run_id: int, end: int, versio
     record = Record.objects.filter(run=run, end=end, version=version).defer("document").first()
     if record is None:
         raise Http404("this run has no such record")
-    full = reaches(role_in(run.project, person(request)), Role.REVIEWER)
     try:
-        status = current_status(record, Audience.INTERNAL if full else Audience.PUBLIC)
+        status = current_status(record, _audience(role_in(run.project, person(request))))
     except StatusPending as why:
         return status_pending(why)
     if name == PAGE:

@@ -23,6 +23,7 @@ from cohort.records.services import seal_fault
 from cohort.web.access import project_for, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import Life
+from cohort.web.cards import status_views
 from cohort.web.cards.views import downloads
 from cohort.web.context import listed, query_without
 from cohort.web.records.listing import STATES, VERDICTS, record_page
@@ -70,6 +71,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
             "downloads": offered,
             "fault": seal_fault(run) if offered["pending"] else "",
             "life": Life(request, row.record),
+            "status": status_views.shown(row.record, role),
             "news": news if row.newest else None,
             "may_state": role != Role.VIEWER,
             "audiences": AUDIENCE_WORDS,
