@@ -16,6 +16,7 @@ from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
 from cohort.web.alerts import channels, desk, rules
 from cohort.web.audit import views as audit
+from cohort.web.cards import evaluation_logs
 from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
@@ -240,6 +241,11 @@ _records = [
     path(f"{_RECORD}/card.zip", cards.card_download, name="card_download"),
     path(f"{_RECORD}/<int:end>/card.zip", cards.card_download, name="card_of_end"),
     path(f"{_RECORD}/<int:end>/<int:version>/card-<slug:audience>.zip", cards.card_download, name="card_for"),
+    path(
+        f"{_RECORD}/<int:end>/<int:version>/evaluations-<slug:audience>.zip",
+        evaluation_logs.evaluations_download,
+        name="evaluations_for",
+    ),
     path(f"{_RECORD}/verify.pyz", cards.verify_pyz, name="verify_pyz"),
     path(f"{_RECORD}/seal/", cards.record_request, name="record_request"),
     path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),

@@ -63,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("audit", help="check the audit log, sign it, give it another key, hand it on")
     commands.add_parser("verify", help="check a downloaded card, without network or database")
+    logs = commands.add_parser("inspect-logs", help="write a card's evaluations as logs of Inspect")
+    logs.add_argument("card", type=Path, metavar="CARD.zip")
+    logs.add_argument("folder", type=Path, metavar="FOLDER", help="where the logs go; must not exist")
+    logs.set_defaults(run=_inspect_logs)
     commands.add_parser("manage", help="Django's commands, on the home's database")
 
     user = commands.add_parser("user", help="make a person and print a password for them")
@@ -130,6 +134,12 @@ def _positive(text: str) -> int:
 
 
 # ---------------------------------------------------------------------- commands
+
+
+def _inspect_logs(arguments: argparse.Namespace) -> int:
+    from cohort.cli.inspect_logs import write
+
+    return write(arguments.card, arguments.folder)
 
 
 def _up(arguments: argparse.Namespace) -> int:
