@@ -1,6 +1,6 @@
 # One command for each thing to do; `make help` lists them. Needs Python 3.11 or newer, git and make; no root.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-chat test coverage test-all test-services lint chaos mutate bench bench-env vllm-env deepspeed-env smollm2 lock audit sbom clean
+.PHONY: help setup demo demo-chat test coverage test-all test-services lint chaos mutate bench bench-env vllm-env inspect-env deepspeed-env smollm2 lock audit sbom clean
 
 # Another interpreter: make setup PYTHON=python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -63,7 +63,7 @@ coverage: setup  ## Run the same tests next to each other, and print the lines c
 	@$(BIN)/python -m tests.coverage_table $(COVERAGE)
 
 # What takes minutes too, every engine in its environment, and the services that run on this machine.
-test-all: setup vllm-env deepspeed-env smollm2  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
+test-all: setup vllm-env inspect-env deepspeed-env smollm2  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
 	$(PYTEST) $(SHARED) -m 'not alone and $(ENGINES)'
 	$(PYTEST) -m 'alone and $(ENGINES)' $(ALONE)
 	$(PYTEST) -m vllm
@@ -118,6 +118,14 @@ VLLM_PIP := .venv-vllm/bin/python -m pip --disable-pip-version-check --no-input
 	@$(VLLM_PIP) install --quiet --requirement $<
 	@$(VLLM_PIP) uninstall --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM_PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Of other versions of fsspec and its kin than constraints.txt has.
+inspect-env: .venv-inspect/.made-from  ## Make .venv-inspect with Inspect, which reads our logs of evaluations
+
+.venv-inspect/.made-from: Makefile
+	@test -x .venv-inspect/bin/python || $(BIN)/python -m venv .venv-inspect
+	@.venv-inspect/bin/python -m pip --disable-pip-version-check --no-input install --quiet inspect-ai==0.3.285
 	@touch $@
 
 deepspeed-env: .venv-deepspeed/.made-from  ## Make .venv-deepspeed with DeepSpeed and Cohort's trainer (for pytest -m deepspeed)

@@ -18,6 +18,7 @@ TEST_DATA = Path(os.environ.get("COHORT_TEST_DATA", "/nonexistent")).resolve()
 GSM8K = TEST_DATA / "gsm8k" / "train.jsonl"
 DEEPSPEED_PYTHON = Path(__file__).parents[1] / ".venv-deepspeed" / "bin" / "python"
 SMOLLM2 = Path(__file__).parents[1] / "build" / "smollm2" / "SmolLM2-135M-Instruct"
+INSPECT_PYTHON = Path(__file__).parents[1] / ".venv-inspect" / "bin" / "python"
 VLLM_PYTHON = Path(__file__).parents[1] / ".venv-vllm" / "bin" / "python"
 """Of the environment that has vLLM."""
 
@@ -107,6 +108,7 @@ _KNOWN = {
         lambda: find_spec("reasoning_gym") is not None, "reasoning-gym: pip install 'cohort-grpo[tasks]'"
     ),
     "vllm": (VLLM_PYTHON.with_name("grpo").is_file, "vLLM in an environment of its own: make vllm-env"),
+    "inspect": (INSPECT_PYTHON.with_name("inspect").is_file, "Inspect in an environment of its own: make inspect-env"),
     "deepspeed": (DEEPSPEED_PYTHON.with_name("deepspeed").is_file, "DeepSpeed in one of its own: make deepspeed-env"),
     "smollm2": ((SMOLLM2 / "config.json").is_file, "SmolLM2-135M-Instruct as a model folder: make smollm2"),
     "no-gpu": (_no_gpu, "a machine without a GPU"),

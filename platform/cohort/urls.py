@@ -16,7 +16,7 @@ from cohort.web.after_seal import public_views
 from cohort.web.after_seal import views as after_seal
 from cohort.web.alerts import channels, desk, rules
 from cohort.web.audit import views as audit
-from cohort.web.cards import status_views, summaries
+from cohort.web.cards import evaluation_logs, status_views, summaries
 from cohort.web.cards import views as cards
 from cohort.web.catalog import reward_views, suite_views
 from cohort.web.catalog import views as catalog
@@ -250,6 +250,11 @@ _records = [
     path(f"{_RECORD}/summary/", summaries.record_summary, name="record_summary"),
     path(f"{_RECORD}/<int:end>/summary/", summaries.record_summary, name="summary_of_end"),
     path(f"{_RECORD}/<int:end>/<int:version>/status/<str:name>", status_views.record_status, name="record_status"),
+    path(
+        f"{_RECORD}/<int:end>/<int:version>/evaluations-<slug:audience>.zip",
+        evaluation_logs.evaluations_download,
+        name="evaluations_for",
+    ),
     path(f"{_RECORD}/verify.pyz", cards.verify_pyz, name="verify_pyz"),
     path(f"{_RECORD}/seal/", cards.record_request, name="record_request"),
     path(f"{_RECORD}/<int:end>/seal-version/", cards.version_seal, name="record_version_seal"),

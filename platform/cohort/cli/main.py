@@ -66,6 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("rescore", help="score a card's stored samples again, offline")
     commands.add_parser("verify", help="check a downloaded card, without network or database")
     commands.add_parser("policy", help="check a file of rules that records are judged by")
+    logs = commands.add_parser("inspect-logs", help="write a card's evaluations as logs of Inspect")
+    logs.add_argument("card", type=Path, metavar="CARD.zip")
+    logs.add_argument("folder", type=Path, metavar="FOLDER", help="where the logs go; must not exist")
+    logs.set_defaults(run=_inspect_logs)
     commands.add_parser("manage", help="Django's commands, on the home's database")
 
     user = commands.add_parser("user", help="make a person and print a password for them")
@@ -133,6 +137,12 @@ def _positive(text: str) -> int:
 
 
 # ---------------------------------------------------------------------- commands
+
+
+def _inspect_logs(arguments: argparse.Namespace) -> int:
+    from cohort.cli.inspect_logs import write
+
+    return write(arguments.card, arguments.folder)
 
 
 def _up(arguments: argparse.Namespace) -> int:

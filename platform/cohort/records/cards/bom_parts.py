@@ -22,10 +22,10 @@ def infrastructure(reading: Reading) -> Iterator[dict[str, Any]]:
     code = reading.value("environment.code")
     if isinstance(code, Mapping) and code.get("version"):
         version = plain(code["version"])
-        facts = {name: code.get(name) for name in ("git_commit", "dirty_sha256")}
+        commit = {name: code.get(name) for name in ("git_commit", "dirty_sha256")}
         yield {
             "type": "application", "bom-ref": "trainer", "name": "cohort-grpo", "version": version,
-            "purl": f"pkg:pypi/cohort-grpo@{quote(version, safe='.+')}", "properties": properties(facts),
+            "purl": f"pkg:pypi/cohort-grpo@{quote(version, safe='.+')}", "properties": properties(commit),
         }  # fmt: skip
     packages = reading.value("environment.packages")
     for name, version in sorted(packages.items()) if isinstance(packages, Mapping) else ():
@@ -35,7 +35,7 @@ def infrastructure(reading: Reading) -> Iterator[dict[str, Any]]:
     machine = reading.filled_entry("environment.machine")
     if machine is None:
         return
-    facts = machine["value"] if isinstance(machine["value"], Mapping) else {}
+    facts: Mapping[str, Any] = machine["value"] if isinstance(machine["value"], Mapping) else {}
     if facts.get("python"):
         python = plain(facts["python"])
         yield {
@@ -45,7 +45,7 @@ def infrastructure(reading: Reading) -> Iterator[dict[str, Any]]:
     yield {
         "type": "device", "bom-ref": "machine", "name": plain(facts.get("processor") or "machine"),
         "description": plain(machine["text"]),
-        "properties": properties({name: one for name, one in facts.items() if isinstance(one, (str, int, float))}),
+        "properties": properties({name: fact for name, fact in facts.items() if isinstance(fact, (str, int, float))}),
     }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ Written while it is sent: at most a batch of samples is in memory, of Parquet a 
 """
 
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from pydantic_core import to_json
 
 from cohort import __version__
 from cohort.accounts.models import Role
+from cohort.base.inspect_log import log_header, log_sample, written
 from cohort.review.export import COLUMNS, sample_rows
 from cohort.review.facets import component_order
 from cohort.review.filters import SampleFilter
@@ -144,31 +144,17 @@ def _inspect(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[str]:
     """An EvalLog of version 2. A group is a sample of Inspect and its completions are the epochs."""
     facts = about(run, looked_for)
     started, model = (run.started_at or run.created_at).isoformat(), _model_of(run)
-    head = {
-        "version": 2,
-        "status": "success",
-        "eval": {
-            "eval_id": f"cohort-run-{run.pk}",
-            "run_id": f"cohort-run-{run.pk}",
-            "created": started,
-            "task": run.name,
-            "task_id": f"cohort-run-{run.pk}",
-            "dataset": {} if run.imported else {"name": run.dataset.name},
-            "model": model,
-            "config": {},
-            "packages": {"cohort": __version__},
-            "metadata": facts,
-        },
-        "plan": {"name": "grpo", "steps": [], "config": {}},
-        "results": None,
-        "stats": {"started_at": started, "completed_at": (run.ended_at or timezone.now()).isoformat()},
-    }
-    yield json.dumps(head, ensure_ascii=False)[:-1] + ', "samples": [\n'
-    before = ""
-    for row in rows:
-        yield before + to_json(_inspect_sample(row, model)).decode()
-        before = ",\n"
-    yield "\n]}\n"
+    header = log_header(
+        name=f"cohort-run-{run.pk}",
+        task=run.name,
+        model=model,
+        dataset={} if run.imported else {"name": run.dataset.name},
+        started=started,
+        completed=(run.ended_at or timezone.now()).isoformat(),
+        metadata=facts,
+        plan="grpo",
+    )
+    return written(header, (_inspect_sample(row, model) for row in rows))
 
 
 def _model_of(run: Run) -> str:
@@ -177,31 +163,26 @@ def _model_of(run: Run) -> str:
 
 
 def _inspect_sample(row: dict[str, Any], model: str) -> dict[str, Any]:
-    completion = row["completion"] or ""
-    answer = {"role": "assistant", "content": completion, "source": "generate"}
     values = {"reward": row["reward"], "advantage": row["advantage"]}
     values |= {score["name"]: score["value"] for score in row["components"]}
     details = {score["name"]: score["detail"] or score["error"] for score in row["components"]}
-    return {
-        "id": f"attempt {row['attempt']}, step {row['step']}, group {row['group']}",
-        "epoch": row["sample"] + 1,
-        "input": row["prompt"],
-        "target": row["reference"],
-        "messages": [{"role": "user", "content": row["prompt"], "source": "input"}, answer],
-        "output": {
-            "model": model,
-            "choices": [{"message": answer, "stop_reason": _STOPS.get(row["finish"], "unknown")}],
-            "completion": completion,
-            "usage": None if row["tokens"] is None else {"output_tokens": row["tokens"], "total_tokens": row["tokens"]},
-        },
+    return log_sample(
+        id=f"attempt {row['attempt']}, step {row['step']}, group {row['group']}",
+        epoch=row["sample"] + 1,
+        prompt=row["prompt"],
+        target=row["reference"],
+        completion=row["completion"] or "",
+        model=model,
+        stop_reason=_STOPS.get(row["finish"], "unknown"),
+        tokens=row["tokens"],
         # What could not be scored has no score.
-        "scores": {
+        scores={
             name: {"value": value, "answer": None, "explanation": details.get(name)}
             for name, value in values.items()
             if value is not None
         },
-        "metadata": {name: value for name, value in row.items() if name not in ("prompt", "reference", "completion")},
-    }
+        metadata={name: value for name, value in row.items() if name not in ("prompt", "reference", "completion")},
+    )
 
 
 def _atif(run: Run, looked_for: SampleFilter, rows: Rows) -> Iterator[bytes]:
