@@ -34,7 +34,6 @@ def test_operations_from_launch_to_record(open_page: Callable[..., Page], world:
     faults = []
 
     page = open_page("runs/new/")
-    page.locator("#f-base_model").select_option(value=str(run.base_model_id))
     page.locator("#f-dataset").select_option(value=str(run.dataset_id))
     page.locator("[name='eval.holdout']").fill("4")
     expect(page.locator("#compute")).to_be_visible()
