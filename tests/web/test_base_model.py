@@ -316,4 +316,4 @@ def test_the_launch_form_says_what_a_run_takes_at_most(operator: Client, chosen:
     assert "at most " in page.partition('id="compute"')[2]
     assert "were every prompt and completion as long as the limits let it be" in page
     assert "the indication is not reached" in page
-    assert "not known here" in page.partition("By hardware time")[2]
+    assert "not known yet" in page.partition("By hardware time")[2]

@@ -1,7 +1,7 @@
 """Operations as pages show them: before a launch from its config, and of a run from what it reported, by both methods
 with their reasoning, next to the guidelines' indications."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cohort.catalog.models import BaseModel
 from cohort.catalog.pretraining import Original, origin_of, original_of, published_row
@@ -74,7 +74,8 @@ def compute_before(config: RunConfig, model: BaseModel, estimate: Estimate | Non
     device = estimate.device_name if estimate is not None else "a device not chosen yet"
     rate = estimate.product_rate if estimate is not None else None
     used = hardware(device, device_seconds=seconds, dtype=dtype_of(config), measured=rate)
-    return _shown(flop, shape, work, used, original, title=title, basis=basis)
+    shown = _shown(flop, shape, work, used, original, title=title, basis=basis)
+    return shown if seconds else replace(shown, hardware="not known yet: it takes an estimate of time and memory")
 
 
 def _known_shape(model: BaseModel) -> Shape | None:
