@@ -174,8 +174,8 @@ class EvalConfig(Part):
     max_completion_tokens: Count | None = Field(default=None, title="Longest evaluated completion, tokens")
     """Longest completion; empty takes the sampling limit."""
     margin: Margin = Field(default=0.05, title="Margin of regression")
-    """`regressed` means that a fall of accuracy is shown and a fall by this share is not excluded, each one-sided at
-    95 %. Fixed before the run starts."""
+    """`regressed` means that the 95 % interval of the change is below 0 and holds a fall by this share. Fixed before
+    the run starts."""
     suites: tuple[SuiteConfig, ...] = ()
     """What else is measured, by the same loop: docs/evaluation.md."""
 

@@ -194,7 +194,7 @@ def test_runs_are_paired_with_the_baseline_on_the_same_items(viewer: Client, mak
     assert of_other.points is not None
     change = of_other.against["change"]
     assert (change["fixed"], change["broken"]) == (4, 1)
-    assert of_other.points.difference == pytest.approx(30.0)
+    assert of_other.points.difference == "+30.0"
     assert (of_other.points.low, of_other.points.high) == (
         pytest.approx(-12.42, abs=0.01),
         pytest.approx(62.42, abs=0.01),

@@ -179,25 +179,25 @@ def test_what_was_measured_is_only_added_to(base_model: BaseModel, alice: User, 
 def test_scores_have_intervals_and_are_compared_item_by_item(
     operator: Client, alice: User, base_model: BaseModel, other: BaseModel, suite: EvalSuiteVersion
 ) -> None:
-    """Figures by the statistics of `grpo_core.stats`: 2 of 3 right against 1 of 3, one gained and none lost."""
+    """Figures by the statistics of `grpo_core.stats`: 2 right and 1 without a score against 1 of 3."""
     earlier = evaluated(other, alice, suite, [1.0, 0.0, 0.0], completion="theirs")
     job = evaluated(base_model, alice, suite, [1.0, 1.0, None], completion="ours")
     (result,) = results_of(job)
     (against,) = comparable(job, [result])
     assert (against.job, against.model) == (earlier, other)
     compared = measured(result, against.results["capitals"])
-    around, change = wilson(2, 3), paired(1, 0, 3)
-    assert compared.own["interval"] == {"low": around.low, "high": around.high}
+    assert compared.own["interval"] == {"low": wilson(2, 3).low, "high": wilson(3, 3).high}
+    assert (compared.own["share"], compared.own["bounds"]) == (1.0, {"low": pytest.approx(2 / 3), "high": 1.0})
+    assert compared.compared["change"]["interval"] == {"low": paired(1, 0, 2).low, "high": paired(2, 0, 3).high}
     assert compared.points is not None
-    assert compared.points.difference == pytest.approx(100 / 3)
-    assert (compared.points.low, compared.points.high) == (100 * change.low, 100 * change.high)
+    assert compared.points.difference == "+50.0"
     alone = text_of(html(operator.get(address(job))))
-    assert "66.7" in alone
+    assert "100.0 % [20.8 %, 100.0 %] of 2 scored; 1 unscored: 66.7 % to 100.0 % if all were wrong or right" in alone
     entry = AuditEntry.objects.filter(kind="model_evaluated").order_by("-pk")[0]
     assert (entry.actor, entry.subject) == ("node:lab-node", "base_model:tiny")
     assert "difference" not in alone.split("Brackets")[0]
     page = html(operator.get(address(job, f"?against={earlier.pk}")))
-    assert "+33.3 points" in text_of(page)
+    assert "+50.0 points" in text_of(page)
     assert "ours 0" in page
     assert "theirs 0" in page
     assert HOSTILE_SHOWN in page, "why the third could not be scored"

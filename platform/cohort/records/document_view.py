@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import product
 from typing import Any
 
+from cohort.evidence.canonical import dig
 from cohort.evidence.judgements import CLASSES
 from cohort.evidence.plain_text import MINUS, change_points, percent, points, side_text
 from cohort.records.answers import count, decided_by, judged_by, kappa_text, number, rate_text, steps_text
@@ -25,6 +26,7 @@ from cohort.records.schema_types import (
     Withheld,
 )
 from cohort.records.statements.questions import BY_FIELD
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.stats.inferiority import MEANINGS, UNSURE
 
 NOT_PROVEN = (
@@ -144,13 +146,21 @@ class Compared(Figures):
         return (self.name, self.problems, self.before, self.after, self.difference, self.visible_from, judged)
 
 
-def compared(comparison: Comparison) -> Compared:
+def _judged(document: Document, comparison: Comparison) -> str:
+    """By what, where held-out problems were judged by the training reward; empty elsewhere."""
+    entry = document.entry("behaviour.protocol")
+    value = entry.value if isinstance(entry, Entry) and comparison.suite == HELDOUT else None
+    return str(dig(value, "training_reward_judges", "text") or "")
+
+
+def compared(comparison: Comparison, judged: str = "") -> Compared:
+    """`judged`: by what, to be shown with the name."""
     parts = [_figures(part.slice, part, comparison.margin) for part in comparison.slices]
     if (clean := comparison.clean) is not None:
         name = f"without the {count(clean.touched)} items found in the training file"
         parts.append(_figures(name, clean, comparison.margin))
     return Compared(
-        **vars(_figures(comparison.title, comparison, comparison.margin)),
+        **vars(_figures(", ".join(filter(None, (comparison.title, judged))), comparison, comparison.margin)),
         suite=comparison.suite,
         category=comparison.category.replace("_", " "),
         verdict=comparison.verdict,
@@ -395,5 +405,6 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         entries = document.sections[section]
         rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
         comparisons = document.comparisons if section == "behaviour" else []
-        blocks.append(Block(section, TITLES[section], rows, tuple(map(compared, comparisons)), _tables(entries)))
+        suites = tuple(compared(comparison, _judged(document, comparison)) for comparison in comparisons)
+        blocks.append(Block(section, TITLES[section], rows, suites, _tables(entries)))
     return DocumentView(document, tuple(blocks), *document.counts())

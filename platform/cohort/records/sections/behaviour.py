@@ -5,6 +5,7 @@ from typing import Any
 
 from cohort.evidence.canonical import dig
 from cohort.evidence.plain_text import change_points, counted, side_text
+from cohort.lab.judged import training_reward_judge
 from cohort.records.answers import count, declared, kappa_text, measured, not_applicable, not_evaluated, number, of
 from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
@@ -50,6 +51,8 @@ def _performance(facts: Facts) -> Answer:
     note = "A score shows performance on these problems under this protocol, and nothing beyond it."
     if len(comparisons) < len(facts.comparisons):
         note += " The value lists the comparisons of all suites, of the other categories too."
+    if judged := training_reward_judge(facts.run):
+        note += f" Held-out problems were judged {judged.text}."
     return measured(value, "; ".join(map(in_words, comparisons)), evidence="recomputable", note=note)
 
 
@@ -199,6 +202,7 @@ def _protocol(facts: Facts) -> Answer:
         f"verdicts by the 95 % interval of the difference and a margin of {number(100 * config.eval.margin)} points"
     )
     value = {**config.eval.model_dump(mode="json", exclude={"reward"}), "success": success, "judge": _judge(facts)}
+    value["training_reward_judges"] = _training_reward(facts)
     note = "The margin was fixed before the run."
     if suites := config.eval.suites:
         note = (
@@ -222,7 +226,16 @@ def _judge(facts: Facts) -> dict[str, Any] | None:
     return {**named, "sha256": Rubric(reward).digest}
 
 
+def _training_reward(facts: Facts) -> dict[str, Any] | None:
+    """What is known of the training reward, where that judges the held-out problems; `text` is what is shown next to
+    their accuracy."""
+    known = training_reward_judge(facts.run)
+    return {"probe": known.figures, "text": known.text} if known else None
+
+
 def _judge_text(facts: Facts) -> str:
+    if known := training_reward_judge(facts.run):
+        return f"; held-out problems judged {known.text}"
     if facts.config.eval.reward is None:
         return ""
     version = facts.run.eval_verifier_version

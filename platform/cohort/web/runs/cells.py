@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from cohort.base.formatting import ago, fixed, num
 from cohort.base.formatting import percent as percent_text
+from cohort.lab.judged import TrainingRewardJudge
 from cohort.runs.models import Desired, RunState
 from cohort.runs.run_values import VARIANT
 from cohort.web.context import LIVE
@@ -51,13 +52,14 @@ class RunRow:
         variant: str,
         health: Sequence[str],
         values: Mapping[str, Any],
+        judge: TrainingRewardJudge | None = None,
         trend: Trend | None = None,
     ) -> None:
         """`run`: a row of `list_rows.SHOWN`. `variant`: key of web.launch.variants. `health`: what is wrong with it, in
         short: its open alerts, and what its trainer reports. `values`: of its other fields, by the name of the
-        column."""
+        column. `judge`: what judges held-out problems, where that is the training reward."""
         self.run, self.scores, self.variant, self.health = run, scores, variant, health
-        self.values, self.trend = values, trend
+        self.values, self.judge, self.trend = values, judge, trend
 
     @property
     def live(self) -> bool:
@@ -165,11 +167,12 @@ def _scores(row: RunRow, _: Column, __: str) -> Cell:
 
 
 def _scored_on(row: RunRow) -> str:
-    """What the two scores are of, where that is not the held-out problems judged by the training reward."""
+    """What the two scores are of, and who judged held-out problems."""
     judge = row.run.eval_verifier_version__verifier__name
-    if row.suite == HELDOUT and judge is None:
-        return ""
-    text = f"by {judge} v{row.run.eval_verifier_version__number}" if row.suite == HELDOUT else row.suite
+    if row.suite == HELDOUT and row.judge is not None:
+        text = row.judge.text
+    else:
+        text = f"by {judge} v{row.run.eval_verifier_version__number}" if row.suite == HELDOUT else row.suite
     return f' <span class="muted small suite anywhere">{_text(text)}</span>'
 
 

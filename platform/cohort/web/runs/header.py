@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from cohort.base.formatting import exact
 from cohort.ingest.run_state import PHASE_WORDS
+from cohort.lab.judged import TrainingRewardJudge, training_reward_judge
 from cohort.nodes.models import Draining
 from cohort.records.after_seal.rules import Standing
 from cohort.runs.checkpoints import resumable
@@ -76,6 +77,11 @@ class Header:
         self.until_due = self.due - self.now if self.due else None
 
     # What the version does not need is worked out only for a page that shows it: most polls end at the version.
+
+    @cached_property
+    def judge(self) -> TrainingRewardJudge | None:
+        """Of held-out problems, where that is the training reward."""
+        return training_reward_judge(self.run)
 
     @property
     def config(self) -> RunConfig:

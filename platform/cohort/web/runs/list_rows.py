@@ -24,6 +24,7 @@ from cohort.accounts.models import Project, User
 from cohort.alerts.selectors import badges_with_alerts
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
+from cohort.lab.judged import training_reward_judges
 from cohort.runs.marks import MOST_AT_ONCE
 from cohort.runs.models import Run, RunOrigin, RunValue, SavedView
 from cohort.runs.run_values import VARIANT
@@ -44,7 +45,8 @@ FIRST = "-created"
 SHOWN = (
     *("pk", "name", "state", "desired", "step", "steps_total", "reward", "unscored", "fence", "retries", "stalled_at"),
     *("preset", "tags", "note", "archived_at", "created_at", "base_model__name", "created_by__username"),
-    *("eval_verifier_version__verifier__name", "eval_verifier_version__number"),
+    *("eval_verifier_version__verifier__name", "eval_verifier_version__number", "eval_verifier_version_id"),
+    *("verifier_version_id", "dataset_id"),
 )
 """What is read of each run: columns, and of its newest metrics `reward` and `unscored`."""
 
@@ -120,6 +122,12 @@ class RunPage:
             elif share is not None:
                 scores.setdefault(run_id, {})[key] = share
         health = badges_with_alerts(list(by_id), live={pk for pk, run in by_id.items() if run.state in LIVE})
+        own = {
+            pk: (run.verifier_version_id, run.dataset_id)
+            for pk, run in by_id.items()
+            if run.eval_verifier_version_id in (None, run.verifier_version_id)
+        }
+        judges = training_reward_judges(own.values()) if own else {}
         return [
             RunRow(
                 run,
@@ -127,6 +135,7 @@ class RunPage:
                 variant=variants[pk],
                 health=health[pk],
                 values={column.name: getattr(run, alias) for alias, column in others.items()},
+                judge=judges[own[pk]] if pk in own else None,
             )
             for pk in ids
             if (run := by_id.get(pk)) is not None  # none: it was deleted in between
