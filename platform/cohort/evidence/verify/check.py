@@ -10,7 +10,7 @@ from typing import IO, Any, ClassVar
 from cohort.evidence import status
 from cohort.evidence.card_reader import CardReader
 from cohort.evidence.verify import completions, life, numbers, older, opened, record, signed
-from cohort.evidence.verify.life import Asked
+from cohort.evidence.verify.life import StatusQuery
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import EXIT_STATUS, STATUS, Report
 from cohort.evidence.verify.signed import KnownKeys
@@ -37,7 +37,7 @@ class References:
     older_name: str = ""
     sample: Any = None
     """A sample shown alone, with its proof."""
-    status: Asked | None = None
+    status: StatusQuery | None = None
     """How to find out what happened to the record after its seal. None: the card alone is judged, and a status in the
     zip only by whether it is as it was signed."""
 
@@ -67,8 +67,8 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         if not good and what in _NEEDED:
             return report
     if references.status is not None or status.FILES & set(card.reader.entries):
-        asked = references.status or Asked(datetime.now(UTC), needed=False)
-        look = partial(life.check, card, asked, references.known, report.accepted)
+        query = references.status or StatusQuery(datetime.now(UTC), needed=False)
+        look = partial(life.check, card, query, references.known, report.accepted)
         report.run(STATUS, look, NOT_PROVEN[STATUS])
         report.life = card.life
     return report

@@ -13,7 +13,7 @@ from cohort.evidence.card_reader import Rejected
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.verify.check import CannotRead, References, verify_card
-from cohort.evidence.verify.life import Asked
+from cohort.evidence.verify.life import StatusQuery
 from cohort.evidence.verify.online import fetch_status
 from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
 from cohort.evidence.verify.signed import KnownKeys, log_keys
@@ -88,12 +88,12 @@ def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | No
     if not known and (own := own_key()) is not None:
         known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
-    asked = Asked(datetime.now(UTC), None if arguments.offline else fetch_status)
+    query = StatusQuery(datetime.now(UTC), None if arguments.offline else fetch_status)
     if arguments.against is None:
-        return verify_card(arguments.card, References(known, sample=sample, status=asked))
+        return verify_card(arguments.card, References(known, sample=sample, status=query))
     try:
         with arguments.against.open("rb") as older:
-            return verify_card(arguments.card, References(known, older, str(arguments.against), sample, asked))
+            return verify_card(arguments.card, References(known, older, str(arguments.against), sample, query))
     except OSError as error:
         raise CannotRead(f"cannot read {arguments.against}: {error.strerror}") from None
 

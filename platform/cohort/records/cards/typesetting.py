@@ -21,8 +21,9 @@ def typeset(template: bytes, name: str, data: dict[str, Any], plainer: dict[str,
 
 
 def settable(text: str) -> str:
-    """The text without characters that steer or cannot be seen, and without those that no font can have."""
-    return "".join(ascii(sign)[1:-1] if unicodedata.category(sign) == "Cn" else sign for sign in printable(text))
+    """The text, line by line, without characters that steer or cannot be seen, and without those that no font has."""
+    lines = (printable(line) for line in text.split("\n"))
+    return "\n".join("".join(ascii(c)[1:-1] if unicodedata.category(c) == "Cn" else c for c in line) for line in lines)
 
 
 def _set(template: bytes, name: str, data: dict[str, Any]) -> bytes:
