@@ -14,6 +14,7 @@ from cohort.accounts.models import User
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token
 from cohort.records.services import record_seal
+from cohort.records.status.services import status_issue
 from cohort.runs.models import Run
 from grpo_core.records.types import StepMetrics
 from tests.factories import sealed_run
@@ -85,6 +86,7 @@ def test_from_sign_in_over_launch_and_group_to_the_card(open_page: OpenPage) -> 
     expect(first.get_by_label("Note")).to_have_value("by hand")
 
     record = record_seal(run=sealed_run.finish(attempt))
+    status_issue(record=record)
     page.locator(".crumbs a", has_text="the first").click()
     with page.expect_download() as card:
         page.locator("#card-link").click()

@@ -162,7 +162,7 @@ def test_no_post_is_an_error_of_ours_and_all_that_it_stored_can_be_read(sealed: 
     assert faults == []
     assert statuses.keys() & {200, 302, 422}, "nothing passed the forms' checks"
     for record in Record.objects.all():
-        status_issue(record=record)  # as the worker does; until then no card is handed out
+        status_issue(record=record)
     assert _unreadable(site, client) == []
     _sealed_again(site, tmp_path)
 

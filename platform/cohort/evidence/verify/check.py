@@ -11,7 +11,7 @@ from cohort.evidence import status
 from cohort.evidence.card_reader import CardReader
 from cohort.evidence.policy.judge import judge
 from cohort.evidence.policy.text import Policy
-from cohort.evidence.policy.view import RecordView
+from cohort.evidence.policy.view import RecordView, life_of_status
 from cohort.evidence.verify import (
     bundles,
     completions,
@@ -24,7 +24,7 @@ from cohort.evidence.verify import (
     registration,
     signed,
 )
-from cohort.evidence.verify.life import Asked
+from cohort.evidence.verify.life import StatusQuery
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import EXIT_STATUS, STATUS, Report
 from cohort.evidence.verify.signed import KnownKeys
@@ -53,7 +53,7 @@ class References:
     """A sample shown alone, with its proof."""
     policy: Policy | None = None
     """Rules that an accepted card's record is judged by."""
-    status: Asked | None = None
+    status: StatusQuery | None = None
     """How to find out what happened to the record after its seal. None: the card alone is judged, and a status in the
     zip only by whether it is as it was signed."""
 
@@ -83,12 +83,13 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         if not good and what in _NEEDED:
             return report
     if references.status is not None or status.FILES & set(card.reader.entries):
-        asked = references.status or Asked(datetime.now(UTC), needed=False)
-        look = partial(life.check, card, asked, references.known, report.accepted)
+        query = references.status or StatusQuery(datetime.now(UTC), needed=False)
+        look = partial(life.check, card, query, references.known, report.accepted)
         report.run(STATUS, look, NOT_PROVEN[STATUS])
         report.life = card.life
     if references.policy is not None and report.accepted:
-        report.judgement = judge(references.policy, RecordView(card.document, life.as_judged(card.life)))
+        known_life = life_of_status(card.life.document) if card.life else None
+        report.judgement = judge(references.policy, RecordView(card.document, known_life))
     return report
 
 

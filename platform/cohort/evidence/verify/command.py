@@ -17,7 +17,7 @@ from cohort.evidence.policy.command import PolicyFileFault, policy_file
 from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
 from cohort.evidence.policy.judge import Judgement
 from cohort.evidence.verify.check import CannotRead, References, verify_card
-from cohort.evidence.verify.life import Asked
+from cohort.evidence.verify.life import StatusQuery
 from cohort.evidence.verify.online import fetch_status
 from cohort.evidence.verify.report import EXIT_STATUS, VERDICTS, Check, Report, about
 from cohort.evidence.verify.signed import KnownKeys, log_keys
@@ -101,8 +101,8 @@ def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | No
         known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
     policy = policy_file(arguments.policy) if arguments.policy is not None else None
-    asked = Asked(datetime.now(UTC), None if arguments.offline else fetch_status)
-    references = References(known, sample=sample, policy=policy, status=asked)
+    query = StatusQuery(datetime.now(UTC), None if arguments.offline else fetch_status)
+    references = References(known, sample=sample, policy=policy, status=query)
     if arguments.against is None:
         return verify_card(arguments.card, references)
     try:

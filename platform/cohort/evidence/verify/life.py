@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from cohort.evidence import status
 from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
-from cohort.evidence.policy.view import Life, SignOff
 from cohort.evidence.status import Status, StatusFault, written
 from cohort.evidence.verify.opened import OpenCard
 from cohort.evidence.verify.report import StatusUnknown
@@ -23,7 +22,7 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class StatusQuery:
     """How a record's life is looked for."""
 
     now: datetime
@@ -34,32 +33,32 @@ class Asked:
     """Whether a card without a current status has an unknown one; else only what is there is checked."""
 
 
-def check(card: OpenCard, asked: Asked, known: Sequence[KnownKeys], accepted: bool) -> tuple[str, ...]:
+def check(card: OpenCard, query: StatusQuery, known: Sequence[KnownKeys], accepted: bool) -> tuple[str, ...]:
     """`accepted`: whether the card is as issued and of a known signer. Only then the platform that it names is asked:
     the address in any other card may be a stranger's. Raises Rejected, Cannot, StatusUnknown."""
     lines: list[str] = []
     bundled = _bundled(card, known)
     candidates = [bundled] if bundled is not None else []
-    if bundled is None and asked.needed:
+    if bundled is None and query.needed:
         lines.append("this zip came without its status: every download from the platform has one")
     if (other := _of_older(card, known)) is not None:
         candidates.append(other)
         lines += _compared(bundled, other, "the other card")
-    if asked.fetch is not None and accepted:
-        lines += _from_platform(card, asked.fetch, known, bundled, candidates)
-    elif asked.needed:
+    if query.fetch is not None and accepted:
+        lines += _from_platform(card, query.fetch, known, bundled, candidates)
+    elif query.needed:
         lines.append("the platform was not asked" + ("" if accepted else ": the card itself is not accepted"))
     newest = max(candidates, key=lambda each: each.index, default=None)
     if newest is None:
-        if not asked.needed:
+        if not query.needed:
             return ()
         raise StatusUnknown("whether the record was revoked or superseded since it was sealed is not known", *lines)
     card.life = newest
     period = f"as of {written(newest.issued_at)}, valid until {written(newest.valid_until)}"
-    said = (f"{newest.words} ({period}; entry {newest.index:,} of the log)", *lines)
-    if asked.needed and (why := _not_current(card, newest, asked.now)):
-        raise StatusUnknown(why, *said)
-    return said
+    summary = (f"{newest.words} ({period}; entry {newest.index:,} of the log)", *lines)
+    if query.needed and (why := _not_current(card, newest, query.now)):
+        raise StatusUnknown(why, *summary)
+    return summary
 
 
 def _bundled(card: OpenCard, known: Sequence[KnownKeys]) -> Status | None:
@@ -148,12 +147,3 @@ def _not_current(card: OpenCard, newest: Status, now: datetime) -> str:
     if now > newest.valid_until and newest.state not in status.FINAL:
         return f"the newest status that is known ended on {written(newest.valid_until)}: get a newer one"
     return ""
-
-
-def as_judged(newest: Status | None) -> Life | None:
-    """What rules of a policy read of a status; None where none is known."""
-    if newest is None:
-        return None
-    signed = tuple(SignOff(each["role"], each["decision"], each["by"] or "") for each in newest.document["sign_offs"])
-    superseded = newest.document["superseded_by"] is not None
-    return Life(signed, revoked=newest.state == "revoked", superseded=superseded)
