@@ -116,7 +116,11 @@ def _field(path: str, records: Sequence[Read]) -> list[Row]:
     values = [dict(_leaves((entry or {}).get("value"))) for entry in entries]
     paths = list(dict.fromkeys(leaf for value in values for leaf in value))
     parts = (
-        Row(label, f"{path}.{leaf}", tuple(one_line(value[leaf]) if leaf in value else None for value in values))
+        Row(
+            f"{label}: {leaf}",
+            f"{path}.{leaf}",
+            tuple(one_line(value[leaf]) if leaf in value else None for value in values),
+        )
         for leaf in paths
         if not any(is_digest(value.get(leaf)) for value in values)
     )
@@ -172,7 +176,11 @@ def _digests(records: Sequence[Read]) -> Iterator[Row]:
                 cells = [leaves.get(leaf) for leaves in leaves_of]
                 if any(map(is_digest, cells)):
                     path = f"{section}.{name}.{leaf}".rstrip(".")
-                    yield Row(facts.label, path, tuple(None if cell is None else one_line(cell) for cell in cells))
+                    yield Row(
+                        f"{facts.label}: {leaf}" if leaf else facts.label,
+                        path,
+                        tuple(None if cell is None else one_line(cell) for cell in cells),
+                    )
     for path in sorted({path for record in records for path in record.files}):
         files = [record.files.get(path) for record in records]
-        yield Row("Sealed file", path, tuple(file["sha256"] if file else None for file in files))
+        yield Row(f"Sealed file {path}", path, tuple(file["sha256"] if file else None for file in files))

@@ -59,6 +59,7 @@ def record_compare(request: HttpRequest, slug: str) -> HttpResponseBase:
         "same_twice": len(requested) > len(set(requested)),
         "most": MOST,
         "link": "&".join(f"record={record.pk}" for record in chosen),
+        "runs_link": "&".join(f"run={record.run_id}" for record in chosen),
     }
     if compared:
         documents, configs = _read(compared)
