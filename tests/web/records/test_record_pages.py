@@ -60,7 +60,7 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
     assert link in html(world.client("rita").get(url))
     with CaptureQueriesContext(connection) as queries:
         client.get(url)
-    assert len(queries) <= 32
+    assert len(queries) <= 34
 
 
 def test_a_further_version_is_asked_for_and_shown_in_place_of_the_first(sealed: Record, world: World) -> None:

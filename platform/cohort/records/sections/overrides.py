@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from django.db.models import Q
-
 from cohort.evidence.plain_text import counted
 from cohort.records.answers import count, measured, moment, not_applicable, stated
 from cohort.records.models import EntryKind, RecordEntry, Statement
@@ -81,9 +79,9 @@ class AlertsAnswered:
 
 
 def alerts_of(run: Run) -> AlertsAnswered:
-    rows = run.alerts.select_related("acknowledged_by", "closed_by").order_by("pk")
-    by_people = rows.filter(Q(acknowledged_by__isnull=False) | Q(closed_by__isnull=False))
-    return AlertsAnswered(rows.count(), [_alert(row) for row in by_people])
+    rows = list(run.alerts.select_related("acknowledged_by", "closed_by").order_by("pk"))
+    by_people = [row for row in rows if row.acknowledged_by is not None or row.closed_by is not None]
+    return AlertsAnswered(len(rows), [_alert(row) for row in by_people])
 
 
 def alerts_answer(alerts: AlertsAnswered) -> Answer:
