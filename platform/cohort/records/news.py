@@ -105,10 +105,10 @@ class News:
 
     def _statements(self) -> Iterator[Change]:
         """Of each question whose answer in force is another than at the seal."""
-        since = statements_since(self.record)
         touched = self._touched & BY_FIELD.keys()
         if not touched:
             return
+        since = statements_since(self.record)
         earlier = Statement.objects.filter(run=self.record.run_id, field__in=touched).exclude(pk__in=since.values("pk"))
         rows = earlier.order_by("field", "-pk").distinct("field")
         sealed = {statement.field: statement for statement in rows if statement.in_force}
