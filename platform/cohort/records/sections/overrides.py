@@ -96,18 +96,19 @@ def alerts_answer(alerts: AlertsAnswered) -> Answer:
 
 
 def _alert(row: Any) -> dict[str, Any]:
-    def act(by: Any, at: Any) -> dict[str, str] | None:
-        return {"by": by.username, "at": at.isoformat()} if by is not None else None
-
     return {
         "alert": row.pk,
         "title": row.title,
         "step": row.step,
         "opened": row.opened_at.isoformat(),
-        "acknowledged": act(row.acknowledged_by, row.acknowledged_at),
-        "closed": act(row.closed_by, row.closed_at),
+        "acknowledged": _act(row.acknowledged_by, row.acknowledged_at),
+        "closed": _act(row.closed_by, row.closed_at),
         "note": row.note,
     }
+
+
+def _act(by: Any, at: Any) -> dict[str, str] | None:
+    return {"by": by.username, "at": at.isoformat()} if by is not None else None
 
 
 def _alert_text(alert: dict[str, Any]) -> str:
