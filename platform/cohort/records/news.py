@@ -105,10 +105,10 @@ class News:
 
     def _statements(self) -> Iterator[Change]:
         """Of each question whose answer in force is another than at the seal."""
-        since = statements_since(self.record)
-        touched = set(since.values_list("field", flat=True)) & BY_FIELD.keys()
+        touched = self._touched & BY_FIELD.keys()
         if not touched:
             return
+        since = statements_since(self.record)
         earlier = Statement.objects.filter(run=self.record.run_id, field__in=touched).exclude(pk__in=since.values("pk"))
         rows = earlier.order_by("field", "-pk").distinct("field")
         sealed = {statement.field: statement for statement in rows if statement.in_force}
@@ -121,6 +121,11 @@ class News:
             yield self._stated(path, before, after, last[path])
             if path == "reward.disclosure":
                 yield from self._disclosed(after)
+
+    @cached_property
+    def _touched(self) -> set[str]:
+        """Fields of statements made since."""
+        return set(statements_since(self.record).values_list("field", flat=True))
 
     def _stated(self, path: str, before: Statement | None, after: Statement | None, last: Statement) -> Change:
         entry = self._entry(path)
@@ -174,10 +179,13 @@ class News:
         run: Run = self.record.run
         flags = self._entry("oversight.flags")["value"] or []
         raised = {flag["monitor"]: flag["raised"] for flag in flags}
-        statements = newest_statements(run)
         added = overrides_added(run)
-        now = overrides_answer(raised, statements, added)
         entry = self._entry(OVERRIDES)
+        sealed = {override.get("entry") for override in entry["value"] or ()} - {None}
+        if not any(map(is_override_field, self._touched)) and sealed == {row.pk for row in added}:
+            return
+        statements = newest_statements(run)
+        now = overrides_answer(raised, statements, added)
         if (entry["value"] or []) == (now.value or []):
             return
         made = [(row.at, row.by.username) for name, row in statements.items() if is_override_field(name)]

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from django.db.models import Q
-
 from cohort.evidence.plain_text import counted
 from cohort.records.answers import count, measured, moment, not_applicable, stated
 from cohort.records.models import EntryKind, RecordEntry, Statement
@@ -81,9 +79,9 @@ class AlertsAnswered:
 
 
 def alerts_of(run: Run) -> AlertsAnswered:
-    rows = run.alerts.select_related("acknowledged_by", "closed_by").order_by("pk")
-    by_people = rows.filter(Q(acknowledged_by__isnull=False) | Q(closed_by__isnull=False))
-    return AlertsAnswered(rows.count(), [_alert(row) for row in by_people])
+    rows = list(run.alerts.select_related("acknowledged_by", "closed_by").order_by("pk"))
+    by_people = [row for row in rows if row.acknowledged_by is not None or row.closed_by is not None]
+    return AlertsAnswered(len(rows), [_alert(row) for row in by_people])
 
 
 def alerts_answer(alerts: AlertsAnswered) -> Answer:
@@ -98,18 +96,19 @@ def alerts_answer(alerts: AlertsAnswered) -> Answer:
 
 
 def _alert(row: Any) -> dict[str, Any]:
-    def act(by: Any, at: Any) -> dict[str, str] | None:
-        return {"by": by.username, "at": at.isoformat()} if by is not None else None
-
     return {
         "alert": row.pk,
         "title": row.title,
         "step": row.step,
         "opened": row.opened_at.isoformat(),
-        "acknowledged": act(row.acknowledged_by, row.acknowledged_at),
-        "closed": act(row.closed_by, row.closed_at),
+        "acknowledged": _act(row.acknowledged_by, row.acknowledged_at),
+        "closed": _act(row.closed_by, row.closed_at),
         "note": row.note,
     }
+
+
+def _act(by: Any, at: Any) -> dict[str, str] | None:
+    return {"by": by.username, "at": at.isoformat()} if by is not None else None
 
 
 def _alert_text(alert: dict[str, Any]) -> str:
