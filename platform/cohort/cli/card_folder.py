@@ -105,12 +105,15 @@ def _unpack(reader: CardReader, name: str, path: Path) -> None:
             file.write(chunk)
 
 
-def at_home(arguments: argparse.Namespace, card: CardFolder) -> tuple[list[str], dict[str, str]]:
-    """(options that name the run's folder, variables that name the models), of the home that is given."""
+def at_home(arguments: argparse.Namespace, card: CardFolder, *, needed: bool) -> tuple[list[str], dict[str, str]]:
+    """(options that name the run's folder, variables that name the models), of the home that is given. Raises HomeError
+    where the folder is `needed` and not there."""
     if arguments.home is None:
         return [], {}
     home = Home.at(arguments.home)
     folder = home.runs / f"run-{card.run}"
+    if not folder.is_dir() and not needed:
+        return [], {}
     if not folder.is_dir():
         raise HomeError(
             f"{folder} is not there: run {card.run} was not trained in this home, or its folder was removed. Give "

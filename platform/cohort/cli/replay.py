@@ -41,7 +41,7 @@ def rescore(argv: Sequence[str]) -> int:
 def _run(prog: str, command: str, arguments: argparse.Namespace, words: Sequence[str]) -> int:
     try:
         with unpacked(arguments) as card:
-            options, variables = at_home(arguments, card)
+            options, variables = at_home(arguments, card, needed=command == "replay")
             line = [command, str(card.path), "--shown-as", str(arguments.card), *options, *words]
             return grpo(line, card, variables=variables, as_json=arguments.json)
     except CardUnfit as error:

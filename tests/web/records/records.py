@@ -39,7 +39,7 @@ VARIES = (
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
     (r"\b\d+ kB\b", "N kB"),
     (r"(\d\.\d{10})\d+", r"\1"),
-    (r"(?i)\b(run|job|entry|index) \d+(,\d{3})*", r"\1 N"),
+    (r"(?i)\b(run|job|entry|index)([ -])\d+(,\d{3})*", r"\1\2N"),
 )
 """What no two records of the same facts share."""
 

@@ -12,7 +12,7 @@ from migrations.append_only import append_only
 class Migration(migrations.Migration):
     dependencies: ClassVar = [
         ("accounts", "0001_initial"),
-        ("records", "0005_statement_drafts"),
+        ("records", "0004_statement_drafts"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
     operations: ClassVar = [
