@@ -176,7 +176,6 @@ class Trainer:
             raise
         finally:
             self._telemetry.close()
-
         if config.eval.after:
             self._evaluate("after", inputs)
         if config.checkpoints.final:

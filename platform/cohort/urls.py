@@ -28,7 +28,7 @@ from cohort.web.lab import chat_views as chat
 from cohort.web.lab import job_views
 from cohort.web.lab import views as lab
 from cohort.web.lab.evaluation_views import base_model_evaluate
-from cohort.web.launch import form, sweep_views
+from cohort.web.launch import form, job_panels, sweep_views
 from cohort.web.nodes import views as nodes
 from cohort.web.policies import views as policies
 from cohort.web.records import verify_page
@@ -112,9 +112,9 @@ _runs = [
     path("runs/compare/series.json", compare.run_compare_series, name="run_compare_series"),
     path("runs/compare/suite/", compare.run_compare_suite, name="run_compare_suite"),
     path("runs/compare/answers/", answers.run_compare_answers, name="run_compare_answers"),
-    path("runs/estimates/<int:job_id>/", form.run_estimate, name="run_estimate"),
-    path("runs/previews/<int:job_id>/", form.run_preview, name="run_preview"),
-    path("runs/probes/<int:job_id>/", form.run_probe, name="run_probe"),
+    path("runs/estimates/<int:job_id>/", job_panels.run_estimate, name="run_estimate"),
+    path("runs/previews/<int:job_id>/", job_panels.run_preview, name="run_preview"),
+    path("runs/probes/<int:job_id>/", job_panels.run_probe, name="run_probe"),
     path("sweeps/", sweep_views.sweep_list, name="sweep_list"),
     path("sweeps/<int:sweep_id>/", sweep_views.sweep_detail, name="sweep_detail"),
     path("sweeps/<int:sweep_id>/cancel/", sweep_views.sweep_cancel, name="sweep_cancel"),

@@ -6,7 +6,6 @@ from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
@@ -16,15 +15,15 @@ from cohort.catalog.run_inputs import input_path
 from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
-from cohort.lab.models import OPEN, JobKind, LabJob
+from cohort.lab.models import JobKind
 from cohort.lab.prompts import distinct_prompts
 from cohort.lab.services import config_jobs_request, job_request
 from cohort.launch.drafts import draft_discard, drafts_of
 from cohort.launch.sweeps import MAX_RUNS
 from cohort.runs.models import Run, Sweep
-from cohort.web.access import STOP_POLLING, form_page, project_for
+from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
-from cohort.web.lab import estimate_shown, preview_shown
+from cohort.web.lab import preview_shown
 from cohort.web.launch.changes import choose_preset, clone_differences, preset_changes, undo_preset
 from cohort.web.launch.copies import COPIES, copied, refused
 from cohort.web.launch.draft import from_draft, open_window, saved, starts_offered
@@ -260,47 +259,6 @@ def _probe(request: HttpRequest, form: RunForm) -> HttpResponse:
         except ConfigError as error:
             form.general += [problem.message for problem in error.problems]
     return _checked(request, form, status=422 if version is None or form.general else 200)
-
-
-@require_safe
-def run_probe(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    """The progress of a reward's probe. Once it has ended, the form checks itself anew."""
-    job = _job(request, slug, job_id, JobKind.PROBE)
-    response = render(request, "launch/_probe.html", {"probe": preview_shown.state_shown(job)})
-    if job.state not in OPEN:
-        response.status_code = STOP_POLLING
-        response.headers["HX-Trigger"] = "previewed"
-    return response
-
-
-@require_safe
-def run_estimate(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    """The panel of one measurement; `digest` is of the form's config. 286 once it has ended: the form checks itself
-    anew, and shows its time."""
-    job = _job(request, slug, job_id, JobKind.ESTIMATE)
-    estimate = estimate_shown.shown(job, request.GET.get("digest", ""))
-    context = {"estimate": estimate, "asks": True}
-    response = render(request, "launch/_estimate.html", context)
-    if not estimate["live"]:
-        response.status_code = STOP_POLLING
-        response.headers["HX-Trigger"] = "previewed"
-    return response
-
-
-@require_safe
-def run_preview(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
-    """The panel of one preview, likewise. Once it has ended, the form checks itself anew."""
-    preview = preview_shown.shown(_job(request, slug, job_id, JobKind.PREVIEW), request.GET.get("digest", ""))
-    response = render(request, "launch/_preview.html", {"preview": preview})
-    if not preview["live"]:
-        response.status_code = STOP_POLLING
-        response.headers["HX-Trigger"] = "previewed"
-    return response
-
-
-def _job(request: HttpRequest, slug: str, job_id: int, kind: JobKind) -> LabJob:
-    project = project_for(request, slug, at_least=Role.OPERATOR)
-    return get_object_or_404(LabJob.objects.select_related("node"), project=project, kind=kind, pk=job_id)
 
 
 def _make(request: HttpRequest, form: RunForm, *, launch: bool) -> HttpResponse:

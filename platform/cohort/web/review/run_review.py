@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from cohort.evidence.judgements import review_figures
-from cohort.records.document_view import review_tables
+from cohort.records.document_tables import review_tables
 from cohort.review.figures import judgements, newest_annotations
 from cohort.review.models import Annotation, Sample, Verdict
 from cohort.review.services import Success, right
