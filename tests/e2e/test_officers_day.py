@@ -5,15 +5,15 @@ card, its papers, `cohort verify` and the page that checks cards say each.
 COHORT_TEST_SCREENSHOTS names a folder to keep pictures of the pages in.
 """
 
+import io
 import re
-import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import pypdfium2
 import pytest
 from playwright.sync_api import expect
+from pypdf import PdfReader
 
 from tests.e2e.person import MINUTES, Person
 from tests.e2e.test_researchers_day import checked, form, launch, prepare
@@ -50,7 +50,9 @@ def test_from_the_seal_to_the_revocation(cohort_home: Path, tmp_path: Path) -> N
         second = downloaded(page, run, tmp_path / "second.zip", until="Signed off by both")
         assert verdict(cohort_home, second) == (0, "accepted")
         assert "Signed off by both" in paper(second, "STATUS.pdf")
-        assert "Sums of two numbers" in paper(second, "card.pdf")
+        card = paper(second, "card.pdf")
+        assert "Sums of two numbers alone." in card
+        assert "It is small. It is the demo's." in card, "a line end, and no backslash"
         revoke(page, run)
         third = downloaded(page, run, tmp_path / "third.zip", until="Revoked on")
         assert "Revoked on" in paper(third, "STATUS.pdf")
@@ -75,12 +77,12 @@ def downloaded(page: Any, run: str, path: Path, *, until: str = "") -> Path:
 
 def paper(card: Path, name: str) -> str:
     with zipfile.ZipFile(card) as opened:
-        document = pypdfium2.PdfDocument(opened.read(name))
-    return " ".join(" ".join(page.get_textpage().get_text_range() for page in document).split())
+        document = PdfReader(io.BytesIO(opened.read(name)))
+    return " ".join(" ".join(page.extract_text() for page in document.pages).split())
 
 
 def verdict(home: Path, card: Path, *options: str) -> tuple[int, str]:
-    done: subprocess.CompletedProcess[str] = cohort("verify", str(card), *options, "--home", str(home))
+    done = cohort("verify", str(card), *options, COHORT_HOME=str(home))
     return done.returncode, done.stdout.partition(":")[0]
 
 
@@ -94,9 +96,16 @@ def judge(page: Any, run: str) -> None:
 
 def state(page: Any, run: str) -> None:
     """Two questions on one form, saved at once; what was typed is there after the page was left."""
+    answers = {"reward-brittleness": "Sums of two numbers alone.", "data-choice": "It is small.\nIt is the demo's."}
     page.goto(f"{run}statements/")
-    page.locator("[name='reward.domain']").fill("Sums of two numbers")
-    raise NotImplementedError
+    for name, text in answers.items():
+        page.locator(f"#{name}-text").fill(text)
+        expect(page.locator(f"#{name}-draft")).to_contain_text("draft, not saved")
+    page.reload()
+    for name, text in answers.items():
+        expect(page.locator(f"#{name}-text")).to_have_value(text)
+    page.get_by_role("button", name="Save all answers").click()
+    expect(page.get_by_text("2 answers saved.")).to_be_visible()
 
 
 def seal_version_two(page: Any, run: str) -> None:
@@ -127,7 +136,7 @@ def revoke(page: Any, run: str) -> None:
     offer = page.locator("#life-revoke")
     offer.locator("summary").click()
     offer.get_by_label("Reason").fill("The held-out problems had leaked.")
-    page.once("dialog", lambda dialog: dialog.accept())
+    offer.get_by_label("Revoke for good").check()
     offer.get_by_role("button").click()
     expect(page.locator("#content")).to_contain_text("revoked")
     checked(page, "officer-revoked")
@@ -139,5 +148,5 @@ def checks_page(alice: Person, card: Path) -> None:
     page.goto(f"{alice.address}/verify/")
     page.locator("#id_card").set_input_files(card)
     page.get_by_role("button", name=re.compile("Check")).click()
-    expect(page.locator("#content, main").first).to_contain_text("revoked")
+    expect(page.locator("#verdict h2")).to_contain_text("Revoked")
     checked(page, "officer-verify")

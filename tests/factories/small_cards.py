@@ -338,6 +338,11 @@ def card(log: Log, sealed: Sealed | None = None, audience: str = "internal") -> 
     return cards(log, sealed, [audience])[audience]
 
 
+def signed_by(log: Log) -> dict[str, bytes]:
+    """What is in a card because of the key that signs weights and cards."""
+    return {"model-signing.pub": model_signing.key_note(log.keys[-1]).encode(), "model.sig": bundle(WEIGHTS, log)}
+
+
 def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
     """The files that the attestation holds."""
     files = {
@@ -345,8 +350,7 @@ def _inside(log: Log, sealed: Sealed, audience: str) -> dict[str, bytes]:
         "record.schema.json": canonical(schema()),
         "CARD.md": "# sums\n\n30.0 % before −\n".encode(),
         "keys.json": canonical(log.keys_file()),
-        "model-signing.pub": model_signing.key_note(log.keys[-1]).encode(),
-        "model.sig": bundle(WEIGHTS, log),
+        **signed_by(log),
     }
     files |= {path: one for path, (who, one) in sealed.files.items() if record.shows(audience, who)}
     if record.shows(audience, "authority"):

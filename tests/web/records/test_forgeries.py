@@ -13,7 +13,7 @@ from cohort.evidence import status
 from cohort.evidence.canonical import canonical
 from cohort.evidence.verify import command, main
 from cohort.evidence.verify.life import NoAnswer
-from tests.factories.small_cards import HEAD, Log, Sealed, card, key, packed, reissued
+from tests.factories.small_cards import HEAD, Log, Sealed, card, key, packed, reissued, signed_by
 from tests.factories.statuses import NOW, bundled, document, downloaded, handed_out, resigned
 
 FIRST_LINES = 4
@@ -50,7 +50,7 @@ class Scene:
         """Content changed, and all made right again with another's key; or with the platform's key in keys.json."""
         forger = Log("forger", notes=3)
         listed = self.older["keys.json"] if swapped else canonical(forger.keys_file())
-        change = {"CARD.md": b"# safe\n", "keys.json": listed}
+        change = {"CARD.md": b"# safe\n", "keys.json": listed} | ({} if swapped else signed_by(forger))
         made = reissued(forger, self.older, lambda inside: inside.update(change))
         return made if swapped else downloaded(forger, made)
 

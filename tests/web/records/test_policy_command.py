@@ -17,6 +17,7 @@ from cohort.evidence.policy.view import RecordView
 from cohort.evidence.verify import main
 from grpo_core.config.yaml_text import dump_yaml
 from tests.factories.small_cards import OWN, Log, Sealed, card, check, faults, packed
+from tests.factories.statuses import downloaded
 
 KEY = OWN.known[0].keys[0].vkey
 ENDED = {"name": "it succeeded", "rule": "ended"}
@@ -42,7 +43,8 @@ def written(tmp_path: Path) -> Any:
 
 def zipped(tmp_path: Path, audience: str = "internal") -> str:
     path = tmp_path / f"{audience}.zip"
-    path.write_bytes(packed(card(Log(notes=4), audience=audience)))
+    log = Log(notes=4)
+    path.write_bytes(packed(downloaded(log, card(log, audience=audience), state="not signed off")))
     return str(path)
 
 
@@ -57,7 +59,7 @@ def zipped(tmp_path: Path, audience: str = "internal") -> str:
             "accepted, and the policy is not met: 1 of 2 rules passed; failed: it failed",
         ),
         ([FAILED, SIGNED], "internal", 10, "accepted, and the policy is not met"),
-        ([ENDED, SIGNED], "internal", 11, "accepted, and the policy cannot be judged"),
+        ([ENDED, SIGNED], "internal", 10, "accepted, and the policy is not met"),
         ([INVENTORY], "internal", 10, "accepted, and the policy is not met"),
         ([INVENTORY], "public", 11, "accepted, and the policy cannot be judged"),
     ],
@@ -65,7 +67,7 @@ def zipped(tmp_path: Path, audience: str = "internal") -> str:
 def test_the_exit_status_is_the_answer(
     rules: Any, audience: str, status: int, first: str, written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [zipped(tmp_path, audience), "--key", KEY, "--policy", written(*rules)]
+    given = [zipped(tmp_path, audience), "--offline", "--key", KEY, "--policy", written(*rules)]
     assert main(given) == status
     assert capsys.readouterr().out.startswith(first)
 
@@ -88,7 +90,14 @@ def test_a_card_that_is_not_accepted_keeps_its_own_status_and_is_not_judged(
 def test_the_report_as_json_has_every_rule_and_nothing_steers_a_terminal(
     written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [zipped(tmp_path), "--key", KEY, "--policy", written({**IMPROVED, "name": "rises", "interval": "together"})]
+    given = [
+        zipped(tmp_path),
+        "--offline",
+        "--key",
+        KEY,
+        "--policy",
+        written({**IMPROVED, "name": "rises", "interval": "together"}),
+    ]
     assert main([*given, "--json"]) == 10
     report = json.loads(capsys.readouterr().out)["policy"]
     assert (report["verdict"], report["rules"][0]["answer"]) == ("not met", "failed")
@@ -124,10 +133,10 @@ def test_the_command_checks_a_file_and_lists_the_kinds(written: Any, capsys: pyt
 def test_the_file_that_needs_no_installation_judges_the_same(written: Any, tmp_path: Path) -> None:
     checker = tmp_path / "verify.pyz"
     checker.write_bytes(pyz.build())
-    given = [zipped(tmp_path), "--key", KEY, "--policy", written(ENDED, SIGNED)]
+    given = [zipped(tmp_path), "--offline", "--key", KEY, "--policy", written(ENDED, SIGNED)]
     done = subprocess.run([sys.executable, "-I", str(checker), *given], capture_output=True, text=True, check=False)
-    assert done.returncode == 11, done.stderr
-    assert "CANNOT  two signed" in done.stdout
+    assert done.returncode == 10, done.stderr
+    assert "FAILED  two signed" in done.stdout
 
 
 # ---------------------------------------------------------------------- what a record says of its policy

@@ -16,8 +16,10 @@ from cohort.background.tasks import expire_traces
 from cohort.base import artifacts
 from cohort.evidence.verify.command import main as verify
 from cohort.evidence.verify.opened import ATTESTATION
+from cohort.records.cards.download import write_download
 from cohort.records.models import Card, Record
 from cohort.records.services import record_reissue, record_seal
+from cohort.records.status.services import status_issue
 from cohort.records.traces import redaction
 from cohort.records.traces.disclosure import NoProof, disclose
 from cohort.records.traces.redaction import cards_renew, retention_set, runs_to_renew, samples_redact, traces_expire
@@ -26,7 +28,7 @@ from cohort.runs.models import Run
 from tests.factories import sealed_run
 from tests.processes import DEADLINE, wait_for
 from tests.web.records.conftest import World, in_thread
-from tests.web.records.records import TRACES, accepted, cards_of, files_of, lines, logged, saved
+from tests.web.records.records import TRACES, accepted, cards_of, files_of, lines, logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 
@@ -47,11 +49,14 @@ def test_a_sample_shown_alone_fits_the_public_card(world: World, tmp_path: Path)
         disclose(sample=sample, actor=world.alice)  # before there is a record
     record = record_seal(run=run)
     shown = disclose(sample=sample, actor=world.alice)
-    proof, card = tmp_path / "proof.json", str(saved(record.card("public"), tmp_path))
+    status_issue(record=record)
+    proof, card = tmp_path / "proof.json", tmp_path / "card.zip"
+    write_download(record.card("public"), card)
     for added, status in (("", 0), (".", 1)):
         shown["sample"]["completion"] += added
         proof.write_text(json.dumps(shown))
-        assert verify([card, "--trace", str(proof), "--key", audit.public_keys()[0][-1]]) == status
+        known = ["--offline", "--key", audit.public_keys()[0][-1]]
+        assert verify([str(card), "--trace", str(proof), *known]) == status
     assert len(logged("sample_disclosed")) == 1
 
 

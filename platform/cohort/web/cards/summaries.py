@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from cohort.base.formatting import natural
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import standing_of
-from cohort.records.cards.pdf import card_pdf, summary_pdf
+from cohort.records.cards import pdf
 from cohort.records.cards.stored import stored_reading
 from cohort.records.document_view import view_document
 from cohort.records.models import Audience, Record
@@ -74,7 +74,7 @@ def pdf_of_summary(
     run = run_for(request, slug, run_id)
     require_allowed(run, role_in(run.project, person(request)), audience)
     record = record_at(run, end, version)
-    content = summary_pdf(summary_of(record, audience))
+    content = pdf.summary_pdf(summary_of(record, audience))
     log = partial(downloaded, request, subject=f"record:{record.pk}", project=run.project)
     log(kind="summary_downloaded", data={"audience": audience, "sha256": hashlib.sha256(content).hexdigest()})
     return file_response(content, PDF, file_name(run, record, f"{audience}-summary", "pdf"))
@@ -93,7 +93,7 @@ def pdf_of_card(
     except FileNotFoundError:
         context = {"run": run, "card": card, "newest": card}
         return render(request, "cards/card_gone.html", context, status=410)
-    content = card_pdf(reading, sign_off_of(card.record, audience))
+    content = pdf.card_pdf(reading, sign_off_of(card.record, audience))
     data = {"audience": audience, "issue": card.issue, "sha256": hashlib.sha256(content).hexdigest()}
     downloaded(request, kind="card_pdf_downloaded", subject=f"record:{card.record_id}", project=run.project, data=data)
     return file_response(content, PDF, file_name(run, card.record, audience, "pdf"))
