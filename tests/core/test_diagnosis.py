@@ -183,7 +183,7 @@ def test_completions_that_cannot_be_scored(homes, tmp_path, scored):
     assert (before["problems"], before["errors"]) == (10, 4)
     log = (tmp_path / "run/log.txt").read_text()
     right = before["correct"]
-    assert f"accuracy before: {right:g} of 10 ({format_percent(right / 10)}); {6 - right:g} wrong, 4 could not" in log
+    assert f"accuracy before: {right:g} of 6 ({format_percent(right / 6)}); {6 - right:g} wrong, 4 could not" in log
 
 
 def test_sampler_and_trainer_differ(homes, tmp_path, monkeypatch):

@@ -38,6 +38,7 @@ VARIES = (
     (r"run ≠ changed \d+ \d+", "run ≠ changed N N"),
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
     (r"\b\d+ kB\b", "N kB"),
+    (r"\b\d+ ms of devices\b", "N ms of devices"),
     (r"(\d\.\d{10})\d+", r"\1"),
     (r"(?i)\b(run|job|entry|index)([ -])\d+(,\d{3})*", r"\1\2N"),
 )
@@ -160,7 +161,7 @@ def stripped(value: Any) -> Any:
 def _stripped(name: str, value: Any) -> Any:
     if name in ("id", "checkpoint", "index"):
         return value if value is None else "N"
-    if name in ("earlier_runs", "settings_from", "trained_by") and value:
+    if name in ("earlier_runs", "runs", "settings_from", "trained_by") and value:
         return stripped([{**one, "run": "N"} for one in (value if isinstance(value, list) else [value])])
     if name == "classes" and isinstance(value, list):
         return [stripped(value[0]), *(one["name"] for one in value[1:])]

@@ -1,5 +1,6 @@
 """Every byte of a card's files matters, and every file: changed, missing, added, renamed or swapped."""
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import rfc8785
 
 from cohort.evidence.card_reader import CardReader
 from cohort.evidence.verify.check import checks
@@ -100,3 +102,29 @@ def test_no_file_can_be_missing_or_cut_or_longer_or_renamed(files: dict[str, byt
         assert check({**without, f"{name}x": content}).exit_status in (1, 2), name
         for changed in (content[:-1], content + b" ", content + b"\n", b""):
             assert check({**files, name: changed}).exit_status == 1, (name, changed[-5:])
+
+
+def merkle_root(leaves: list[bytes]) -> bytes:
+    """RFC 6962, section 2.1, written down again."""
+    if len(leaves) == 1:
+        return leaves[0]
+    split = 1 << (len(leaves) - 1).bit_length() - 1
+    return hashlib.sha256(b"\x01" + merkle_root(leaves[:split]) + merkle_root(leaves[split:])).digest()
+
+
+@pytest.mark.parametrize("audience", ["public", "internal"])
+def test_root_and_seal_follow_from_docs_verify_alone(audience: str) -> None:
+    """By what docs/verify.md says of leaves and their order, and by nothing of ours."""
+    document = json.loads(card(Log(), audience=audience)["record.json"])
+    leaves = [hashlib.sha256(b"\x00" + rfc8785.dumps(document["head"])).digest()]
+    for section, fields in sorted(document["sections"].items()):
+        for field, entry in sorted(fields.items()):
+            if "withheld" in entry:
+                leaves.append(bytes.fromhex(entry["withheld"]))
+            else:
+                salt = bytes.fromhex(entry.pop("salt"))
+                body = rfc8785.dumps({"section": section, "field": field, "entry": entry})
+                leaves.append(hashlib.sha256(b"\x00" + salt + body).digest())
+    assert merkle_root(leaves).hex() == document["record_root"]
+    sealed = {name: document[name] for name in ("schema", "record_root", "files")}
+    assert hashlib.sha256(rfc8785.dumps(sealed)).hexdigest() == document["seal"]
