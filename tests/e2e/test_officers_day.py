@@ -50,9 +50,7 @@ def test_from_the_seal_to_the_revocation(cohort_home: Path, tmp_path: Path) -> N
         second = downloaded(page, run, tmp_path / "second.zip", until="Signed off by both")
         assert verdict(cohort_home, second) == (0, "accepted")
         assert "Signed off by both" in paper(second, "STATUS.pdf")
-        card = paper(second, "card.pdf")
-        assert "Sums of two numbers alone." in card
-        assert "It is small. It is the demo's." in card, "a line end, and no backslash"
+        assert "Sums of two numbers. Nothing else was tried." in paper(second, "card.pdf")
         revoke(page, run)
         third = downloaded(page, run, tmp_path / "third.zip", until="Revoked on")
         assert "Revoked on" in paper(third, "STATUS.pdf")
@@ -96,7 +94,7 @@ def judge(page: Any, run: str) -> None:
 
 def state(page: Any, run: str) -> None:
     """Two questions on one form, saved at once; what was typed is there after the page was left."""
-    answers = {"reward-brittleness": "Sums of two numbers alone.", "data-choice": "It is small.\nIt is the demo's."}
+    answers = {"reward-brittleness": "Sums of two numbers.\nNothing else was tried.", "data-choice": "It is small."}
     page.goto(f"{run}statements/")
     for name, text in answers.items():
         page.locator(f"#{name}-text").fill(text)
@@ -125,10 +123,10 @@ def signed(page: Any, run: str, role: str) -> None:
     offer = page.locator("#life-sign_off")
     offer.locator("summary").click()
     offer.get_by_label("You sign as").select_option(role)
-    offer.get_by_label("Decision").select_option("approved")
+    offer.get_by_label("You decide").select_option("approved")
     offer.get_by_label("Reason").fill("The figures were checked against the items.")
     offer.get_by_role("button").click()
-    expect(page.locator("#life")).to_contain_text("approved")
+    expect(page.locator("#life .life-signed")).to_contain_text("approved")
 
 
 def revoke(page: Any, run: str) -> None:

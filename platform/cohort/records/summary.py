@@ -21,10 +21,10 @@ from grpo_core.text import printable
 
 LONGEST = 125
 """Widths of a small letter that a text may have: two lines of an A4 page. What is longer ends with `MORE`."""
-NAME = 44
-"""The same of a suite's name."""
+NAME = 88
+"""The same of a suite's name, which says what judged it: two lines of its column."""
 MORE = "… more in the record"
-SUITES = 6
+SUITES = 5
 """Suites on the page; of more, those whose verdicts a reader must not miss."""
 NAMES = 12
 """Names of fields that are listed as not stated, and as withheld."""

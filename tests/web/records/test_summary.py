@@ -74,7 +74,14 @@ def test_suites_that_are_left_out_are_counted_and_grave_ones_are_not_among_them(
     made = summarise(view_document(document(behaviour__performance=entry("as compared", suites))))
     assert len(made.suites) == SUITES
     assert {"suite 7", "suite 9"} <= {suite.suite for suite in made.suites}
-    assert made.left_out == "4 more suites in the record: 3 better, 1 not worse."
+    assert made.left_out == "5 more suites in the record: 4 better, 1 not worse."
+
+
+def test_what_judged_the_held_out_problems_is_not_cut_off() -> None:
+    judged = {"text": "by the training reward; probe: 3 of 120 wrong answers paid"}
+    protocol = entry("as stated", {"training_reward_judges": judged})
+    first, *_ = pages(pdf.card_pdf(reading(behaviour__protocol=protocol)))
+    assert "3 of 120 wrong answers paid" in " ".join(first.split())
 
 
 def test_what_is_not_stated_and_what_is_withheld_is_named() -> None:
