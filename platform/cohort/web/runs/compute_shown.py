@@ -105,11 +105,11 @@ def compute_so_far(run: Run, config: RunConfig) -> ComputeShown | None:
     attempts = list(run.attempts.order_by("-fence"))
     manifest = next((attempt.manifest for attempt in attempts if attempt.manifest is not None), None)
     last = current_steps(run).order_by("-step").values_list("metrics", flat=True).first()
-    tokens = float((last or {}).get("num_tokens") or 0.0)
-    if manifest is None or not tokens or run.base_model is None:
-        return None
     outcome = next((attempt.outcome for attempt in attempts if attempt.outcome), None) or {}
     sums = outcome.get("totals") or {}
+    tokens = float((last or {}).get("num_tokens") or sums.get("tokens") or 0.0)
+    if manifest is None or not tokens or run.base_model is None:
+        return None
     held = 0.0
     for attempt in attempts:
         if attempt.ended_at is not None:
