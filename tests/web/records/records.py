@@ -38,7 +38,7 @@ VARIES = (
     (r"run ≠ changed \d+ \d+", "run ≠ changed N N"),
     (r"\b\d{1,2} [A-Z][a-z]{2} \d{4}\b", "DAY"),
     (r"\b\d+ kB\b", "N kB"),
-    (r"\b\d+ ms of devices\b", "N ms of devices"),
+    (r"\b\d[\d.,]* m?s of devices\b", "N s of devices"),
     (r"(\d\.\d{10})\d+", r"\1"),
     (r"(?i)\b(run|job|entry|index)([ -])\d+(,\d{3})*", r"\1\2N"),
 )
