@@ -203,8 +203,8 @@ def test_what_was_altered_before_the_seal_is_named(
     if alter is one_reward:
         status, scored = again("rescore", card)
         assert (status, scored["differing"]) == (1, 1)
-        (found,) = scored["mismatches"]
-        assert (found["step"], found["group"], found["sample"], found["what"]) == (2, 1, 3, "reward")
+        (mismatch,) = scored["mismatches"]
+        assert (mismatch["step"], mismatch["group"], mismatch["sample"], mismatch["what"]) == (2, 1, 3, "reward")
 
 
 def test_a_changed_card_is_not_used(home: Path, run: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ _TRACES: Audience = "authority"
 _CHUNK = 1 << 20
 OUTSIDE_BUNDLE = (CARD_BUNDLE, *OUTSIDE, *sorted(status.FILES))
 """Files of a card that its bundle says nothing about: itself, and what is made after it, or added by a download."""
-BESIDE_WEIGHTS = (MANIFEST, model_signing.KEY, WEIGHTS_BUNDLE)
+OUTSIDE_WEIGHTS_BUNDLE = (MANIFEST, model_signing.KEY, WEIGHTS_BUNDLE)
 """Files in the folder of downloaded weights that are none of the model's: the bundle says nothing about them."""
 _MOST_EARLIER = 2048
 """Proofs from earlier sizes of the log that a card carries of the oldest and of the newest cards each."""
@@ -177,7 +177,7 @@ def _common(pack: Pack, contents: Contents, keys: bytes, key: SigningKey) -> lis
     contents_by_name[model_signing.KEY] = model_signing.key_note(key).encode()
     if contents.weights:
         name = f"run-{contents.document['head']['run']}"
-        listed = model_signing.statement(contents.weights, name=name, ignored=BESIDE_WEIGHTS)
+        listed = model_signing.statement(contents.weights, name=name, ignored=OUTSIDE_WEIGHTS_BUNDLE)
         contents_by_name[WEIGHTS_BUNDLE] = model_signing.bundle(listed, key)
     return [pack.whole(name, content) for name, content in contents_by_name.items()]
 
