@@ -86,8 +86,8 @@ def _refusals_known(facts: Facts, names: Collection[str]) -> str:
     if not any(scorer.kind == "refusal" and scorer.params.get("phrases") is None for scorer in scorers):
         return ""
     return (
-        f"With {count(AGREEMENT.n)} completions that the rules' author wrote and labelled after them their agreement is "
-        "Cohen's κ "
+        f"With {count(AGREEMENT.n)} completions that the rules' author wrote and labelled after them their agreement "
+        "is Cohen's κ "
         f"{kappa_text({'value': AGREEMENT.value, 'low': AGREEMENT.low, 'high': AGREEMENT.high})} (95 % interval)."
     )
 
