@@ -1,7 +1,9 @@
-"""The log's checkpoints and proofs of inclusion, read by an implementation of another's: sigstore-python's verifier of
-Rekor, which shares no code with this project. It has no verifier of consistency proofs."""
+"""The log's keys, checkpoints and proofs, read by implementations of others that share no code with this project:
+sigstore-python's verifier of Rekor, and for keys as C2SP writes them and for consistency proofs, which that has not,
+tlog-scales, which monitors of Sigsum's logs are made of."""
 
-from base64 import b64encode
+import json
+from base64 import b64decode, b64encode
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,8 @@ from sigstore._internal.rekor.checkpoint import SignedCheckpoint, verify_checkpo
 from sigstore._internal.trust import Keyring
 from sigstore.errors import VerificationError
 from sigstore_models.common import v1 as common
+from tlog_scales.signing import Vkey
+from tlog_scales.tlog import Checkpoint, ConsistencyProof, ConsistencyProofInvalid
 
 from cohort.evidence import merkle
 from cohort.evidence.keys import PublicKey
@@ -74,3 +78,43 @@ def test_a_card_s_proof_and_not_one_that_was_changed() -> None:
     forged = f"{text.replace('cohort.example', 'other.example')}\n\n{signature}"
     with pytest.raises(VerificationError, match="invalid signature"):
         judge(body, merkle.parse(merkle.write(proof.index, proof.path, forged)), key)
+
+
+# ---------------------------------------------------------------------- consistency
+
+GROWN = 70
+"""Leaves: past a power of 2, so that every shape of proof between two sizes occurs."""
+
+
+def test_every_size_of_a_log_continues_every_earlier_one_by_their_verifier() -> None:
+    nodes = Log(notes=GROWN).nodes
+    for new in range(GROWN + 1):
+        for old in range(new + 1):
+            proof = ConsistencyProof(old, new, nodes.consistency(old, new))
+            proof.check(nodes.root(old), nodes.root(new))
+
+
+def test_a_card_s_log_continues_an_older_card_s_and_not_one_that_was_changed() -> None:
+    log = Log(notes=11)
+    before = card(log)
+    for number in range(9):
+        log.note(f"since {number}")
+    log.rotate("second")
+    after = card(log)
+    older, newer = (
+        Checkpoint.from_text(merkle.parse(files["proof.tlog-proof"].decode()).checkpoint) for files in (before, after)
+    )
+    first, second = map(Vkey.from_string, json.loads(after["keys.json"])["keys"])
+    older.verify(first)
+    newer.verify(second)
+    with pytest.raises(RuntimeError, match="no signature matched"):
+        newer.verify(first)
+    stored = json.loads(after["consistency.json"])["from"][str(older.size)]
+    path = [b64decode(digest) for digest in stored]
+    ConsistencyProof(older.size, newer.size, path).check(older.root_hash, newer.root_hash)
+    for hashes in ([bytes(32), *path[1:]], path[:-1], [*path, bytes(32)], path[::-1]):
+        with pytest.raises(ConsistencyProofInvalid):
+            ConsistencyProof(older.size, newer.size, hashes).check(older.root_hash, newer.root_hash)
+        assert not merkle.verify_consistency(older.size, newer.size, hashes, older.root_hash, newer.root_hash)
+    with pytest.raises(ConsistencyProofInvalid):
+        ConsistencyProof(older.size, newer.size, path).check(Log("other", notes=12).nodes.root(), newer.root_hash)
