@@ -124,6 +124,14 @@ def _not_applicable(heading: str, why: str, *sources: str) -> Field:
     return _field(heading, "not applicable", why, list(sources))
 
 
+def _text_alone(heading: str) -> Field:
+    return _field(heading, "filled", "text: the trainer takes problems as text alone", ["data.prompts"], "config")
+
+
+def _comments(filler: _Filler) -> Field:
+    return filler.to_state("Additional comments", "optional")
+
+
 def training_content(reading: Reading) -> Summary:
     """Of the record as this audience gets it."""
     filler, head, sheet = _Filler(reading), reading.head, EU_CONTENT
@@ -231,6 +239,10 @@ def _public_datasets(filler: _Filler) -> Iterator[Field]:
     yield filler.of("Modality of the content", "data.prompts", lead="text: ")
     what = f"the file of problems, sha256 {sha256}" if sha256 else "the file of problems"
     yield filler.of("List of large publicly available datasets", "data.provenance", else_=f"name and address of {what}")
+    yield filler.to_state(
+        "General description of other publicly available datasets", "of those that are not large", "data.provenance"
+    )
+    yield _comments(filler)
 
 
 def _licensed(filler: _Filler) -> Iterator[Field]:
@@ -239,6 +251,7 @@ def _licensed(filler: _Filler) -> Iterator[Field]:
         "a file of problems does not say under which agreement it came",
         "data.provenance",
     )
+    yield _text_alone("Modality of the licensed content")
 
 
 def _other_private(filler: _Filler) -> Iterator[Field]:
@@ -247,18 +260,39 @@ def _other_private(filler: _Filler) -> Iterator[Field]:
         "whether the problems came from one, and which",
         "data.provenance",
     )
+    yield _text_alone("Modality of the private content")
+    yield filler.to_state("List of publicly known private datasets", "their names", "data.provenance")
+    yield filler.to_state(
+        "General description of private datasets that are not publicly known", "of such", "data.provenance"
+    )
+    yield _comments(filler)
 
 
 def _crawled(filler: _Filler) -> Iterator[Field]:
     why = "this run crawled nothing: it was given a file of problems and sampled completions of them"
     yield _not_applicable("Crawlers used", why, "data.prompts", "method.sampling")
-    yield _not_applicable("Summary of the most relevant domain names", why, "data.prompts")
+    for heading in (
+        "Names or identifiers of the crawlers",
+        "Purposes of the crawlers",
+        "General description of the crawlers' behaviour",
+        "Period of data collection",
+        "Type of content and online sources crawled",
+        "Modality of the crawled content",
+        "Summary of the most relevant domain names",
+    ):
+        yield _not_applicable(heading, why, "data.prompts", "method.sampling")
+    yield filler.to_state(
+        "Additional comments", "optional; whether whoever made the file of problems crawled", "data.provenance"
+    )
 
 
 def _user_data(filler: _Filler) -> Iterator[Field]:
     why = "whether the problems came from users"
     yield filler.to_state("Data from users' interactions with the model", why, "data.provenance")
     yield filler.to_state("Data from users' interactions with other services", why, "data.provenance")
+    yield filler.to_state("Services or products that the user data came from", "where there are any", "data.provenance")
+    yield _text_alone("Modality of the user data")
+    yield _comments(filler)
 
 
 def _synthetic(filler: _Filler) -> Iterator[Field]:
@@ -272,17 +306,28 @@ def _synthetic(filler: _Filler) -> Iterator[Field]:
         "measured",
     )
     yield _field("Modality of the synthetic data", "filled", "text", ["method.sampling"], "config")
+    yield filler.to_state(
+        "General-purpose AI models on the market that generated it",
+        "whether the base model, or one that the problems were made with, is on the Union market",
+        "data.provenance",
+    )
     yield filler.of(
-        "Models that generated it",
+        "Other AI models that generated it",
         "subject.old_policy",
         "subject.base_model",
         lead="the policy in training, which began as the base model: ",
     )
-    yield filler.of("Models that scored it", "reward.rule_or_model", else_="whether a model scored")
+    yield filler.of(
+        "Additional comments", "reward.rule_or_model", else_="whether a model scored", lead="what scored it: "
+    )
 
 
 def _other_sources(filler: _Filler) -> Iterator[Field]:
-    yield filler.of("Other sources of data", "reward.source", lead="the reward, which is not text: ")
+    yield filler.of("Other sources of data used", "reward.source", lead="the reward, which is not text: ")
+    yield filler.of(
+        "Description of these sources and their data", "reward.verifier", else_="what the reward was made from"
+    )
+    yield _comments(filler)
 
 
 # ---------------------------------------------------------------------- 3. Data processing aspects
@@ -295,6 +340,7 @@ def _reservations(filler: _Filler) -> Iterator[Field]:
         "a policy on copyright is owed of a modification too",
         "data.provenance",
     )
+    yield _comments(filler)
 
 
 def _illegal(filler: _Filler) -> Iterator[Field]:
