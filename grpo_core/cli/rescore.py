@@ -114,6 +114,7 @@ def _checked(options: argparse.Namespace) -> int:
 
 def _rescored(options: argparse.Namespace) -> int:
     """By another reward."""
+    from grpo_core.files.disk import raise_when_full
     from grpo_core.lab.job import RescoreOptions
     from grpo_core.lab.rescore import PageScorer, unfailing
     from grpo_core.lab.rescore_totals import Totals
@@ -142,6 +143,7 @@ def _rescored(options: argparse.Namespace) -> int:
         part = options.out.with_name(f"{options.out.name}.part") if options.out else None
         if part is not None:
             opened.callback(part.unlink, missing_ok=True)
+            opened.enter_context(raise_when_full(part.parent, str(options.out)))
         sink = opened.enter_context(part.open("w", encoding="utf-8")) if part else None
         progress.begin("scoring", total)
         for recorded in _by_step(run):

@@ -26,7 +26,7 @@ def is_full(error: BaseException) -> bool:
 
 def disk_full(folder: Path, doing: str) -> DiskFullError:
     """The error to raise when `doing` ("writing …") found no room in `folder`."""
-    return DiskFullError(f"the disk of {folder} is full: no room for {doing}. Free some space there, then resume")
+    return DiskFullError(f"the disk of {folder} is full: no room for {doing}. Free some space there, then resume or run it again")
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def need_room(folder: Path, size: int, doing: str) -> None:
     if free < size:
         raise DiskFullError(
             f"the disk of {folder} has {format_bytes(free)} left and {doing} needs {format_bytes(size)}. "
-            "Free some space there, then resume"
+            "Free some space there, then resume or run it again"
         )
 
 

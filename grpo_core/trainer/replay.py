@@ -15,6 +15,7 @@ import torch
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import CheckpointError
 from grpo_core.files.checkpoint import verify_checkpoint
+from grpo_core.files.disk import raise_when_full
 from grpo_core.records.types import Manifest
 from grpo_core.replay.compare import ReplayedStep
 from grpo_core.runtime.clock import Clock
@@ -103,7 +104,8 @@ class Replay(Trainer):
         with self._training.whole(), tempfile.TemporaryDirectory(prefix="grpo-replay-") as folder:
             for name, tensors in self._training.state().items():
                 path = Path(folder) / name
-                write_tensors(path, tensors)
+                with raise_when_full(path.parent, f"{name} after step {self._counts.steps}, which is hashed there"):
+                    write_tensors(path, tensors)
                 with path.open("rb") as handle:
                     digests[name] = hashlib.file_digest(handle, "sha256").hexdigest()
                 path.unlink()

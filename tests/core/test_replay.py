@@ -4,6 +4,7 @@ altered in the records is named with its step; what does not belong to the run i
 import base64
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from grpo_core.records.commitments import sample_content, unpack
 from grpo_core.records.leaves import leaf
 from grpo_core.records.types import Group
 from grpo_core.replay.steps import drawn_steps, stretches
+from tests.disks import small_disk
 from tests.tables import cases
 
 from .runs import ENGINES, SETTINGS, flip, forked, make_home, rows, setting, tree
@@ -244,6 +246,18 @@ def test_refused_before_anything_runs(
     assert says in printed
     assert "Traceback" not in printed
     assert "step 1/" not in printed
+
+
+def test_without_room_for_the_hashed_weights_it_says_where(
+    home: Path, trained: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not with the exit status of a difference."""
+    with small_disk(tmp_path / "small", 60_000) as folder:
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        status, printed = replayed(home, trained("plain"), "--step", "2")
+    assert status == 2
+    assert f"the disk of {folder}" in printed
+    assert "Traceback" not in printed
 
 
 # ---------------------------------------------------------------------- which steps

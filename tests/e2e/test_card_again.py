@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cohort.cli.main import main
 from cohort.evidence.canonical import canonical, sha256
 from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import file_entries, step_folder
@@ -23,6 +25,7 @@ from grpo_core.records.types import Group
 from grpo_core.text import UNSTORABLE
 from tests.core.runs import make_home, rows, setting
 from tests.factories.small_cards import Log, Sealed, cards, data_files, key, lines, packed
+from tests.disks import small_disk
 from tests.processes import clean_environment
 
 STEPS = 4
@@ -219,3 +222,15 @@ def test_a_changed_card_is_not_used(home: Path, run: Path, tmp_path: Path) -> No
     status, report = again("replay", tmp_path / "none.zip")
     assert status == 2
     assert "cannot read" in report["said"]
+
+
+@pytest.mark.parametrize("command", ["replay", "rescore"])
+def test_without_room_to_unpack_a_card_it_says_where(
+    home: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:  # fmt: skip
+    path = card_of(home, run, tmp_path)
+    with small_disk(tmp_path / "small", 20_000) as folder:
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        assert main([command, str(path), "--key", key("first").public_key.vkey]) == 2
+    assert f"the disk of {folder}" in capsys.readouterr().err

@@ -25,6 +25,7 @@ from cohort.evidence.verify.command import given_keys
 from cohort.evidence.verify.report import VERDICTS, Report
 from cohort.evidence.verify.signed import KnownKeys
 from grpo_core.errors import GrpoError
+from grpo_core.files.disk import raise_when_full
 
 _NEEDED = (
     "record.json",
@@ -82,9 +83,10 @@ def unpacked(arguments: argparse.Namespace) -> Iterator[CardFolder]:
     with tempfile.TemporaryDirectory(prefix="cohort-card-") as folder, arguments.card.open("rb") as handle:
         reader = CardReader(handle)
         reader.open()
-        for name in reader.entries:
-            if name in _NEEDED or name.startswith(_TRACES):
-                _unpack(reader, name, Path(folder) / name)
+        with raise_when_full(Path(folder), f"the files of {arguments.card}"):
+            for name in reader.entries:
+                if name in _NEEDED or name.startswith(_TRACES):
+                    _unpack(reader, name, Path(folder) / name)
         yield CardFolder(Path(folder), report, int(report.document["head"]["run"]))
 
 

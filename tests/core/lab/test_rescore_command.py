@@ -9,6 +9,7 @@ import yaml
 from grpo_core.cli.main import main
 from grpo_core.rewards import Rubric
 from tests.core.runs import PLAIN, Setting, groups_of, make_home, merged
+from tests.disks import small_disk
 
 SECOND = {"components": [{"name": "even", "kind": "numeric", "params": {"extract": "last_number", "tolerance": 3000}}]}
 TRACES = {"traces": {"groups_per_step": 3}, "eval": {"before": False, "after": False}, "optim": {"steps": 2}}
@@ -216,3 +217,11 @@ def test_another_verifier_in_python_says_what_it_would_have_paid(home, tmp_path,
     assert figures["mean_reward"] == {"first": pytest.approx(sum(stored) / 48), "second": 0.5}
     assert figures["groups_with_spread"]["second"] == 0 < figures["groups_with_spread"]["first"]
     assert figures["advantage_turned"] == 0
+
+
+def test_without_room_for_the_scores_it_says_where_and_leaves_no_part(home, second, tmp_path, capsys):
+    with small_disk(tmp_path / "small", 4096) as folder:
+        out = folder / "scores.jsonl"
+        assert rescored(home, second, "--out", str(out)) == 2
+        assert not [*folder.iterdir()]
+    assert f"the disk of {folder} is full" in capsys.readouterr().err
