@@ -26,7 +26,9 @@ def is_full(error: BaseException) -> bool:
 
 def disk_full(folder: Path, doing: str) -> DiskFullError:
     """The error to raise when `doing` ("writing …") found no room in `folder`."""
-    return DiskFullError(f"the disk of {folder} is full: no room for {doing}. Free some space there, then resume or run it again")
+    return DiskFullError(
+        f"the disk of {folder} is full: no room for {doing}. Free some space there, then resume or run it again"
+    )
 
 
 @contextmanager

@@ -40,6 +40,8 @@ class Checkpoint:
 
     step: int
     files: Mapping[str, FileEntry]
+    attempt: int | None = None
+    """That cut it, of a run that a platform started; None where the records are of one attempt."""
 
     @property
     def tensors(self) -> dict[str, str]:
@@ -149,7 +151,7 @@ def _read_card(folder: Path) -> RecordedRun:
             _json(manifest) if manifest.is_file() else _facts(sections),
             {line["step"]: _METRICS.validate_python(line["metrics"]) for _, line in _lines(folder / "metrics.jsonl")},
             {
-                line["step"]: Checkpoint(line["step"], _FILES.validate_python(line["files"]))
+                line["step"]: Checkpoint(line["step"], _FILES.validate_python(line["files"]), line["attempt"])
                 for _, line in _lines(folder / CHECKPOINTS)
             },
             {

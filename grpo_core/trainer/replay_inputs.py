@@ -11,7 +11,7 @@ from grpo_core.data.hub import find_data
 from grpo_core.data.recorded import check_files
 from grpo_core.errors import DataError, ModelError, RecordsError
 from grpo_core.files.checkpoint import MANIFEST, file_entries, is_checkpoint, read_origin, step_folders
-from grpo_core.files.recorded_run import RecordedRun
+from grpo_core.files.recorded_run import Checkpoint, RecordedRun
 from grpo_core.model.source import find_model, model_hashes
 
 _ATTEMPTS = "attempt-*"
@@ -81,7 +81,7 @@ def _recorded_starts(run: RecordedRun, places: Sequence[Path]) -> Iterator[tuple
         folders = {read_origin(place).step: place} if is_checkpoint(place) else step_folders(place)
         for step, folder in folders.items():
             recorded = run.checkpoints.get(step)
-            if recorded is None or step in starts:
+            if recorded is None or step in starts or _of_another_attempt(folder, recorded):
                 continue
             there = {name: entry for name, entry in file_entries(folder).items() if name != MANIFEST}
             differing = sorted(
@@ -98,6 +98,12 @@ def _recorded_starts(run: RecordedRun, places: Sequence[Path]) -> Iterator[tuple
                 "the run left it, or leave it out and begin from an earlier one"
             )
     yield from sorted(starts.items())
+
+
+def _of_another_attempt(folder: Path, recorded: Checkpoint) -> bool:
+    """An attempt that was given up leaves checkpoints of steps that a later one did again, at other times."""
+    attempt = folder.resolve().parent.parent.name
+    return recorded.attempt is not None and attempt.startswith("attempt-") and attempt != f"attempt-{recorded.attempt}"
 
 
 # ---------------------------------------------------------------------- data and model

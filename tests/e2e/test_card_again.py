@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from cohort.cli.main import main
 from cohort.evidence.canonical import canonical, sha256
 from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import file_entries, step_folder
+from grpo_core.files.recorded_run import read_records
 from grpo_core.records.commitments import sample_content, unpack
 from grpo_core.records.leaves import leaf
 from grpo_core.records.types import Group
 from grpo_core.text import UNSTORABLE
-from tests.core.runs import make_home, rows, setting
-from tests.factories.small_cards import Log, Sealed, cards, data_files, key, lines, packed
+from grpo_core.trainer.replay_inputs import Given, find_inputs
+from tests.core.runs import flip, make_home, rows, setting
 from tests.disks import small_disk
+from tests.factories.small_cards import Log, Sealed, cards, data_files, key, lines, packed
 from tests.processes import clean_environment
 
 STEPS = 4
@@ -139,6 +142,21 @@ def test_a_card_without_texts_still_binds_metrics_and_weights(home: Path, run: P
     status, scored = again("rescore", card)
     assert status == 2
     assert "traces are in the card for authority" in scored["said"]
+
+
+def test_what_an_attempt_left_that_was_given_up_is_passed_over(home: Path, run: Path, tmp_path: Path) -> None:
+    """Attempt 1 of the card cut the checkpoint after step 3; one of that step by another attempt has other times."""
+    folder = tmp_path / "run-7"
+    for attempt in ("attempt-1", "attempt-2"):
+        shutil.copytree(run, folder / attempt)
+    shutil.rmtree(folder / "attempt-1" / "checkpoints" / step_folder(3))
+    flip(folder / "attempt-2" / "checkpoints" / step_folder(3) / "state.json", -10)
+    with zipfile.ZipFile(card_of(home, run, tmp_path)) as archive:
+        archive.extractall(tmp_path / "card")
+    given = Given(runs=(folder,), data=(home / "train.jsonl",), model=home / "base")
+    starts = find_inputs(read_records(tmp_path / "card"), given).starts
+    attempts = {step: path.parent.parent.name for step, path in starts.items()}
+    assert attempts == {0: "attempt-1", 1: "attempt-1", 2: "attempt-1", 4: "attempt-1"}
 
 
 def rewritten(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
