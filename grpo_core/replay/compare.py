@@ -1,14 +1,15 @@
 """A step that was done again against what was recorded of it: samples, rewards, metrics, weights."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from grpo_core.errors import RecordsError
 from grpo_core.files.recorded_run import RecordedGroup, RecordedRun
 from grpo_core.records.commitments import sample_content
 from grpo_core.records.leaves import leaf
-from grpo_core.records.types import Group, Sample
+from grpo_core.records.types import INFRASTRUCTURE_ERRORS, Group, Sample
 from grpo_core.replay.bounds import Bounds
 
 OF_THE_MACHINE = ("samples_per_second", "tokens_per_second", "memory", "device_utilisation", "vllm")
@@ -86,7 +87,10 @@ def compare_step(
     bounds: Bounds | None,
     wanted: bool,
 ) -> StepComparison:
-    """`kept`: the step's groups as recorded. `bounds`: None where every number must be equal to the bit."""
+    """`kept`: the step's groups as recorded. `bounds`: None where every number must be equal to the bit. Raises
+    RecordsError where a reward was not scored for a cause that says nothing of the completion."""
+    _require_scored(again.step, again.groups, "now")
+    _require_scored(again.step, [own.group for own in kept], "in the run")
     result = StepComparison(again.step, wanted)
     _compare_samples(run, kept, again, result, bounds)
     others = {mismatch.where for mismatch in result.mismatches if mismatch.kind == "sample"}
@@ -103,6 +107,19 @@ def compare_step(
                         Mismatch(again.step, "weights", where, digest, again.weights[part], within=bounds is not None)
                     )
     return result
+
+
+def _require_scored(step: int, groups: Iterable[Group], when: str) -> None:
+    for group in groups:
+        for sample in group.samples:
+            for name, score in sample.components.items():
+                if score.error_class in INFRASTRUCTURE_ERRORS:
+                    raise RecordsError(
+                        f"step {step}, group {group.index}, sample {sample.index}: reward component {name} could not "
+                        f"be scored {when}: {score.error}. So the step's rewards are not the run's, and nothing can be "
+                        "said of them; steps before it can be compared. Of a judge, the run's own folder (--run DIR) "
+                        "holds the answers"
+                    )
 
 
 # ---------------------------------------------------------------------- samples

@@ -4,6 +4,7 @@ Nothing is evaluated, recorded or cut: each step's groups, metrics and weights g
 """
 
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -53,11 +54,19 @@ class Replay(Trainer):
         config = self.config
         if config.engine.threads is not None:
             torch.set_num_threads(config.engine.threads)
-        inputs = load_inputs(config, base=self.base, device=self.ranks.device, cache=self.cache)
         with ExitStack() as opened:
+            inputs = load_inputs(config, base=self.base, device=self.ranks.device, cache=self._own_cache(opened))
             for runner in inputs.runners:
                 opened.enter_context(runner)
             self._replay(inputs, opened)
+
+    def _own_cache(self, opened: ExitStack) -> Path | None:
+        """A copy, to which new answers go: the run's folder is only read."""
+        if self.cache is None:
+            return None
+        copy = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="grpo-replay-")))
+        with raise_when_full(copy, f"a copy of {self.cache}"):
+            return Path(shutil.copytree(self.cache, copy / self.cache.name))
 
     def _replay(self, inputs: Inputs, opened: ExitStack) -> None:
         manifest = self._manifest(inputs)

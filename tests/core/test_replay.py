@@ -15,9 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from grpo_core.errors import RecordsError
 from grpo_core.files.checkpoint import file_entries, step_folder
+from grpo_core.files.recorded_run import RecordedGroup, read_records
 from grpo_core.records.commitments import sample_content, unpack
 from grpo_core.records.leaves import leaf
-from grpo_core.records.types import Group
+from grpo_core.records.types import ComponentScore, Group
+from grpo_core.replay.compare import ReplayedStep, compare_step
 from grpo_core.replay.steps import drawn_steps, stretches
 from tests.disks import small_disk
 from tests.tables import cases
@@ -180,6 +182,23 @@ def test_what_was_altered_is_named(
     first = next(line for line in printed.splitlines() if line.startswith("differs"))
     assert first.startswith(f"differs: step {step}, ")
     assert where in first
+
+
+@pytest.mark.parametrize("when", ["now", "in the run"])
+def test_a_judge_that_does_not_answer_is_no_difference(trained: Callable[[str], Path], when: str) -> None:
+    run = read_records(trained("plain"))
+    kept = list(run.groups({2}))
+    whole = [own.group for own in kept]
+    unscored = ComponentScore(value=None, error="the judge cannot be reached", error_class="infra")
+    sample = whole[1].samples[3].model_copy(update={"reward": None, "components": {"taste": unscored}})
+    samples = [sample if own.index == sample.index else own for own in whole[1].samples]
+    failed = [whole[0], whole[1].model_copy(update={"samples": samples})]
+    now, then = (failed, whole) if when == "now" else (whole, failed)
+    again = ReplayedStep(2, run.steps[2], now, {})
+    recorded = [RecordedGroup(group, 0) for group in then]
+    place = f"step 2, group {whole[1].index}, sample 3: reward component taste could not be scored {when}"
+    with pytest.raises(RecordsError, match=place):
+        compare_step(run, recorded, again, bounds=None, wanted=True)
 
 
 # ---------------------------------------------------------------------- refusals
