@@ -323,6 +323,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("status/<str:seal>.json", status_views.status_of_seal, name="status_of_seal"),
     path("c/<str:token>/", public_views.public_card_page, name="public_card"),
     path("c/<str:token>/card.zip", public_views.public_card_download, name="public_card_download"),
+    path("c/<str:token>/card.pdf", public_views.public_card_pdf, name="public_card_pdf"),
     path("c/<str:token>/summary/", public_views.public_summary, name="public_summary"),
     path("c/<str:token>/summary.pdf", public_views.public_summary_pdf, name="public_summary_pdf"),
     path("api/worker/v1/", include("cohort.worker_api.urls")),

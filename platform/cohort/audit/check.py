@@ -12,9 +12,9 @@ from django.db import connection, transaction
 
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogKey, TreeHead
 from cohort.audit.tree import READ_ROWS, LogFault
-from cohort.audit.witness import WitnessKey
 from cohort.evidence.canonical import CanonicalError, parse
 from cohort.evidence.checkpoint import Checkpoint, CheckpointError, RotationError, follow, open_checkpoint
+from cohort.evidence.cosignature import WitnessKey
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.merkle import Peaks, leaf_hash
 from cohort.evidence.note import NoteError

@@ -11,8 +11,9 @@ from django.db.models.functions import Now
 from cohort.audit.git_push import GitFault, git_push
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
 from cohort.audit.services import LogFault, consistency
-from cohort.audit.witness import WitnessFault, WitnessKey, cosigned
+from cohort.audit.witness import WitnessFault, cosigned
 from cohort.base.environment import environment
+from cohort.evidence.cosignature import WitnessKey
 from cohort.evidence.keys import KeyFault
 
 _log = logging.getLogger(__name__)

@@ -218,6 +218,19 @@ def proof_under(entry: AuditEntry, other: Proof) -> Proof:
     return Proof(bytes(entry.body), leaf.idx, path, other.checkpoint, other.size)
 
 
+def cosigned_checkpoint(index: int, *, key: str) -> tuple[int, str] | None:
+    """(size, note) of the first checkpoint that holds entry number `index`, that `key` of the log signed and that
+    witnesses have cosigned, with their signatures; None while there is none."""
+    rows = LogCheckpoint.objects.filter(size__gt=index, key__vkey=key, cosignatures__isnull=False)
+    row = rows.order_by("size").first()
+    return None if row is None else (row.size, row.note + "".join(f"{each.line}\n" for each in row.cosignatures.all()))
+
+
+def inclusion(index: int, *, size: int) -> list[bytes]:
+    """The path from entry number `index` to the root of `size` entries. Raises LogFault."""
+    return nodes(size).inclusion(index, size)
+
+
 def consistency(*, to: int, sizes: Iterable[int]) -> dict[int, list[bytes]]:
     """For each of `sizes` the proof (RFC 6962, 2.1.2) that the tree of `to` leaves began as the tree of that size.
 

@@ -1,23 +1,15 @@
-"""A witness's cosignatures (c2sp.org/tlog-cosignature, Ed25519) and how one is requested (c2sp.org/tlog-witness)."""
+"""How a witness's cosignature is requested (c2sp.org/tlog-witness)."""
 
 import base64
-import binascii
-import hashlib
 import re
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-from cohort.evidence.keys import KeyFault
+from cohort.evidence.cosignature import WitnessKey
 from grpo_core.runtime.http import HttpClient, HttpError, Reply
 
-_COSIGNATURE = b"\x04"
-_VKEY = re.compile(r"(?P<name>[^\s+]+)\+(?P<id>[0-9a-f]{8})\+(?P<key>[A-Za-z0-9+/]+=*)")
 _SIZE = re.compile(r"(0|[1-9][0-9]{0,18})\n")
 SECONDS = 30.0
 """For a whole exchange with a witness: both requests, from the DNS look-up to the last byte."""
@@ -34,52 +26,6 @@ class OtherSize(WitnessFault):
     def __init__(self, size: int) -> None:
         self.size = size
         super().__init__(f"the witness has last cosigned the checkpoint of {size:,} entries")
-
-
-@dataclass(frozen=True)
-class WitnessKey:
-    name: str
-    public: bytes
-    """32 bytes."""
-
-    @classmethod
-    def parse(cls, vkey: str) -> "WitnessKey":
-        """Of name+hash+base64, with signature type 4. Raises KeyFault."""
-        match = _VKEY.fullmatch(vkey)
-        try:
-            packed = base64.b64decode(match["key"], validate=True) if match else b""
-        except binascii.Error:
-            packed = b""
-        if match is None or len(packed) != 33 or packed[:1] != _COSIGNATURE:
-            raise KeyFault(f"{vkey[:200]!a} is no Ed25519 key of a witness as name+hash+base64 (type 4)")
-        key = cls(match["name"], packed[1:])
-        if key.key_id != match["id"]:
-            raise KeyFault(f"the witness key {key.name!a} has the hash {key.key_id}, and {match['id']} is written")
-        return key
-
-    @property
-    def key_id(self) -> str:
-        return hashlib.sha256(self.name.encode() + b"\n" + _COSIGNATURE + self.public).digest()[:4].hex()
-
-    def verified(self, note: str, line: str) -> datetime | None:
-        """When the witness signed the checkpoint `note`, if `line` is its cosignature; None for anything else."""
-        mark, name, signature, *more = [*line.removesuffix("\n").split(" "), "", "", ""][:4]
-        if mark != "—" or name != self.name or any(more):
-            return None
-        try:
-            packed = base64.b64decode(signature, validate=True)
-        except (binascii.Error, ValueError):
-            return None
-        if len(packed) != 4 + 8 + 64 or packed[:4].hex() != self.key_id:
-            return None
-        seconds = int.from_bytes(packed[4:12])
-        text = note.rpartition("\n\n")[0] + "\n"
-        message = f"cosignature/v1\ntime {seconds}\n{text}".encode()
-        try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(packed[12:], message)
-            return datetime.fromtimestamp(seconds, UTC)
-        except (InvalidSignature, ValueError, OverflowError, OSError):
-            return None
 
 
 def cosigned(

@@ -30,6 +30,7 @@ from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record
 from cohort.records.services import version_pending
+from cohort.records.status.services import statuses_republish
 from cohort.review.rescores import figures_republish
 from cohort.runs import dispatch
 from cohort.runs.attempts import attempt_over
@@ -90,6 +91,7 @@ def reconcile() -> None:
     this.part("waiting runs", queued_republish)
     this.part("waiting jobs of the lab", jobs_republish)
     this.part("missing records", seals_republish)
+    this.part("missing statuses of records", statuses_republish)
     this.part("figures of re-scores", figures_republish)
     this.part("alerts", alerts_check)
     this.part("deliveries of alerts", deliveries_republish)

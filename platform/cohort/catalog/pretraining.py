@@ -16,6 +16,8 @@ from grpo_core.compute.base_models import READ, Pretraining, published
 from grpo_core.compute.words import format_count, format_flop
 from grpo_core.text import UNSTORABLE
 
+ON_ITS_PAGE = "on the base model's page"
+
 
 @dataclass(frozen=True)
 class Original:
@@ -40,7 +42,7 @@ def stated_original(model: BaseModel) -> Original | None:
     if model.pretraining is None:
         return None
     stated = model.pretraining
-    words = f"{stated['by']} stated on {stated['at'][:10]} on the base model's page: {stated['source']}"
+    words = f"{stated['by']} stated on {stated['at'][:10]} {ON_ITS_PAGE}: {stated['source']}"
     return Original(float(stated["flop"]), f"stated by {stated['by']}", words, public=False)
 
 

@@ -76,6 +76,10 @@ class Status:
     """SHA-256 of STATUS.html and STATUS.pdf."""
     chain: tuple[PublicKey, ...]
     content: bytes
+    checkpoint: str
+    """The signed note."""
+    others: tuple[str, ...]
+    """Who signed the checkpoint besides the log, such as a witness: not checked here."""
 
     @property
     def address(self) -> str:
@@ -144,18 +148,18 @@ def open_status(content: bytes, *, seal: str, chain: Sequence[PublicKey], origin
         raise StatusFault(f"is the status of another record: its seal is {document['record']['seal']}")
     trusted = _keys(value["keys"], chain, origin)
     payload, copies = _signed(value, document, trusted[-1])
-    proof, point = _proof(value["proof"], trusted, origin)
+    proof, point, others = _proof(value["proof"], trusted, origin)
     _entry(value["log_entry"], seal, sha256(payload), str(document["audience"]))
     if not verify_inclusion(leaf_hash(canonical(value["log_entry"])), proof.index, point.size, proof.path, point.root):
         raise StatusFault("its proof does not lead from its entry to the root of the log")
     _continues(value["consistency"], card, point)
     issued, until = moment(document["issued_at"]), moment(document["valid_until"])
-    if not issued < until <= issued + timedelta(days=MOST_DAYS):
+    if not timedelta() < until - issued <= timedelta(days=MOST_DAYS):
         raise StatusFault(f"is valid from {written(issued)} to {written(until)}: {MOST_DAYS} days at most are taken")
     state = document["state"]
     return Status(
         document, cast("State", state["name"]), str(state["words"]), seal, proof.index, point.size, issued, until,
-        copies, trusted, content,
+        copies, trusted, content, proof.checkpoint, others,
     )  # fmt: skip
 
 
@@ -214,7 +218,7 @@ def _signed(value: Mapping[str, Any], document: Mapping[str, Any], key: PublicKe
     return opened.payload, digests
 
 
-def _proof(value: Any, trusted: Sequence[PublicKey], origin: str) -> tuple[Proof, Checkpoint]:
+def _proof(value: Any, trusted: Sequence[PublicKey], origin: str) -> tuple[Proof, Checkpoint, tuple[str, ...]]:
     try:
         proof = merkle.parse(str(value))
         opened = open_note(proof.checkpoint, trusted)
@@ -223,7 +227,7 @@ def _proof(value: Any, trusted: Sequence[PublicKey], origin: str) -> tuple[Proof
         raise StatusFault(f"its proof: {error}") from None
     if trusted[-1] not in opened.verified or point.origin != origin or proof.extra is not None:
         raise StatusFault("its checkpoint is not signed by the log's newest key, or is of another log")
-    return proof, point
+    return proof, point, opened.unknown
 
 
 def _entry(entry: Any, seal: str, payload_sha256: str, audience: str) -> None:

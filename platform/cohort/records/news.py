@@ -1,6 +1,6 @@
-"""What a further version of a record would hold that this one does not: statements, overrides, answered alerts,
-judgements, re-scores and imported results made since. Each answer is worked out as sealing works it out, and is news
-where it differs.
+"""What a further version of a record would hold that this one does not: statements, what the base model's page states,
+overrides, answered alerts, judgements, re-scores and imported results made since. Each answer is worked out as sealing
+works it out, and is news where it differs.
 
 Incidents, feedback, monitoring notes and sign-offs are entries of the record that they were added to, which stays as it
 is: they make no further version.
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from cohort.catalog.models import BaseModel
+from cohort.catalog.pretraining import ON_ITS_PAGE, original_of, stated_original
 from cohort.evidence.canonical import dig, sha256
 from cohort.evidence.judgements import Judgement, review_figures, write_judgements
 from cohort.evidence.plain_text import counted
@@ -21,6 +23,7 @@ from cohort.records.fields import FIELDS, TITLES, field_facts
 from cohort.records.models import Record, Statement
 from cohort.records.schema_types import AUDIENCE_WORDS, Answer
 from cohort.records.sections.behaviour import imported_answer
+from cohort.records.sections.compute import UNKNOWN, base_share_text, compute_text, indicated
 from cohort.records.sections.overrides import alerts_answer, alerts_of, overrides_added, overrides_answer
 from cohort.records.sections.oversight import evaluation_file, review_text
 from cohort.records.sections.rescored import finished_rescores, rescored, rescores_answer
@@ -95,7 +98,7 @@ class News:
     @cached_property
     def changes(self) -> list[Change]:
         """In the order of the record."""
-        rows = [*self._statements(), *self._oversight(), *self._imported()]
+        rows = [*self._statements(), *self._base_model(), *self._oversight(), *self._imported()]
         return sorted(rows, key=lambda change: _ORDER.index(change.path))
 
     def __bool__(self) -> bool:
@@ -150,6 +153,36 @@ class News:
         if entry["audience"] != audience:
             why = "follows from who may see the specification"
             yield Change("reward.verifier", _for(entry["audience"]), _for(audience), why)
+
+    # ------------------------------------------------------------------ the base model's page
+
+    def _base_model(self) -> Iterator[Change]:
+        """What the base model's training took, as its page states it, where nothing is stated of the run. New numbers
+        of its makers come with another release of the platform and are no news."""
+        path = "budget.base_share"
+        if not self._ended or path in self._touched or path in newest_statements(self.record.run):
+            return
+        model, entry = self._original_model, self._entry(path)
+        stated, note = stated_original(model), f"{entry['note']}\n"
+        if note.startswith(f"{stated.words}\n") if stated is not None else ON_ITS_PAGE not in note:
+            return
+        original, used = original_of(model), self._entry("budget.compute")
+        by = f"{stated.source}, " if stated is not None else "withdrawn "
+        why = f"{by}{ON_ITS_PAGE}"
+        spent = dig(used["value"], "flop_estimate")
+        after = UNKNOWN if original is None else base_share_text(original, spent)
+        yield Change(path, entry["text"], after, why, "run_detail")
+        if spent is not None:
+            text = compute_text(spent, indicated(dig(used["value"], "lineage", "flop"), original))
+            if text != used["text"]:
+                yield Change("budget.compute", used["text"], text, why, "run_detail")
+
+    @property
+    def _original_model(self) -> BaseModel:
+        """What the oldest run of the record's lineage began from."""
+        earlier = self._entry("subject.lineage")["value"]["earlier_runs"]
+        run_id = earlier[-1]["run"] if earlier else self.record.run_id
+        return Run.objects.select_related("base_model").get(pk=run_id).base_model
 
     # ------------------------------------------------------------------ what people and second rewards found
 

@@ -14,8 +14,16 @@ from datetime import datetime
 from itertools import accumulate
 
 from cohort.evidence.plain_text import counted, named
-from cohort.records.after_seal.rules import Decision, SignRole, Standing
+from cohort.records.after_seal.rules import (
+    Decision,
+    SignRole,
+    Standing,
+    counted_reports,
+    counts_of,
+    standing_of,
+)
 from cohort.records.document_view import Compared, DocumentView, Row
+from cohort.records.models import RecordEntry
 from cohort.records.schema_types import AUDIENCE_WORDS, Audience
 from grpo_core.text import printable
 
@@ -31,7 +39,7 @@ NAMES = 12
 _GRAVE = ("regressed", "worse", "undecided", "not comparable")
 """How verdicts begin that a reader must not miss, the gravest first."""
 _NAMES_SHOWN: tuple[str, ...] = ("authority", "internal")
-"""Audiences that get the names of who signed."""
+"""Audiences that get the names of who signed, and the counts of what was reported."""
 
 _BEFORE_SUITES: dict[str, tuple[str, ...]] = {
     "What was trained": (
@@ -100,6 +108,8 @@ class SignOff:
     headline: str
     tone: str
     signatures: tuple[Signature, ...]
+    reported: str
+    """How many incidents and other entries there are, for who gets their counts."""
 
     @property
     def short(self) -> str:
@@ -174,9 +184,11 @@ def summarise(view: DocumentView, sign_off: SignOff | None = None) -> Summary:
     )
 
 
-def signed_off(standing: Standing, *, audience: str, superseded: str, as_of: datetime) -> SignOff:
-    """`superseded`: a sentence about the record that took this one's place; empty for none. Names of who signed are for
-    authorities and the project itself."""
+def signed_off(entries: Sequence[RecordEntry], *, audience: str, superseded: str, as_of: datetime) -> SignOff:
+    """`entries`: all that were added to the record, in their order. `superseded`: a sentence about the record that took
+    this one's place; empty for none. Names of who signed and counts of what was reported are for authorities and the
+    project itself."""
+    standing = standing_of(entries)
     signatures = tuple(_signature(standing, role, named=audience in _NAMES_SHOWN) for role in SignRole)
     revoked = standing.revocation
     if revoked is not None:
@@ -184,7 +196,15 @@ def signed_off(standing: Standing, *, audience: str, superseded: str, as_of: dat
     else:
         headline = " ".join(filter(None, (superseded, f"{standing.words[:1].upper()}{standing.words[1:]}.")))
     tone = "is-suspect" if superseded and revoked is None else standing.tone
-    return SignOff(as_of=as_of, headline=headline, tone=tone, signatures=signatures)
+    return SignOff(
+        as_of=as_of, headline=headline, tone=tone, signatures=signatures, reported=_reported(entries, audience)
+    )
+
+
+def _reported(entries: Sequence[RecordEntry], audience: str) -> str:
+    if audience not in _NAMES_SHOWN:
+        return "Incidents and other reports since the seal: not in the copy for this audience."
+    return f"Since the seal: {', '.join(f'{what} {many}' for what, many in counted_reports(counts_of(entries)))}."
 
 
 def _signature(standing: Standing, role: SignRole, *, named: bool) -> Signature:

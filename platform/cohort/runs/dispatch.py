@@ -78,7 +78,7 @@ def renew_cards(*, run_id: int) -> None:
 
 
 def status_on_commit(*, record_id: int) -> None:
-    """Request the signed status of a record to which something happened. A download requests what gets lost."""
+    """Request the signed status of a record to which something happened."""
     publish_on_commit(STATUS_TASK, record_id, PLATFORM_QUEUE)
 
 

@@ -1,7 +1,10 @@
 """The newest checkpoint handed to those outside: a real git repository, and a real witness over HTTP that checks
 consistency before it cosigns. Who answers a byte at a time holds no push: one deadline ends all of it."""
 
+import base64
+import json
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +19,19 @@ from cohort.audit.check import check
 from cohort.audit.models import LogCheckpoint, LogCosignature, LogPush
 from cohort.audit.push import PushOutcome, push
 from cohort.audit.tree import LogFault
-from cohort.audit.witness import WitnessFault, WitnessKey, cosigned
+from cohort.audit.witness import WitnessFault, cosigned
 from cohort.background.tasks import push_audit_log as push_task
 from cohort.base.environment import environment
+from cohort.evidence.canonical import canonical
 from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.cosignature import WitnessKey
 from cohort.evidence.keys import generate
+from cohort.evidence.status import FILE
+from cohort.evidence.verify import main
+from cohort.records.cards.download import write_download
+from cohort.records.models import Record
+from cohort.records.status.services import status_issue
+from tests.factories.small_cards import packed
 from tests.processes import wait_for
 from tests.web.records.test_audit_check import as_owner
 from tests.web.records.witness_server import DRIPS, MOMENT, NOTE, OK, OTHER_SIZE, VKEY, Witness, dripping, serving
@@ -196,6 +207,40 @@ def test_the_witness_cosigns_each_checkpoint_after_the_one_it_saw(witness: Witne
     assert pushed().good
     assert witness.sizes[3:] == [0, sizes[-1]], "a witness that knows more than we remember is asked from there"
     assert LogCosignature.objects.get().checkpoint == row
+
+
+def test_a_status_carries_the_witness_s_signature_and_verify_checks_it(
+    witness: Witness, sealed: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in the name of a witness that did not sign, and of one that is not known."""
+    card, keys = tmp_path / "card.zip", tmp_path / "keys.json"
+    keys.write_bytes(canonical(audit.keys_file()))
+
+    def verify(*options: str) -> tuple[int, str]:
+        status = main([str(card), f"--key={keys}", "--offline", *options])
+        return status, capsys.readouterr().out
+
+    status_issue(record=sealed)
+    write_download(sealed.card("public"), card)
+    assert verify(f"--witness={witness.vkey}")[1].count(f"not cosigned by the witness {witness.name}") == 2
+    grow(3)
+    assert pushed().good
+    write_download(sealed.card("public"), card)
+    status, shown = verify(f"--witness={witness.vkey}")
+    assert (status, f"cosigned by the witness {witness.name} on " in shown.partition("status: ")[2]) == (0, True)
+    assert f"signatures not checked: {witness.name}+" in verify()[1]
+    name, key_id, key = witness.vkey.split("+", 2)
+    assert verify(f"--witness={name}+{key_id}+{key[:-2]}A=")[0] == 2, "no key"
+    with zipfile.ZipFile(card) as archive:
+        files = {each: archive.read(each) for each in archive.namelist()}
+    parts = json.loads(files[FILE])
+    proof, mark, signature = parts["proof"].rpartition(f"— {name} ")
+    packed_line = bytearray(base64.b64decode(signature))
+    packed_line[-1] ^= 1
+    parts["proof"] = f"{proof}{mark}{base64.b64encode(packed_line).decode()}\n"
+    card.write_bytes(packed({**files, FILE: canonical(parts)}))
+    status, shown = verify(f"--witness={witness.vkey}")
+    assert (status, "does not fit the checkpoint" in shown) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,16 @@ def test_pdf_takes_any_text(text: str) -> None:
     assert (content[:5], content.rstrip()[-5:]) == (b"%PDF-", b"%%EOF")
 
 
+def test_a_character_without_a_font_is_a_number_on_paper_and_no_box() -> None:
+    """One of Duployan, which no font of this machine has; and a whole script of more than are looked for each."""
+    letters = "".join(map(chr, range(0x1BC00, 0x1BC30)))
+    for text in ("\U0001bc00 is – it", letters):
+        shown = pdf_text(pdf.card_pdf(reading(reward__domain=entry(text))))
+        assert ("\\U0001bc00" in shown.replace("\u200b", ""), "because no font here has them" in shown) == (True, True)
+    assert "is – it" in pdf_text(pdf.card_pdf(reading(reward__domain=entry("\U0001bc00 is – it"))))
+    assert "no font here" not in pdf_text(pdf.card_pdf(reading(reward__domain=entry("é – 10⁻⁶ × 3"))))
+
+
 @pytest.mark.parametrize("copy", [markdown.card_markdown, issue.card_html, pdf.card_pdf])
 def test_every_copy_has_the_rates_of_people_against_the_verifier(copy: Callable[[Reading], bytes]) -> None:
     """Of the 2 that passed people call 1 wrong: Wilson of 1 of 2."""

@@ -3,7 +3,7 @@ words of its first lines, which are all that most people read."""
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.factories.small_cards import HEAD, Log, Sealed, card, key, packed, re
 from tests.factories.statuses import NOW, bundled, document, downloaded, handed_out, resigned
 
 FIRST_LINES = 4
+LAST_DAY = datetime(9999, 12, 1, tzinfo=UTC)
 Files = dict[str, bytes]
 
 
@@ -45,6 +46,10 @@ class Scene:
         other = card(self.log, Sealed(head={**HEAD, "run": 8}))
         said = document(json.loads(other["record.json"]), self.log)
         return handed_out(self.older, bundled(self.log, self.older, said))
+
+    def of_a_twin(self) -> Files:
+        twin = Log("forger", notes=3)
+        return handed_out(self.older, bundled(twin, self.older, document(self.record, twin)))
 
     def in_the_log_s_name(self, swapped: bool) -> Files:
         """Content changed, and all made right again with another's key; or with the platform's key in keys.json."""
@@ -92,6 +97,22 @@ CASES: dict[str, tuple[Callable[[Scene], Files], int, str]] = {
         1,
         "90 days at most are taken",
     ),
+    "valid from the end of time, by who holds the key": (
+        lambda s: handed_out(s.older, s.status(issued=LAST_DAY, days=20)),
+        6,
+        "before this status was issued: set the clock",
+    ),
+    "sealed at no moment, by another": (
+        lambda s: downloaded(s.log, card(s.log, Sealed(head={**HEAD, "sealed_at": "2026-13-99T10:00:00Z"}))),
+        1,
+        "which is no moment",
+    ),
+    "status cut short": (
+        lambda s: handed_out(s.older, s.good[status.FILE][:-40]),
+        1,
+        "status.json: is not as it was written: not JSON",
+    ),
+    "status by another log of the same name": (Scene.of_a_twin, 1, "is not by the keys of the card"),
     "page of the status changed": (Scene.page_that_praises, 1, "STATUS.html: was changed after it was signed"),
     "status by another key": (Scene.by_another_key, 1, "which is not known here"),
     "no status at all in status.json": (lambda s: handed_out(s.older, b"{}"), 1, "is no status as cohort-status/1"),
@@ -216,5 +237,7 @@ def test_a_platform_that_does_not_answer(
     monkeypatch.setattr(command, "fetch_status", refuse)
     scene = Scene()
     assert run(scene.good, scene, tmp_path) == 0
-    assert "which gave no status: it cannot be reached" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "without an answer of the platform" in "\n".join(shown.splitlines()[:FIRST_LINES])
+    assert "which gave no status: it cannot be reached" in shown
     assert run(scene.older, scene, tmp_path) == 6

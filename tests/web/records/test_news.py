@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from django.utils.html import escape
 
 from cohort.accounts.models import User
 from cohort.alerts.desk import alerts_acknowledge, alerts_close
 from cohort.alerts.models import Alert, Condition
 from cohort.background import reconcile
 from cohort.background.reconcile import seals_republish
+from cohort.catalog.pretraining import pretraining_state
 from cohort.evaluations.services import Upload, results_import
 from cohort.records.after_seal import services as after_seal
 from cohort.records.models import Record
@@ -92,6 +94,11 @@ def imports(record: Record, world: World) -> None:
     results_import(run=record.run, actor=world.oscar, phase="after", uploads=[lm_eval()])
 
 
+def states_what_the_base_model_took(record: Record, world: World) -> None:
+    model = record.run.base_model
+    pretraining_state(model=model, actor=world.alice, flop="8.3e22", source=f"a letter {HOSTILE}")
+
+
 CASES: dict[Callable[[Record, World], None], dict[str, tuple[str, str]]] = {
     states: {"handling.inventory": ("not stated", f"AI-7 {HOSTILE}")},
     withholds: {
@@ -104,6 +111,10 @@ CASES: dict[Callable[[Record, World], None], dict[str, tuple[str, str]]] = {
         "oversight.alerts": ("none opened", "acknowledged by oscar and closed by alice, “the judge was down”")
     },
     judges: {"oversight.human_review": ("no review is recorded", "1 completion judged by 1 person")},
+    states_what_the_base_model_took: {
+        "budget.base_share": ("unknown", "% of it"),
+        "budget.compute": ("", "about"),
+    },
     imports: {
         "behaviour.imported": ("not evaluated", "gsm8k exact_match,none 0.25 ± 0.1 (lm-evaluation-harness"),
         "handling.evaluation_file": ("every item's score", "evals/imported.jsonl, results of other tools"),
@@ -124,7 +135,7 @@ def test_each_kind_of_news_is_listed_and_the_next_version_holds_it(
     assert "<script>alert" not in page
     for path, (before, after) in fields.items():
         assert (before in changes[path].before, after in changes[path].after) == (True, True), changes[path]
-        assert changes[path].label in page
+        assert escape(changes[path].label) in page
     second = record_seal(run=sealed.run, reason="news", actor=world.rita)
     for path, (_, after) in fields.items():
         held = entry(second, path)

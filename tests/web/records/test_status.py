@@ -19,7 +19,9 @@ from cohort.records.after_seal.services import incident, public_link_make, revok
 from cohort.records.models import Record, RecordStatus
 from cohort.records.services import record_seal
 from cohort.records.statements.services import statement_make
-from cohort.records.status.services import StatusPending, current_status, status_issue
+from cohort.records.status import services
+from cohort.records.status.services import StatusPending, current_status, status_issue, statuses_republish
+from cohort.runs import dispatch
 from tests.web.records.conftest import World
 from tests.web.records.records import logged
 
@@ -95,6 +97,27 @@ def test_a_status_is_issued_again_only_when_another_is_due(
         current_status(sealed, "public")
 
 
+def test_a_lost_message_is_sent_again(sealed: Record, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened a while ago and is not said: also by a status that was issued while it was being written down."""
+    monkeypatch.setattr(dispatch, "waiting_messages", lambda name: 0)  # of other tests there may be some
+    monkeypatch.setattr(dispatch, "REPEATED", 0.0)
+    status_issue(record=sealed)
+    recent, unclaimed = services.RECENT, services.UNCLAIMED
+    monkeypatch.setattr(services, "RECENT", timedelta())
+    incident(record=sealed, actor=world.rita, severity="low", when=sealed.sealed_at, what="slow")
+    assert statuses_republish() == [], "its own message is on its way"
+    monkeypatch.setattr(services, "UNCLAIMED", -unclaimed)
+    assert statuses_republish() == [sealed.pk]
+    for row in RecordStatus.objects.filter(record=sealed):
+        row.pk, row.log_index, row.issued_at = None, row.log_index + 1, row.issued_at + timedelta(minutes=1)
+        row.save()
+    assert statuses_republish() == []
+    monkeypatch.setattr(services, "RECENT", recent)
+    assert statuses_republish() == [sealed.pk]
+    status_issue(record=sealed)
+    assert statuses_republish() == []
+
+
 def test_what_the_two_audiences_learn(sealed: Record, world: World) -> None:
     """The public one as the public page: no names, no counts."""
     incident(record=sealed, actor=world.rita, severity="low", when=sealed.sealed_at, what="SECRET-INCIDENT")
@@ -105,8 +128,8 @@ def test_what_the_two_audiences_learn(sealed: Record, world: World) -> None:
     assert "rita" not in public.bundle + public.page
     assert json.loads(public.bundle)["status"]["entries"] is None
     said = json.loads(full.bundle)["status"]
-    assert said["entries"] == {"incidents": 1, "feedback": 0, "monitoring": 0, "overrides": 0}
-    assert said["state"]["words"].startswith("Signed off by the reviewer rita on ")
+    assert said["entries"] == {"incidents": 1, "feedback": 0, "monitoring": 0, "overrides": 0, "severities": {"low": 1}}
+    assert said["state"]["words"].startswith("Partly signed off: by the reviewer rita on ")
     assert "SECRET" not in public.bundle + full.bundle
     entry = logged("record_status_issued")[-1]
     assert (entry["data"]["seal"], set(entry["data"]["statuses"])) == (sealed.seal, {"public", "authority"})

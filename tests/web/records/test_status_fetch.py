@@ -23,7 +23,7 @@ class Platform(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         type(self).seen.append((self.path, str(self.headers)))
         kind = self.path.split("/")[1]
-        self.send_response({"gone": 404, "elsewhere": 302, "busy": 503}.get(kind, 200))
+        self.send_response({"gone": 404, "elsewhere": 302, "busy": 503, "broken": 500}.get(kind, 200))
         if kind == "elsewhere":
             self.send_header("Location", f"/good/status/{SEAL}.json")
         self.end_headers()
@@ -57,6 +57,7 @@ def test_the_status_is_what_the_platform_answers(address: str) -> None:
     [
         ("gone", "it knows no record with this seal"),
         ("elsewhere", "redirects are not followed"),
+        ("broken", "it answered with status 500$"),
         ("large", "its answer is larger than"),
     ],
 )

@@ -38,6 +38,10 @@ def _train_and_check(up: Up, task: DemoTask, *, steps: int | None) -> None:
     card = report.save_card(run, up.home)
     verdicts = report.verify(card)
     say("\n".join(["", *report.accuracy(run), *report.suite_changes(run), f"card             {card}"]))
+    say(
+        "                 for internal use: with every event and all kept prompts and completions, not to be handed on;"
+    )
+    say("                 the public one is on the record's page")
     for name, verdict in verdicts.items():
         say(f"{name:<16} {verdict}")
     say(f"page             {page}\n                 {login}")

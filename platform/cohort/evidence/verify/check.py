@@ -9,6 +9,7 @@ from typing import IO, Any, ClassVar
 
 from cohort.evidence import status
 from cohort.evidence.card_reader import CardReader
+from cohort.evidence.cosignature import WitnessKey
 from cohort.evidence.policy.judge import judge
 from cohort.evidence.policy.text import Policy
 from cohort.evidence.policy.view import RecordView, life_of_status
@@ -51,6 +52,8 @@ class References:
     older_name: str = ""
     sample: Any = None
     """A sample shown alone, with its proof."""
+    witnesses: tuple[WitnessKey, ...] = ()
+    """Of the log, whose signatures under checkpoints are checked."""
     policy: Policy | None = None
     """Rules that an accepted card's record is judged by."""
     status: StatusQuery | None = None
@@ -76,7 +79,7 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
             file.seek(0)
             if file.read(2) != b"PK":
                 raise CannotRead(f"{label} is not a card: it is no zip file. {_AS_DOWNLOADED}")
-    report, card = Report(name), OpenCard(CardReader(handle))
+    report, card = Report(name), OpenCard(CardReader(handle), witnesses=references.witnesses)
     for what, check in checks(card, references).items():
         good = report.run(what, check, NOT_PROVEN[what])
         report.document = card.document or None
@@ -86,7 +89,7 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
         query = references.status or StatusQuery(datetime.now(UTC), needed=False)
         look = partial(life.check, card, query, references.known, report.accepted)
         report.run(STATUS, look, NOT_PROVEN[STATUS])
-        report.life = card.life
+        report.life, report.answered = card.life, card.answered
     if references.policy is not None and report.accepted:
         known_life = life_of_status(card.life.document) if card.life else None
         report.judgement = judge(references.policy, RecordView(card.document, known_life))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cohort.evidence.card_reader import Rejected
+from cohort.evidence.cosignature import WitnessKey
 from cohort.evidence.keys import KeyFault, PublicKey, parse_vkey
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.policy.command import PolicyFileFault, policy_file
@@ -63,6 +64,14 @@ def main(
         help="the platform's public key (name+hash+base64), or a file that holds it, or the platform's keys.json (at "
         "/log/keys.json), which lists the keys before it too; may be given several times",
     )
+    parser.add_argument(
+        "--witness",
+        metavar="PUB",
+        action="append",
+        default=[],
+        help="the public key of a witness of the log (name+hash+base64): check its signatures under the checkpoints of "
+        "card and status; may be given several times",
+    )
     parser.add_argument("--trace", metavar="PROOF.json", type=Path, help="a sample shown alone: is it of this run?")
     parser.add_argument(
         "--policy",
@@ -101,8 +110,9 @@ def _checked(arguments: argparse.Namespace, own_key: Callable[[], PublicKey | No
         known = (KnownKeys((own,)),)
     sample = _sample(arguments.trace) if arguments.trace is not None else None
     policy = policy_file(arguments.policy) if arguments.policy is not None else None
+    witnesses = tuple(WitnessKey.parse(text.strip()) for text in arguments.witness)
     query = StatusQuery(datetime.now(UTC), None if arguments.offline else fetch_status)
-    references = References(known, sample=sample, policy=policy, status=query)
+    references = References(known, sample=sample, witnesses=witnesses, policy=policy, status=query)
     if arguments.against is None:
         return verify_card(arguments.card, references)
     try:

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from cohort.evidence import status
 from cohort.evidence.card_reader import Cannot, Rejected
+from cohort.evidence.cosignature import CosignatureFault, cosignature_lines
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.status import Status, StatusFault, written
-from cohort.evidence.verify.opened import OpenCard
+from cohort.evidence.verify.opened import RECORD, OpenCard
 from cohort.evidence.verify.report import StatusUnknown
 from cohort.evidence.verify.signed import KnownKeys, first_known
 
@@ -55,7 +56,7 @@ def check(card: OpenCard, query: StatusQuery, known: Sequence[KnownKeys], accept
         raise StatusUnknown("whether the record was revoked or superseded since it was sealed is not known", *lines)
     card.life = newest
     period = f"as of {written(newest.issued_at)}, valid until {written(newest.valid_until)}"
-    summary = (f"{newest.words} ({period}; entry {newest.index:,} of the log)", *lines)
+    summary = (f"{newest.words} ({period}; entry {newest.index:,} of the log)", *_cosigned(card, newest), *lines)
     if query.needed and (why := _not_current(card, newest, query.now)):
         raise StatusUnknown(why, *summary)
     return summary
@@ -92,7 +93,15 @@ def _opened(card: OpenCard, content: bytes, known: Sequence[KnownKeys]) -> Statu
             first_known(list(opened.chain), card.origin, log)
         except Rejected as fault:
             raise StatusFault(f"is signed by a key that the known keys refuse: {fault}") from None
+    try:
+        _cosigned(card, opened)
+    except CosignatureFault as fault:
+        raise StatusFault(f"its proof: {fault}") from None
     return opened
+
+
+def _cosigned(card: OpenCard, opened: Status) -> tuple[str, ...]:
+    return cosignature_lines(opened.checkpoint, opened.others, card.witnesses)
 
 
 def _of_older(card: OpenCard, known: Sequence[KnownKeys]) -> Status | None:
@@ -124,6 +133,7 @@ def _from_platform(
     except StatusFault as fault:
         return [f"asked {address}, whose answer is not believed: {status.FILE} {fault}"]
     candidates.append(opened)
+    card.answered = True
     return [f"asked {address} for the status of this seal", *_compared(bundled, opened, "the platform's")]
 
 
@@ -137,12 +147,16 @@ def _compared(bundled: Status | None, other: Status, whose: str) -> list[str]:
 
 
 def _not_current(card: OpenCard, newest: Status, now: datetime) -> str:
-    """Why the newest status that is known says nothing of today; empty when it does."""
+    """Why the newest status that is known says nothing of today; empty when it does. Raises Rejected."""
     at = written(now)
-    sealed = datetime.fromisoformat(str(card.document["head"]["sealed_at"])).astimezone(UTC)
-    if now < sealed - CLOCK:
+    text = str(card.document["head"]["sealed_at"])
+    try:
+        sealed = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise Rejected(f"{RECORD}: it says that it was sealed at {text!a}, which is no moment") from None
+    if sealed - now > CLOCK:
         return f"by this machine's clock it is {at}, before the record was sealed ({written(sealed)}): set the clock"
-    if now < newest.issued_at - CLOCK:
+    if newest.issued_at - now > CLOCK:
         return f"by this machine's clock it is {at}, before this status was issued: set the clock"
     if now > newest.valid_until and newest.state not in status.FINAL:
         return f"the newest status that is known ended on {written(newest.valid_until)}: get a newer one"

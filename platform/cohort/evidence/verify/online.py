@@ -50,7 +50,8 @@ def fetch_status(address: str, seal: str, *, seconds: float = SECONDS) -> bytes:
     if status == 200:
         return body
     meaning = {404: "it knows no record with this seal", 429: "it was asked too often", 503: "it is making one now"}
-    raise NoAnswer(meaning.get(status, f"it answered with status {status}; redirects are not followed"))
+    moved = "; redirects are not followed" if 300 <= status < 400 else ""
+    raise NoAnswer(meaning.get(status, f"it answered with status {status}{moved}"))
 
 
 def _parts(address: str) -> tuple[str, str, int, str]:

@@ -7,10 +7,10 @@ from cohort.evidence import checkpoint, merkle
 from cohort.evidence.canonical import CanonicalError, parse
 from cohort.evidence.card_reader import Cannot, CardReader, Rejected
 from cohort.evidence.checkpoint import Checkpoint
+from cohort.evidence.cosignature import CosignatureFault, WitnessKey, cosignature_lines
 from cohort.evidence.keys import PublicKey
 from cohort.evidence.merkle import Proof, leaf_hash, verify_inclusion
 from cohort.evidence.note import NoteError, open_note
-from cohort.evidence.plain_text import named
 from cohort.evidence.preregistration import FILE as PREREGISTRATION
 from cohort.evidence.samples import Commitments
 from cohort.evidence.status import Status
@@ -48,8 +48,12 @@ class OpenCard:
     """Of the platform that issued the card, by its attestation."""
     older: "OpenCard | None" = None
     """The card that this one is compared with, once it has checked itself."""
+    witnesses: tuple[WitnessKey, ...] = ()
+    """Whose signatures under checkpoints are checked."""
     life: Status | None = None
     """The newest status of the record that is known."""
+    answered: bool = False
+    """Whether the issuing platform was asked, and gave a status of its own."""
 
     @property
     def audience(self) -> str:
@@ -139,4 +143,7 @@ def signature(card: OpenCard) -> tuple[str, ...]:
         raise Rejected(f"{PROOF}: is of the log {card.checkpoint.origin!a}, and the keys are of {card.origin!a}")
     card.signed = True
     words = f"root of {card.checkpoint.size:,} entries, signed by {card.trusted[0].vkey}"
-    return (words, f"signatures not checked: {named(list(opened.unknown))}") if opened.unknown else (words,)
+    try:
+        return (words, *cosignature_lines(card.proof.checkpoint, opened.unknown, card.witnesses))
+    except CosignatureFault as fault:
+        raise Rejected(f"{PROOF}: {fault}") from None

@@ -8,7 +8,7 @@ from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
 from cohort.evidence.policy.judge import Judgement
-from cohort.evidence.status import FINAL, Status
+from cohort.evidence.status import FINAL, Status, written
 
 STATUS = "status"
 """Name of the check of what happened to the record after its seal."""
@@ -103,6 +103,8 @@ class Report:
     """Of an accepted card, by the policy that was given."""
     life: Status | None = None
     """The newest status of the record that is known."""
+    answered: bool = False
+    """Whether the issuing platform was asked, and gave a status of its own."""
 
     @property
     def verdict(self) -> Verdict:
@@ -127,7 +129,8 @@ class Report:
         if self.life is None or verdict in ("unknown signer", "status unknown"):
             unknown = (check for check in self.checks if check.status == "unknown")
             return tuple(check.lines[0] for check in unknown)[:1]
-        return (one_line(self.life.words),)
+        known_by = "the platform was asked" if self.answered else "without an answer of the platform"
+        return one_line(self.life.words), f"as of {written(self.life.issued_at)}, {known_by}"
 
     @property
     def exit_status(self) -> int:

@@ -1,7 +1,7 @@
-"""Sign-off state of a record after its later entries, and who may sign it. Pure: reads no database, so that services,
-pages and the list all decide the same way."""
+"""What a record's later entries come to: its sign-off state, who may sign it, how many incidents were reported. Pure:
+reads no database, so that services, pages and the list all decide the same way."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,21 @@ class Decision(TextChoices):
     REJECTED = "rejected", "Reject"
     WITHDRAWN = "withdrawn", "Withdraw my earlier sign-off"
 
+
+SEVERITIES = {
+    "low": "low: no harm, worth knowing",
+    "moderate": "moderate: harm was possible or slight",
+    "high": "high: somebody or something was harmed",
+    "critical": "critical: serious or lasting harm",
+}
+"""Of an incident, the least first."""
+REPORTED = {
+    EntryKind.INCIDENT: ("incidents", "incidents"),
+    EntryKind.FEEDBACK: ("feedback", "feedback"),
+    EntryKind.MONITORING: ("monitoring", "monitoring notes"),
+    EntryKind.OVERRIDE: ("overrides", "overrides of flags"),
+}
+"""Entries that are counted in a record's status: (name there, in words)."""
 
 NEEDED = {SignRole.OPERATOR: Role.OPERATOR, SignRole.REVIEWER: Role.REVIEWER}
 """The least role in the project that each signer must have."""
@@ -96,6 +111,25 @@ def standing_of(entries: Iterable[RecordEntry]) -> Standing:
         elif entry.kind == EntryKind.REVOKED:
             newest["revocation"] = entry
     return Standing(**newest)
+
+
+def counts_of(entries: Sequence[RecordEntry]) -> dict[str, Any]:
+    """Entries that no later one corrects, by their name in the status; and incidents by severity, the gravest first."""
+    corrected = {entry.data.get("corrects") for entry in entries}
+    kept = [entry for entry in entries if entry.pk not in corrected]
+    kinds = [entry.kind for entry in kept]
+    grades = [entry.data["severity"] for entry in kept if entry.kind == EntryKind.INCIDENT]
+    severities = {grade: grades.count(grade) for grade in reversed(SEVERITIES) if grade in grades}
+    return {name: kinds.count(kind) for kind, (name, _) in REPORTED.items()} | {"severities": severities}
+
+
+def counted_reports(counts: dict[str, Any]) -> list[tuple[str, str]]:
+    """(what, how many) in words, of `counts_of`; incidents with their severities."""
+    graded = ", ".join(f"{count} {grade}" for grade, count in counts["severities"].items())
+    return [
+        (words, f"{counts[name]}{f' ({graded})' if graded and kind == EntryKind.INCIDENT else ''}")
+        for kind, (name, words) in REPORTED.items()
+    ]
 
 
 def may_not_sign(role: SignRole, *, standing: Standing, user_id: int, member: str, launched: bool) -> str:

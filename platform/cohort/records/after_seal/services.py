@@ -19,7 +19,7 @@ from django.utils import timezone
 from cohort.accounts.models import Membership, User
 from cohort.audit import services as audit
 from cohort.evidence.canonical import canonical, sha256
-from cohort.records.after_seal.rules import Decision, SignRole, may_not_sign, standing_of
+from cohort.records.after_seal.rules import SEVERITIES, Decision, SignRole, may_not_sign, standing_of
 from cohort.records.models import EntryKind, PublicLink, Record, RecordEntry
 from cohort.records.policies.judged import gate_of
 from cohort.runs.dispatch import status_on_commit
@@ -93,12 +93,6 @@ def _log(link: PublicLink, actor: User, kind: str) -> None:
 TEXT_CHARS = 20_000
 SHORT_CHARS = 200
 FIGURES = 50
-SEVERITIES = {
-    "low": "low: no harm, worth knowing",
-    "moderate": "moderate: harm was possible or slight",
-    "high": "high: somebody or something was harmed",
-    "critical": "critical: serious or lasting harm",
-}
 
 
 @transaction.atomic

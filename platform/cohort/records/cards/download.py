@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import IO
 
 from cohort.base import artifacts
+from cohort.evidence.canonical import sha256
 from cohort.evidence.status import FILE, PAGE, PAPER
 from cohort.evidence.zip_layout import central_entry, end_record, local_head, read_directory
 from cohort.records.cards.pack import LEVEL
 from cohort.records.models import Card, RecordStatus
-from cohort.records.status.services import current_status
+from cohort.records.status.services import current_status, handed_out
 
 _CHUNK = 1 << 20
 
@@ -23,10 +24,12 @@ class Download:
     def __init__(self, card: Card, status: RecordStatus, handle: IO[bytes]) -> None:
         self._handle = handle
         directory, count, self._contents = read_directory(handle)
-        self._tail = _tail(directory, count, self._contents, status)
+        content = handed_out(status).encode()
+        files = {PAGE: status.page.encode(), PAPER: bytes(status.paper), FILE: content}
+        self._tail = _tail(directory, count, self._contents, files)
         self.size = self._contents + len(self._tail)
         """Bytes of the zip."""
-        self.tag = f"{card.sha256}-{status.log_index}"
+        self.tag = f"{card.sha256}-{sha256(content)[:16]}"
         """Names these bytes: those of the stored card and of this status."""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -61,9 +64,8 @@ def write_download(card: Card, path: Path) -> None:
         file.writelines(made)
 
 
-def _tail(directory: bytes, count: int, at: int, status: RecordStatus) -> bytes:
+def _tail(directory: bytes, count: int, at: int, files: dict[str, bytes]) -> bytes:
     """All that follows the stored card's contents."""
-    files = {PAGE: status.page.encode(), PAPER: bytes(status.paper), FILE: status.bundle.encode()}
     contents, lines = b"", directory
     for name, content in files.items():
         deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -9,7 +9,7 @@ from typing import Any
 from cohort.records.cards import svg
 from cohort.records.cards.reading import Reading
 from cohort.records.cards.svg import charts
-from cohort.records.cards.typesetting import Plain, typeset
+from cohort.records.cards.typesetting import NUMBERED, Plain, typeset
 from cohort.records.document_view import Block, Row
 from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.summary import LONGEST, NAME, Line, SignOff, Summary, clamp, summarise
@@ -26,7 +26,6 @@ _CHECK = (
     "unpacked, with any Python that has the package cryptography, and the public keys that the platform's operator "
     "gives you. It prints the seal: compare it with this one and with the platform's."
 )
-_PLAINER = "Characters beyond ASCII are written as their numbers here, because no font has them; card.html shows them."
 
 
 def card_pdf(reading: Reading, sign_off: SignOff | None = None) -> bytes:
@@ -44,7 +43,7 @@ def _pdf(main: str, contents: Callable[[Plain, str], dict[str, Any]]) -> bytes:
     return typeset(
         __package__,
         (main, *_TEMPLATES),
-        lambda plain, numbered: contents(plain, f"{_CHECK} {_PLAINER}" if numbered else _CHECK),
+        lambda plain, numbered: contents(plain, f"{_CHECK} {NUMBERED}; card.html shows them." if numbered else _CHECK),
     )
 
 
@@ -114,6 +113,7 @@ def _summary(summary: Summary, plain: Plain, check: str) -> dict[str, Any]:
         + (f" State as of {sign_off.as_of:%Y-%m-%d %H:%M} UTC." if sign_off else ""),
         "headline": short(sign_off.headline if sign_off else summary.as_sealed),
         "tone": sign_off.tone.removeprefix("is-") if sign_off else "",
+        "reported": short(sign_off.reported) if sign_off else "",
         "signatures": [[each.role, short(each.text), each.tone] for each in sign_off.signatures] if sign_off else [],
         "parts": [[title, [_line(line, short) for line in lines]] for title, lines in summary.parts],
         "suites": [[short(cell, NAME) for cell in row] for row in summary.suite_cells],

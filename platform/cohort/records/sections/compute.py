@@ -16,7 +16,7 @@ from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import ASKED, given, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 from cohort.runs.compute import RunCompute, evaluated_tokens, mean_utilisation, run_compute
-from grpo_core.compute.thresholds import GUIDELINES, READ, thresholds
+from grpo_core.compute.thresholds import GUIDELINES, READ, Threshold, thresholds
 from grpo_core.compute.words import (
     architecture_lines,
     difference_text,
@@ -38,10 +38,8 @@ def compute(facts: Facts) -> Answer:
     total = measured.flop.total
     chain = lineage_compute(facts, total)
     original = original_compute(facts)
-    rows = thresholds(chain["flop"], original=original.flop if original else None)
+    rows = indicated(chain["flop"], original)
     elsewhere = original is not None and not original.public
-    if elsewhere:
-        rows = tuple(row for row in rows if row.key != "third_of_original")
     used = measured.hardware
     value = {
         "flop_estimate": total,
@@ -56,7 +54,7 @@ def compute(facts: Facts) -> Answer:
         "thresholds": [{**asdict(row), "reached": row.reached} for row in rows],
         "guidelines": {"document": GUIDELINES, "read": READ},
     }
-    text = f"about {format_flop(total)}, estimated by architecture; {indications_text(rows)}"
+    text = compute_text(total, rows)
     difference = difference_text(measured.flop, used)
     lines = [
         "By architecture:",
@@ -71,6 +69,18 @@ def compute(facts: Facts) -> Answer:
         lines.append(f"– a third of the original model's: see “{field_facts('budget.base_share').label}”")
     lines.append("An indication is no judgement, and none is made here.")
     return estimated(value, text, note="\n".join(lines))
+
+
+def indicated(flop: float, original: Original | None) -> tuple[Threshold, ...]:
+    """The indications that this field has; what follows from a number that only a person stated is in `base_share`."""
+    rows = thresholds(flop, original=original.flop if original else None)
+    if original is None or original.public:
+        return rows
+    return tuple(row for row in rows if row.key != "third_of_original")
+
+
+def compute_text(total: float, rows: tuple[Threshold, ...]) -> str:
+    return f"about {format_flop(total)}, estimated by architecture; {indications_text(rows)}"
 
 
 def measured_compute(facts: Facts, tokens: float) -> RunCompute | None:
@@ -134,19 +144,27 @@ def original_compute(facts: Facts) -> Original | None:
     return stated_original(oldest.base_model) or published_original(oldest.base_model)
 
 
+UNKNOWN = "unknown"
+"""In place of `base_share_text`, where nobody stated what the base model took."""
+
+
+def base_share_text(original: Original, spent: float | None) -> str:
+    """`spent`: the run's own operations, by the estimate; None where there is none."""
+    share = "" if spent is None else f"; this run's estimate is {format_share(spent / original.flop)} of it"
+    return f"base model {format_flop(original.flop)}{share}"
+
+
 def base_share(facts: Facts, compute: Answer) -> Answer:
     """This run's operations relative to the original model's."""
     original = original_compute(facts)
     if original is None:
-        return not_stated("Unknown: nobody stated what training the base model took. " + ASKED, text="unknown")
+        return not_stated("Unknown: nobody stated what training the base model took. " + ASKED, text=UNKNOWN)
     spent = dig(compute.value if isinstance(compute.value, dict) else None, "flop_estimate")
     share = None if spent is None else spent / original.flop
     together = None if spent is None else lineage_compute(facts, spent)["flop"]
     third = thresholds(together, original=original.flop)[0]
     words = f"{original.words}\nBy {GUIDELINES}, as read on {READ}: {threshold_text(third)}."
-    text = f"base model {format_flop(original.flop)}" + (
-        "" if share is None else f"; this run's estimate is {format_share(share)} of it"
-    )
+    text = base_share_text(original, spent)
     value = {
         "base_flop": original.flop,
         "run_flop_estimate": spent,

@@ -5,17 +5,14 @@ from typing import Any
 from django.template.loader import render_to_string
 
 from cohort.evidence.status import PAGE, PAPER
-from cohort.records.cards.typesetting import Plain, typeset
-from cohort.records.status.document import rows
+from cohort.records.cards.typesetting import NUMBERED, Plain, typeset
+from cohort.records.status.document import plain_moment, rows
 
 _TONES = {"revoked": "is-wrong", "rejected": "is-wrong", "superseded": "is-suspect", "signed off": "is-right"}
 NOT_PROVEN = (
     "That nothing happened to the record after the moment of this page: ask the platform for a newer one.",
     "That what people wrote is true, or that everything that happened with the model was reported.",
 )
-
-
-_PLAINER = "Characters beyond ASCII are written as their numbers, because no font has them; STATUS.html shows them."
 
 
 def render(document: dict[str, Any]) -> dict[str, bytes]:
@@ -26,8 +23,8 @@ def render(document: dict[str, Any]) -> dict[str, bytes]:
         "tone": _TONES.get(document["state"]["name"], "is-suspect"),
         "title": document["record"]["title"],
         "short": " ".join(seal[at : at + 4] for at in range(0, 16, 4)),
-        "issued_at": document["issued_at"],
-        "valid_until": document["valid_until"],
+        "issued_at": plain_moment(document["issued_at"]),
+        "valid_until": plain_moment(document["valid_until"]),
         "address": document["issuer"]["address"],
         "seal": seal,
         "rows": rows(document),
@@ -42,7 +39,7 @@ def _paper(view: dict[str, Any]) -> bytes:
             **{name: plain(text) for name, text in view.items() if isinstance(text, str)},
             "rows": [[label, plain(text)] for label, text in view["rows"]],
             "not_proven": list(view["not_proven"]),
-            "plainer": _PLAINER if numbered else "",
+            "plainer": f"{NUMBERED}; STATUS.html shows them." if numbered else "",
         }
 
     return typeset(__package__, ("status.typ",), contents)

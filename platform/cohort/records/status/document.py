@@ -1,6 +1,5 @@
 """What a status says of a record's life, as a value and in words. Reads; writes nothing."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,8 +7,16 @@ from django.db.models import Max, Q
 
 from cohort.base.environment import environment
 from cohort.evidence.status import SCHEMA, written
-from cohort.records.after_seal.rules import Decision, SignRole, Standing, standing_of
-from cohort.records.models import Audience, EntryKind, Record, RecordEntry
+from cohort.records.after_seal.rules import (
+    REPORTED,
+    Decision,
+    SignRole,
+    Standing,
+    counted_reports,
+    counts_of,
+    standing_of,
+)
+from cohort.records.models import Audience, Record, RecordEntry
 
 AUDIENCE_OF = {
     Audience.PUBLIC: Audience.PUBLIC,
@@ -19,12 +26,6 @@ AUDIENCE_OF = {
 }
 """By the audience of a card, which of the two statuses it gets: as the public page shows it, without names and counts
 of what was reported, or with them."""
-_COUNTED = {
-    EntryKind.INCIDENT: "incidents",
-    EntryKind.FEEDBACK: "feedback",
-    EntryKind.MONITORING: "monitoring",
-    EntryKind.OVERRIDE: "overrides",
-}
 _NOT_SHOWN = "not in the status for this audience"
 
 
@@ -57,7 +58,7 @@ def life_of(record: Record, audience: str, log_name: str) -> dict[str, Any]:
         "revoked": _revoked(standing),
         "superseded_by": _later(newer),
         "later_end": _later(following),
-        "entries": _counts(entries) if named else None,
+        "entries": counts_of(entries) if named else None,
     }
 
 
@@ -84,7 +85,7 @@ def _state(standing: Standing, newer: Record | None, named: bool) -> tuple[str, 
             return "not signed off", "Not signed off: neither the operator nor a reviewer has signed."
         case [entry]:
             other = SignRole.REVIEWER if entry.role == SignRole.OPERATOR else SignRole.OPERATOR
-            return "partly signed off", f"Signed off by {_who(entry, named)} alone: the {other.value} has not signed."
+            return "partly signed off", f"Partly signed off: by {_who(entry, named)}; the {other.value} has not signed."
         case signed:
             return "signed off", f"Signed off by both: {' and '.join(_who(entry, named) for entry in signed)}."
 
@@ -111,36 +112,36 @@ def _later(record: Record | None) -> dict[str, Any] | None:
     return {"end": record.end, "version": record.version, "seal": record.seal, "sealed_at": at}
 
 
-def _counts(entries: Sequence[RecordEntry]) -> dict[str, int]:
-    """Entries that no later one corrects."""
-    corrected = {entry.data.get("corrects") for entry in entries}
-    kept = [entry.kind for entry in entries if entry.pk not in corrected]
-    return {name: kept.count(kind) for kind, name in _COUNTED.items()}
+def plain_moment(text: str) -> str:
+    """2026-11-22T10:00:00Z as people write it."""
+    return f"{text[:10]} {text[11:19]} UTC"
 
 
 def rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     """(label, text) for people; texts may be foreign."""
     record, counts = document["record"], document["entries"]
     listed = [("Record", f"{record['title']}: run {record['run']}, end {record['end']}, version {record['version']}")]
-    listed += [("Sealed", record["sealed_at"]), ("Seal", record["seal"])]
+    listed += [("Sealed", plain_moment(record["sealed_at"])), ("Seal", record["seal"])]
     if revoked := document["revoked"]:
-        listed += [("Revoked", revoked["at"]), ("Reason", revoked["reason"])]
+        listed += [("Revoked", plain_moment(revoked["at"])), ("Reason", revoked["reason"])]
     if newer := document["superseded_by"]:
         listed.append(
-            ("Superseded by", f"version {newer['version']}, sealed {newer['sealed_at']}, seal {newer['seal']}")
+            (
+                "Superseded by",
+                f"version {newer['version']}, sealed {plain_moment(newer['sealed_at'])}, seal {newer['seal']}",
+            )
         )
     if later := document["later_end"]:
-        words = (
-            f"end {later['end']}, sealed {later['sealed_at']}, seal {later['seal']}: the run continued after this one"
-        )
+        words = f"end {later['end']}, sealed {plain_moment(later['sealed_at'])}, seal {later['seal']}"
+        words += ": the run continued after this one"
         listed.append(("Later record of the run", words))
     signed = {entry["role"]: entry for entry in document["sign_offs"]}
     for role in SignRole:
         entry = signed.get(role.value)
         by = f" by {entry['by']}" if entry and entry["by"] else ""
-        text = f"{entry['decision']}{by}, {entry['at']}" if entry else "not signed"
+        text = f"{entry['decision']}{by}, {plain_moment(entry['at'])}" if entry else "not signed"
         listed.append((f"Sign-off as {role.value}", text))
-    for name in _COUNTED.values():
-        listed.append((f"{name.capitalize()} since the seal", _NOT_SHOWN if counts is None else str(counts[name])))
+    reports = [(words, _NOT_SHOWN) for _, words in REPORTED.values()] if counts is None else counted_reports(counts)
+    listed += [(f"{words.capitalize()} since the seal", text) for words, text in reports]
     listed += [("Newest issue of its cards", str(document["issue"]))]
     return listed

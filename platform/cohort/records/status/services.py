@@ -4,10 +4,13 @@ server serves what is stored, and requests what is not."""
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import DateTimeField, Exists, OuterRef, Subquery, Value
+from django.db.models.functions import Coalesce, Least, Now
 
 from cohort.audit import services as audit
 from cohort.audit.entries import clock
@@ -18,12 +21,18 @@ from cohort.base.storable import Refused
 from cohort.evidence import dsse, merkle
 from cohort.evidence.canonical import canonical, sha256
 from cohort.evidence.status import ENTRY_KIND, MAX_BYTES, PAGE, PAPER, bundle, payload_of
-from cohort.records.models import Record, RecordStatus
+from cohort.records.models import Card, Record, RecordEntry, RecordStatus
 from cohort.records.status import copies
 from cohort.records.status.document import AUDIENCE_OF, life_of, whole
-from cohort.runs.dispatch import request_status
+from cohort.runs.dispatch import STATUS_TASK, UNCLAIMED, republish, request_status
+from grpo_core.protocol.queues import PLATFORM_QUEUE
 
 AUDIENCES = tuple(dict.fromkeys(str(audience) for audience in AUDIENCE_OF.values()))
+_HANDED_OUT = 64
+"""Statuses under cosigned checkpoints that a process keeps."""
+RECENT = timedelta(hours=1)
+"""What happened to a record within it may have been committed after a status that was issued later: it is compared
+again, however new the status."""
 
 
 class StatusPending(Refused, code="status_pending"):
@@ -122,17 +131,60 @@ def current_status(record: Record, audience: str) -> RecordStatus:
     return row
 
 
+def statuses_republish() -> list[int]:
+    """Request again the statuses of records to which something happened a while ago that the newest one does not say.
+    Returns their ids. A status that only ended is issued anew when somebody wants it: nobody waits for the others."""
+    issued = RecordStatus.objects.filter(record=OuterRef("pk")).order_by("-log_index").values("issued_at")[:1]
+    never = Value(datetime.min.replace(tzinfo=UTC), DateTimeField())
+    since, ripe = OuterRef("since"), Now() - UNCLAIMED
+    happened = (
+        Exists(RecordEntry.objects.filter(record=OuterRef("pk"), at__gt=since, at__lt=ripe))
+        | Exists(Card.objects.filter(record=OuterRef("pk"), issued_at__gt=since, issued_at__lt=ripe))
+        | Exists(Record.objects.filter(run=OuterRef("run"), sealed_at__gt=since, sealed_at__lt=ripe))
+    )
+    records = Record.objects.annotate(since=Least(Coalesce(Subquery(issued), never), Now() - RECENT))
+    behind = (
+        record.pk
+        for record in records.filter(happened).defer("document").order_by("pk")
+        if not all((row := newest(record, audience)) and says_all(row) for audience in AUDIENCES)
+    )
+    return republish(STATUS_TASK, dict.fromkeys(behind, PLATFORM_QUEUE))
+
+
+def handed_out(row: RecordStatus) -> str:
+    """status.json: as it was signed; once a witness has cosigned a checkpoint over its entry, which comes minutes
+    later, with the proof under that one. No signature of the status is over its proof."""
+    keys = json.loads(row.bundle)["keys"]["keys"]
+    cosigned = audit.cosigned_checkpoint(row.log_index, key=keys[-1])
+    return row.bundle if cosigned is None else _under(row.bundle, row.log_index, *cosigned)
+
+
+@lru_cache(maxsize=_HANDED_OUT)
+def _under(content: str, index: int, size: int, note: str) -> str:
+    """The bundle with the proofs to the checkpoint `note`. Kept, since it takes reading the log's tree."""
+    parts = json.loads(content)
+    return bundle(
+        document=parts["status"],
+        envelope=canonical(parts["envelope"]),
+        log_entry=canonical(parts["log_entry"]),
+        proof=merkle.write(index, audit.inclusion(index, size=size), note),
+        consistency=audit.consistency(to=size, sizes=map(int, parts["consistency"])),
+        listed_keys=parts["keys"],
+    ).decode()
+
+
 def is_current(row: RecordStatus) -> bool:
     """Whether it says what happened, and has not ended."""
-    return _says_all(row) and clock() < row.valid_until
+    return says_all(row) and clock() < row.valid_until
 
 
 def _fresh(row: RecordStatus | None) -> bool:
     """Whether it says what happened, and not half of its time is over."""
-    return row is not None and _says_all(row) and clock() < row.issued_at + (row.valid_until - row.issued_at) / 2
+    return row is not None and says_all(row) and clock() < row.issued_at + (row.valid_until - row.issued_at) / 2
 
 
-def _says_all(row: RecordStatus) -> bool:
+def says_all(row: RecordStatus) -> bool:
+    """Whether nothing happened to the record that it does not say."""
     return row.life_sha256 == _digest(life_of(row.record, row.audience, origin()))
 
 

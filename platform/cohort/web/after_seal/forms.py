@@ -11,8 +11,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from cohort.records.after_seal.rules import Decision, SignRole
-from cohort.records.after_seal.services import SEVERITIES, SHORT_CHARS, TEXT_CHARS
+from cohort.records.after_seal.rules import SEVERITIES, Decision, SignRole
+from cohort.records.after_seal.services import SHORT_CHARS, TEXT_CHARS
 from cohort.records.models import RecordEntry
 from cohort.web.fields import ServiceForm
 

@@ -20,12 +20,13 @@ from cohort.audit.entries import MOST, WITHIN, many
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import standing_of
 from cohort.records.after_seal.services import public_record
-from cohort.records.cards.pdf import summary_pdf
+from cohort.records.cards.pdf import card_pdf, summary_pdf
+from cohort.records.cards.stored import stored_reading
 from cohort.records.document_view import view_document
 from cohort.records.models import Audience, Card, Record
 from cohort.web.access import file_response
 from cohort.web.after_seal.timeline import entries_of
-from cohort.web.cards.summaries import PDF, summary_of
+from cohort.web.cards.summaries import PDF, sign_off_of, summary_of
 from cohort.web.cards.views import card_response
 
 
@@ -76,6 +77,17 @@ def public_summary_pdf(request: HttpRequest, record: Record) -> HttpResponse:
     given = {"audience": "public", "sha256": hashlib.sha256(content).hexdigest()}
     _log(request, record, "summary_downloaded", given)
     return file_response(content, PDF, f"summary-{record.seal[:16]}.pdf")
+
+
+@_open
+def public_card_pdf(request: HttpRequest, record: Record) -> HttpResponse:
+    card = _public_card(record)
+    if card is None:
+        return HttpResponse(render_to_string("after_seal/public_none.html"), status=404)
+    content = card_pdf(stored_reading(card), sign_off_of(record, Audience.PUBLIC))
+    given = {"audience": card.audience, "issue": card.issue, "sha256": hashlib.sha256(content).hexdigest()}
+    _log(request, record, "card_pdf_downloaded", given)
+    return file_response(content, PDF, f"card-{record.seal[:16]}.pdf")
 
 
 @transaction.atomic

@@ -14,7 +14,7 @@ from cohort.accounts.models import Role, reaches
 from cohort.base.environment import environment
 from cohort.evidence.status import FILE, PAGE, PAPER
 from cohort.records.models import Audience, Record
-from cohort.records.status.services import StatusPending, current_status, is_current, newest
+from cohort.records.status.services import StatusPending, current_status, handed_out, is_current, newest, says_all
 from cohort.runs.dispatch import request_status
 from cohort.web.access import file_response, role_in, run_for
 from cohort.web.accounts.views import person
@@ -37,7 +37,7 @@ def status_of_seal(request: HttpRequest, seal: str) -> HttpResponse:
         except StatusPending as why:
             response = JsonResponse({"error": str(why)}, status=503, headers={"Retry-After": "3"})
         else:
-            response = HttpResponse(status.bundle, content_type="application/json")
+            response = HttpResponse(handed_out(status), content_type="application/json")
     response["Cache-Control"] = "no-store"
     response["X-Robots-Tag"] = "noindex, nofollow, noarchive"
     return response
@@ -52,6 +52,7 @@ def shown(record: Record, role: str) -> dict[str, Any]:
     return {
         "row": row,
         "stale": stale,
+        "ended": stale and row is not None and says_all(row),
         "words": json.loads(row.bundle)["status"]["state"]["words"] if row else "",
         "files": ((PAGE, "Page"), (PAPER, "PDF"), (FILE, "JSON")),
         "address": f"{environment().public_url.rstrip('/')}{reverse('status_of_seal', args=[record.seal])}",
@@ -77,7 +78,7 @@ def record_status(request: HttpRequest, slug: str, run_id: int, end: int, versio
         response = HttpResponse(status.page)
         response["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
         return response
-    files = {PAPER: (bytes(status.paper), "application/pdf"), FILE: (status.bundle.encode(), "application/json")}
+    files = {PAPER: (bytes(status.paper), "application/pdf"), FILE: (handed_out(status).encode(), "application/json")}
     if name not in files:
         raise Http404(f"a status has no {name}")
     return file_response(*files[name], name)

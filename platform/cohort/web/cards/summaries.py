@@ -13,7 +13,6 @@ from django.views.decorators.http import require_safe
 
 from cohort.base.formatting import natural
 from cohort.evidence.record import redact
-from cohort.records.after_seal.rules import standing_of
 from cohort.records.cards import pdf
 from cohort.records.cards.stored import stored_reading
 from cohort.records.document_view import view_document
@@ -36,15 +35,14 @@ def summary_of(record: Record, audience: str) -> Summary:
 
 
 def sign_off_of(record: Record, audience: str) -> SignOff:
-    """Who signed until now, and whether the record still stands."""
+    """Who signed and what was reported until now, and whether the record is still in force."""
     later = Record.objects.filter(run=record.run_id).defer("document").order_by("-end", "-version").first()
     superseded = ""
     if later is not None and later.pk != record.pk:
         which = f"version {later.version}" if later.end == record.end else f"the record of end {later.end}"
         superseded = f"Superseded by {which}, sealed {later.sealed_at:%Y-%m-%d}, short digest {later.short_digest}."
-    standing = standing_of(entries_of([record.pk]))
     as_of = timezone.now().replace(second=0, microsecond=0)
-    return signed_off(standing, audience=audience, superseded=superseded, as_of=as_of)
+    return signed_off(list(entries_of([record.pk])), audience=audience, superseded=superseded, as_of=as_of)
 
 
 @require_safe
