@@ -22,7 +22,8 @@ class Peak:
     not switch on; None where the data sheet has none."""
 
     pattern: str
-    """Of the name that the driver gives."""
+    """Of the whole name that the driver gives, without its maker: a part of a device (MIG), a laptop's and any other
+    variant is not in the table."""
     float32: float
     bfloat16: float | None
     source: str
@@ -31,19 +32,38 @@ class Peak:
         return self.float32 if dtype == "float32" else self.bfloat16
 
 
+_MAKER = r"(?:NVIDIA |Tesla |AMD )?"
 PEAKS = (
-    Peak(r"H200(?! NVL)", 67e12, 989e12, "NVIDIA H200 data sheet, column SXM, without sparsity"),
-    Peak(r"H100 PCIe", 51e12, 756e12, "NVIDIA H100 data sheet, column PCIe, without sparsity"),
+    Peak(r"B200", 75e12, 2.25e15, "NVIDIA Blackwell data sheet, column HGX B200, without sparsity"),
+    Peak(r"H200", 67e12, 989e12, "NVIDIA H200 data sheet, column SXM, without sparsity"),
+    Peak(r"H200 NVL", 60e12, 835.5e12, "NVIDIA H200 data sheet, column NVL, without sparsity"),
     Peak(r"H100 80GB HBM3", 67e12, 989e12, "NVIDIA H100 data sheet, column SXM, without sparsity"),
-    Peak(r"A100", 19.5e12, 312e12, "NVIDIA A100 data sheet, without sparsity"),
-    Peak(r"\bL4\b", 30.3e12, 121e12, "NVIDIA L4 data sheet, without sparsity"),
-    Peak(r"RTX 4090\b", 82.6e12, 165.2e12, "NVIDIA Ada architecture white paper 2.1, appendix A, without sparsity"),
-    Peak(r"RTX 3090\b", 35.6e12, 71e12, "NVIDIA GA102 architecture white paper 2.1, appendix A, without sparsity"),
-    Peak(r"V100-SXM2", 15.7e12, None, "NVIDIA V100 data sheet, January 2020"),
-    Peak(r"V100-PCIE", 14e12, None, "NVIDIA V100 data sheet, January 2020"),
-    Peak(r"Tesla T4\b", 8.1e12, None, "NVIDIA T4 data sheet"),
+    Peak(r"H100 PCIe", 51e12, 756e12, "NVIDIA H100 data sheet, column PCIe, without sparsity"),
+    Peak(r"H100 NVL", 60e12, 835.5e12, "NVIDIA H100 data sheet, column NVL, without sparsity"),
+    Peak(r"A100[ -](SXM4|PCIE|80GB PCIe)(-[48]0GB)?", 19.5e12, 312e12, "NVIDIA A100 data sheet, without sparsity"),
+    Peak(r"A10", 31.2e12, 125e12, "NVIDIA A10 data sheet, without sparsity"),
+    Peak(r"A40", 37.4e12, 149.7e12, "NVIDIA A40 data sheet, without sparsity"),
+    Peak(r"L4", 30.3e12, 121e12, "NVIDIA L4 data sheet, without sparsity"),
+    Peak(r"L40S", 91.6e12, 362.05e12, "NVIDIA L40S data sheet, without sparsity"),
+    Peak(r"GeForce RTX 5090", 104.8e12, 209.5e12, "NVIDIA RTX Blackwell architecture white paper, without sparsity"),
+    Peak(
+        r"GeForce RTX 4090",
+        82.6e12,
+        165.2e12,
+        "NVIDIA Ada architecture white paper 2.1, appendix A, without sparsity",
+    ),
+    Peak(
+        r"GeForce RTX 3090",
+        35.6e12,
+        71e12,
+        "NVIDIA GA102 architecture white paper 2.1, appendix A, without sparsity",
+    ),
+    Peak(r"V100-SXM2-(16|32)GB", 15.7e12, None, "NVIDIA V100 data sheet, January 2020"),
+    Peak(r"V100-PCIE-(16|32)GB", 14e12, None, "NVIDIA V100 data sheet, January 2020"),
+    Peak(r"T4", 8.1e12, None, "NVIDIA T4 data sheet"),
+    Peak(r"Instinct MI300X", 163.4e12, 1307.4e12, "AMD Instinct MI300X data sheet, matrix products, without sparsity"),
+    Peak(r"Instinct MI250X", 47.85e12, 191.5e12, "AMD Instinct MI250X data sheet, one of its two devices"),
 )
-"""The first whose pattern fits counts."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ def hardware(
     device: str, *, device_seconds: float, dtype: Dtype, utilisation: float | None = None, measured: float | None = None
 ) -> Hardware:
     """`measured`: the rate of products that a calibration reached on the device, where no data sheet has one."""
-    row = next((row for row in PEAKS if re.search(row.pattern, device)), None)
+    row = next((row for row in PEAKS if re.fullmatch(_MAKER + row.pattern, device)), None)
     peak = row.rate(dtype) if row is not None else measured
     if row is not None:
         source = f"{row.source}, as read on {READ}" if peak is not None else f"{row.source} has no rate of {dtype}"

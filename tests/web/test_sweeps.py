@@ -7,6 +7,7 @@ from django.test import Client
 
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
+from cohort.evidence.preregistration import REGISTERED
 from cohort.launch.sweeps import MAX_RUNS, sweep_cancel
 from cohort.runs.models import Priority, Run, Sweep
 from cohort.runs.schedule import queue
@@ -15,6 +16,7 @@ from cohort.web.launch.sweep import SweepPlan, sweep_plan
 from tests.factories.runs import Maker, add_evaluation, put_in
 from tests.web.form_page import as_browser
 from tests.web.pages import html
+from tests.web.records.records import logged
 from tests.web.run_page import queries, words
 
 NEW = "/p/ours/runs/new/"
@@ -106,6 +108,7 @@ def test_a_sweep_is_launched_whole_with_low_priority_and_once(
     operator: Client, chosen: dict[str, str], oscar: User, maker: Maker
 ) -> None:
     sent = as_browser(html(operator.get(NEW))) | chosen | {"sweep": "G: 4, 8\nseed: 1, 2", "action": "launch"}
+    sent["hypotheses"] = "Accuracy rises with G."
     first, second = (operator.post(NEW, sent) for _ in range(2))
     sweep = Sweep.objects.get()
     assert first["Location"] == second["Location"] == f"/p/ours/sweeps/{sweep.pk}/"
@@ -116,6 +119,11 @@ def test_a_sweep_is_launched_whole_with_low_priority_and_once(
     assert {(run.state, run.priority, run.created_by) for run in runs} == {("queued", Priority.LOW, oscar)}
     assert runs[0].name == "adder · G 4 · seed 1"
     assert AuditEntry.objects.filter(kind="sweep_launched").count() == 1
+    registered = [
+        (body["subject"], body["data"]["config_sha256"], body["data"]["hypotheses"]) for body in logged(REGISTERED)
+    ]
+    assert registered == [(f"run:{run.pk}", run.config_digest, ["Accuracy rises with G."]) for run in runs]
+    assert len({run.config_digest for run in runs}) == 4, "each run's own entry, of its own config"
     single = maker.launched("single", eval={"holdout": 4})
     assert queue().order()[0] == single, "what else the project launches goes first"
     page = html(operator.get("/p/ours/sweeps/"))

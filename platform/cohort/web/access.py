@@ -210,6 +210,7 @@ def reviewed_run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: 
 def _run_of(project: Project, runs: QuerySet[Run], run_id: int) -> Run:
     shown = (
         "base_model",
+        "dataset",
         "verifier_version__verifier",
         "eval_verifier_version__verifier",
         "cloned_from",

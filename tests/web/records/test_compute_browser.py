@@ -7,10 +7,13 @@ from playwright.sync_api import Browser, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from cohort.catalog.pretraining import pretraining_state
+from cohort.evidence.preregistration import REGISTERED
 from cohort.records.services import record_seal
+from cohort.runs.models import Run
 from tests.browser import picture
 from tests.factories import sealed_run
 from tests.web.records.conftest import World
+from tests.web.records.records import logged
 from tests.web.records.scenarios import changed
 from tests.web.windows import serious_faults, windows
 
@@ -42,6 +45,24 @@ def test_operations_from_launch_to_record(open_page: Callable[..., Page], world:
     picture(page, "launch-compute")
 
     here = page.url.partition("runs/new/")[0]
+    page.locator("#sweep summary").click()
+    page.get_by_label("Fields and their values").fill("seed: 1, 2")
+    expect(page.locator("#sweep-plan")).to_contain_text("Sweep: 2 runs")
+    page.locator("summary:has(#sum-registration)").click()
+    page.get_by_label("Hypotheses").fill("Held-out accuracy rises by 5 points.\nTruncation stays below 5 %.")
+    expect(page.locator("#sum-registration")).to_contain_text("2 hypotheses")
+    faults += serious_faults(page, "hypotheses")
+    picture(page, "launch-hypotheses")
+    page.locator("[name=probe_override]").fill("The reward is of this test alone.")
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/sweeps/*/")
+    of_sweep = Run.objects.filter(sweep__isnull=False)
+    registered = {body["subject"]: body["data"] for body in logged(REGISTERED)}
+    for swept in of_sweep:
+        assert registered[f"run:{swept.pk}"]["config_sha256"] == swept.config_digest
+        assert len(registered[f"run:{swept.pk}"]["hypotheses"]) == 2
+    assert len({swept.config_digest for swept in of_sweep}) == 2
+
     page.goto(f"{here}runs/{run.pk}/")
     page.locator("#compute summary").click()
     expect(page.locator("#compute")).to_contain_text("at most")

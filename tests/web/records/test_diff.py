@@ -11,7 +11,8 @@ from cohort.base import artifacts
 from cohort.evidence.record import redact
 from cohort.records.diff.compare import Diff, FieldDiff, NotARecord, diff, read
 from cohort.records.diff.side_by_side import side_by_side
-from cohort.records.diff.values import Change, Kind, changes
+from cohort.records.diff.values import MISSING, Change, Kind, changes, places
+from cohort.records.diff.words import value_words
 from cohort.records.models import Record
 from cohort.runs.models import Run
 from cohort.web.diff import views
@@ -62,6 +63,15 @@ def test_values_by_dotted_path(before: Any, after: Any, wanted: list[Any]) -> No
     assert (difference, str(difference)) == (wanted, str(wanted)), "1 is not true"
 
 
+@pytest.mark.parametrize(("values", "wanted"), cases("records/place_words", "values", "places"))
+def test_places_and_values_are_words(values: list[Any], wanted: list[list[str | None]]) -> None:
+    differing = [
+        [at.words, *(None if value is MISSING else value_words(value) for value in at.values)]
+        for at in places(values, noun="attempts")
+    ]
+    assert differing == wanted
+
+
 @pytest.mark.parametrize(
     ("before", "after", "wanted"), [(3, 4, 1), (0.1, 0.3, 0.2), (4, 1.5, -2.5), ("a", 1, None), (True, 2, None)]
 )
@@ -108,9 +118,13 @@ def test_what_people_chose_comes_first_and_digests_last(first: dict[str, Any]) -
     model = ["subject.base_model.revision", "subject.base_model.architecture"]
     assert list(chosen) == [*model, "data.prompts", "optim.steps", "seed", "engine.threads"]
     assert chosen["data.prompts"] == ("20 problems", "20 problems", "30 problems, sha256 …")
-    assert [(group.title, [row.path for row in group.rows]) for group in table.rest] == [
+    assert [(group.title, [row.path for row in group.rows]) for group in table.rest if group.rows] == [
         ("Training budget", ["budget.time"])
     ]
+    assert "Time and device" not in next(group.equal for group in table.rest if group.title == "Training budget")
+    assert table.equal == sum(len(group.equal) for group in table.rest)
+    steps = next(row for row in table.chosen if row.path == "optim.steps")
+    assert steps.marked == [("3", False, ""), ("3", False, ""), ("5", True, "+2")]
     assert [group.title for group in table.results] == ["Outcome", "heldout", "format"]
     figures = {row.label: row.cells[0] for row in table.results[1].rows}
     assert figures["difference in points, 95 %"] == "+50.0 [+39.0, +60.0]"
@@ -180,7 +194,8 @@ def test_files_to_keep(first: dict[str, Any], golden: Callable[[str, Any], None]
     difference = to_document(diff(first, second))
     assert (difference["before"]["seal"], difference["after"]["seal"]) == (first["seal"], "f" * 64)
     values = difference["sections"]["method"]["fields"]["config"]["values"]
-    assert values == [{"path": "optim.steps", "kind": "changed", "before": 3, "after": 1, "difference": -2}]
+    place = {"path": "optim.steps", "words": "Steps", "kind": "changed"}
+    assert values == [{**place, "before": 3, "after": 1, "difference": -2}]
     assert "loss" in difference["sections"]["method"]["equal"]
     text = "".join(to_markdown(diff(first, second)))
     golden("records/diff.md", stripped(text))

@@ -61,6 +61,7 @@ def kinds_text() -> list[str]:
     lines = []
     for spec in KINDS.values():
         lines += [f"### `{spec.name}`", "", f"{spec.demands} {spec.judged} Reads: {', '.join(spec.reads)}.", ""]
+        lines += [f"Where it did not pass: {spec.mend[0].lower()}{spec.mend[1:]}", ""]
         for param in spec.params:
             lines.append(f"- `{param.name}`{_default(param.default)}: {param.words}")
         lines += [""] if spec.params else []

@@ -15,6 +15,8 @@ class Figure:
     read: Callable[[Any], float]
     """From that value."""
     show: Callable[[float], str] = percent
+    most: float | None = 1.0
+    """What it can be at most; None of a count. The least is 0."""
 
 
 def _share(part: str, whole: str) -> Callable[[Any], float]:
@@ -57,24 +59,27 @@ FIGURES: dict[str, Figure] = {
         lambda value: max(_share("touched", "items")(suite) for suite in value.values()),
     ),
     "superseded_steps": Figure(
-        "steps superseded by a later attempt", "budget.superseded", lambda value: value["steps"], _count
+        "steps superseded by a later attempt", "budget.superseded", lambda value: value["steps"], _count, None
     ),
     "evaluations_not_chosen": Figure(
         "evaluations of this run's weights that the record's comparisons do not use",
         "behaviour.not_chosen",
         lambda value: value["total"],
         _count,
+        None,
     ),
     "judgements_hidden": Figure(
         "people's judgements that are in no figure of the record",
         "oversight.judgements_hidden",
         lambda value: value["hidden"],
         _count,
+        None,
     ),
     "training_flop": Figure(
         "estimated FLOP of the training",
         "budget.compute",
         lambda value: value["flop_estimate"],
         lambda value: f"{value:.3g} FLOP",
+        None,
     ),
 }

@@ -7,7 +7,7 @@ from typing import Any
 from cohort.evidence.compare import SAFETY
 from cohort.evidence.plain_text import counted, named, points
 from cohort.evidence.policy.figures import FIGURES
-from cohort.evidence.policy.spec import Outcome, Param, RuleSpec, choice, choices_of, names, number
+from cohort.evidence.policy.spec import Outcome, Param, RuleSpec, change, choice, choices_of, names, number
 from cohort.evidence.policy.view import POLICY_FIELD, CannotJudge, RecordView
 from grpo_core.stats.paired import tango_lower
 
@@ -128,9 +128,23 @@ def _figure(view: RecordView, params: Mapping[str, Any]) -> Outcome:
     return Outcome(passed, f"{figure.words}: {figure.show(actual)}, demanded {demanded}")
 
 
-def _some_bound(params: Mapping[str, Any]) -> str:
-    given = [name for name in _BOUNDS if params[name] is not None]
-    return "" if given else f"bounds nothing: give {', '.join(_BOUNDS)}"
+def _bounds_fault(params: Mapping[str, Any]) -> str:
+    """A bound outside what the figure can be is a slip, such as 5 for 5 %, and would pass every record or none."""
+    name, most = params["figure"], FIGURES[params["figure"]].most
+    given = {bound: params[bound] for bound in _BOUNDS if params[bound] is not None}
+    if not given:
+        return f"bounds nothing: give {', '.join(_BOUNDS)}"
+    for bound, value in given.items():
+        if value < 0 or (most is not None and value > most):
+            can_be = "0 or more" if most is None else f"a share of 0 to {most:g}, where 0.05 is 5 %"
+            return f"has {bound} {value:g}, but {name} is {can_be}"
+    low = max([0.0, *(value for bound, value in given.items() if bound in ("above", "at_least"))])
+    high = min([low + 1 if most is None else most, *(given[bound] for bound in ("below", "at_most") if bound in given)])
+    if not any(
+        all(_BOUNDS[bound](at, value) for bound, value in given.items()) for at in (low, high, (low + high) / 2)
+    ):
+        return f"can never be met: no {name} is {' and '.join(f'{bound} {value:g}' for bound, value in given.items())}"
+    return ""
 
 
 def _flags(view: RecordView, params: Mapping[str, Any]) -> Outcome:
@@ -224,11 +238,12 @@ KINDS: dict[str, RuleSpec] = {
             "suite's own two-sided 95 % interval as the record has it, which does not correct for their number. "
             "`together`: Tango's score bound with Bonferroni's correction for the suites of this rule, so that all "
             "hold at once with 95 %; of independent scores of 0 and 1 only.",
+            "A record's figures stay: train again, or evaluate more items, with which a smaller change is shown.",
             ("behaviour.performance",),
             (
                 _SUITES,
                 _CATEGORIES,
-                Param("by", "Least change, as a share: 0.02 is 2 points.", number, 0.0),
+                Param("by", "Least change, as a share: 0.02 is 2 points.", change, 0.0),
                 Param("interval", "`each` or `together`.", choice("each", "together"), "each"),
             ),
             _improved,
@@ -239,6 +254,7 @@ KINDS: dict[str, RuleSpec] = {
             "Every suite that the rule names is shown to be not worse within its margin.",
             "The verdict of the record, by the margin that was fixed before the run. An undecided suite fails: that "
             "harm is not shown is not that there is none.",
+            "A record's figures stay: train again; an undecided suite takes more items, as many as the record says.",
             ("behaviour.performance",),
             (_SUITES, _CATEGORIES),
             _not_worse,
@@ -248,6 +264,7 @@ KINDS: dict[str, RuleSpec] = {
             "probe_clean",
             "No class of the verifier's probe failed.",
             "The newest probe of the reward's version at the seal; an override at the launch changes nothing here.",
+            "Mend the reward, probe its new version, and train with that.",
             ("reward.brittleness",),
             (
                 Param(
@@ -263,19 +280,21 @@ KINDS: dict[str, RuleSpec] = {
         RuleSpec(
             "figure",
             "A figure of the record lies within bounds.",
-            "The figure as the record has it, without an interval.",
+            "The figure as the record has it, without an interval. A share is given as 0.05 for 5 %.",
+            "A record's figures stay: the next run can do better.",
             tuple(dict.fromkeys(figure.path for figure in FIGURES.values())),
             (
                 Param("figure", f"One of {', '.join(FIGURES)}.", choice(*FIGURES)),
                 *(Param(name, f"The figure must be {name.replace('_', ' ')} this.", number, None) for name in _BOUNDS),
             ),
             _figure,
-            _some_bound,
+            _bounds_fault,
         ),
         RuleSpec(
             "flags",
             "No monitor has an open flag.",
             "Flags of the record that nobody overrode before the seal; `overridden: refused` counts these too.",
+            "An operator overrides the flag with a reason; a further version of the record then says so.",
             ("oversight.flags",),
             (
                 Param("monitors", "Names of monitors. Left out: all.", names, ()),
@@ -287,6 +306,7 @@ KINDS: dict[str, RuleSpec] = {
             "stated",
             "No field that the rule names is not stated.",
             "By the field's source: measured, configured, stated by a person and not applicable all count as stated.",
+            "Answer the fields on the page of statements; a further version of the record then has the answers.",
             ("every field that it names",),
             (
                 Param("sections", "Names of sections, such as handling.", names, ()),
@@ -300,6 +320,7 @@ KINDS: dict[str, RuleSpec] = {
             "ended",
             "The run ended in an accepted way.",
             "The state of the run in the record's head.",
+            "Retry the run, or launch it again.",
             ("head",),
             (Param("accept", f"Some of {', '.join(STATES)}.", choices_of(*STATES), ("succeeded",)),),
             _ended,
@@ -309,6 +330,7 @@ KINDS: dict[str, RuleSpec] = {
             "Margins, suites, verifier and hypotheses were in the audit log before the first step.",
             "The registration in force and the arrival of the first step, as the record has them; `cohort verify` "
             "checks the entry and its place in the log.",
+            "It cannot be made up for: launch the run again.",
             ("oversight.preregistration",),
             (),
             _registered,
@@ -317,6 +339,7 @@ KINDS: dict[str, RuleSpec] = {
             "sign_offs",
             "The record is approved in the roles that the rule names, by different people, and rejected in none.",
             "Sign-offs in force. They come after the seal: the platform knows them, a card does only with its status.",
+            "Have the record signed off in the roles that are missing.",
             ("life",),
             (Param("roles", f"Some of {', '.join(ROLES)}.", choices_of(*ROLES), ROLES),),
             _signed,
@@ -325,6 +348,7 @@ KINDS: dict[str, RuleSpec] = {
             "current",
             "The record is neither revoked nor superseded.",
             "What came after the seal; a card knows it only with its status.",
+            "Judge the newest version of the record; a revocation is for good.",
             ("life",),
             (),
             _current,

@@ -38,6 +38,8 @@ class RuleSpec:
     """What a rule of this kind demands."""
     judged: str
     """How, so that nobody has to guess which number is compared."""
+    mend: str
+    """What people can do where such a rule did not pass."""
     reads: tuple[str, ...]
     """Fields of the record; `life` is what came after the seal."""
     params: tuple[Param, ...]
@@ -54,6 +56,13 @@ def number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300:
         raise ValueError(f"must be a number, not {_shown(value)}")
     return float(value)
+
+
+def change(value: Any) -> float:
+    """A difference of shares that a score can have."""
+    if not -1 < (difference := number(value)) < 1:
+        raise ValueError(f"must be a share between -1 and 1, where 0.02 is 2 points, not {_shown(value)}")
+    return difference
 
 
 def names(value: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import yaml
 from cohort.base import artifacts
 from cohort.evidence.canonical import dig, sha256
 from cohort.records.diff.values import Change, Kind, changes, difference, same
+from cohort.records.diff.words import key_words, setting_words
 from cohort.records.fields import FIELDS, TITLES
 from cohort.records.models import Audience, Card, Record
 from cohort.records.schema import SCHEMA
@@ -126,10 +127,6 @@ def _ordered(known: Mapping[str, Any], *present: Mapping[str, Any]) -> list[str]
     return [name for name in known if name in names] + sorted(names - known.keys())
 
 
-def _plain(name: str) -> str:
-    return name.replace("_", " ").capitalize()
-
-
 COMPARISONS = "behaviour.performance"
 CONFIG = "method.config"
 _MARKS = ("source", "evidence", "audience", "note")
@@ -223,7 +220,7 @@ def diff(
     `configs`: the sealed config.yaml of both, where the reader has them; a record itself holds only their digests.
     """
     a, b = read(before), read(after)
-    config_changes = tuple(changes(*configs)) if configs is not None else ()
+    config_changes = tuple(map(_of_setting, changes(*configs or ({}, {}))))
     sections = tuple(_section(name, a, b, config_changes) for name in _ordered(FIELDS, a.sections, b.sections))
     return Diff(a, b, tuple(changes(a.head, b.head)), sections, _files(a.files, b.files))
 
@@ -232,7 +229,7 @@ def _section(section: str, a: Read, b: Read, config: tuple[Change, ...]) -> Sect
     known, old, new = FIELDS.get(section, {}), a.sections.get(section, {}), b.sections.get(section, {})
     fields = []
     for name in _ordered(known, old, new):
-        label = known[name].label if name in known else _plain(name)
+        label = known[name].label if name in known else key_words(name).capitalize()
         field = _field(section, name, label, old.get(name), new.get(name))
         fields.append(replace(field, values=config) if config and field.path == CONFIG else field)
     of, _, performance = COMPARISONS.partition(".")
@@ -240,7 +237,12 @@ def _section(section: str, a: Read, b: Read, config: tuple[Change, ...]) -> Sect
     if section == of:
         before, after = (entries.get(performance, {}).get("value") or () for entries in (old, new))
         suites = suite_diffs(before, after)
-    return SectionDiff(section, TITLES.get(section) or _plain(section), tuple(fields), suites)
+    return SectionDiff(section, TITLES.get(section) or key_words(section).capitalize(), tuple(fields), suites)
+
+
+def _of_setting(change: Change) -> Change:
+    """Under the label that the run form has for it."""
+    return replace(change, words=setting_words(change.path) or change.words)
 
 
 def _field(
@@ -253,9 +255,11 @@ def _field(
             kind = Kind.EQUAL if before == after else Kind.WITHHELD  # the same leaf: the same words, whatever they are
         return FieldDiff(section, name, label, kind, dig(before, "text"), dig(after, "text"), withheld=withheld)
     marks = tuple(
-        Change(mark, Kind.CHANGED, before[mark], after[mark]) for mark in _MARKS if before[mark] != after[mark]
+        Change(mark, Kind.CHANGED, before[mark], after[mark], mark) for mark in _MARKS if before[mark] != after[mark]
     )
-    values = () if f"{section}.{name}" == COMPARISONS else tuple(changes(before["value"], after["value"]))
+    values = () if f"{section}.{name}" == COMPARISONS else tuple(changes(before["value"], after["value"], noun=name))
+    if section == "method":
+        values = tuple(map(_of_setting, values))
     equal = same(before["value"], after["value"]) and before["text"] == after["text"] and not marks
     kind = Kind.EQUAL if equal else Kind.CHANGED
     return FieldDiff(section, name, label, kind, before["text"], after["text"], values, marks)

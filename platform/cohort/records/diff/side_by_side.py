@@ -2,12 +2,14 @@
 digests last. Knows no Django."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cohort.evidence.canonical import dig
 from cohort.records.diff.compare import Read
-from cohort.records.diff.values import one_line
+from cohort.records.diff.values import MISSING, Place, difference, places, signed
+from cohort.records.diff.words import is_digest, setting_words, value_words
 from cohort.records.document_view import compared
 from cohort.records.fields import FIELDS, TITLES, field_facts
 from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
@@ -15,18 +17,19 @@ from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
 CHOSEN = (
     "subject.base_model",
     "data.prompts",
+    "data.selection",
     "data.heldout",
     "reward.source",
+    "reward.verifier",
     "method.preset",
     "method.loss",
     "method.normalization",
 )
-"""Fields that state what people choose before the settings of the config."""
+"""Fields that state what people choose before the settings of the config; the rest of `method` states settings."""
 RESULTS = ("subject.outcome", "reward.course", "behaviour.safety_regressions")
 """Fields before the table of suites."""
 _PERFORMANCE = "behaviour.performance"
 _DIGEST = re.compile(r"\b[0-9a-f]{12,128}(?![0-9A-Za-z])…?")
-_WHOLE = re.compile(r"(?:[\w-]+:)?[0-9a-f]{32,128}")
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,32 @@ class Row:
     """`section.field` and, of a part of its value, the path in it."""
     cells: tuple[str | None, ...]
     """One for each record, in their order; None where it has none."""
+    differences: tuple[str, ...] = ()
+    """Of each from the first, where both are numbers; else empty."""
 
     @property
-    def marked(self) -> list[tuple[str | None, bool]]:
-        """Each cell, and whether it is another than the first."""
-        return [(cell, cell != self.cells[0]) for cell in self.cells]
+    def marked(self) -> list[tuple[str | None, bool, str]]:
+        """Each cell, whether it is another than the first, and the difference."""
+        differences = self.differences or ("",) * len(self.cells)
+        return [(cell, cell != self.cells[0], by) for cell, by in zip(self.cells, differences, strict=True)]
 
     @property
     def differs(self) -> bool:
         return len(set(self.cells)) > 1
 
 
+def differences(values: Sequence[Any], unit: str = "") -> tuple[str, ...]:
+    """Of each value from the first; empty where one of the two is no number, or they are equal."""
+    by = (difference(values[0], value) for value in values)
+    return tuple(f"{signed(delta)}{unit}" if delta else "" for delta in by)
+
+
 @dataclass(frozen=True)
 class Group:
     title: str
     rows: tuple[Row, ...]
+    equal: tuple[str, ...] = ()
+    """Labels of its fields that are the same in all, but for digests."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ class SideBySide:
     results: tuple[Group, ...]
     """Outcome, then a group a suite; equal rows too."""
     rest: tuple[Group, ...]
-    """All other fields that differ, by section."""
+    """All other fields, by section: those that differ as rows."""
     digests: tuple[Row, ...]
     """Digests that differ, of the records, in their fields, and of the sealed files."""
     equal: int
@@ -72,33 +86,34 @@ def side_by_side(records: Sequence[Read], settings: Sequence[Row] = ()) -> SideB
     """`settings`: rows of the configs that were sealed, where the reader has them."""
     rows = {f"{section}.{name}": _field(f"{section}.{name}", records) for section in FIELDS for name in FIELDS[section]}
     differing = {path: [row for row in of_field if row.differs] for path, of_field in rows.items()}
-    shown = {*CHOSEN, *RESULTS, _PERFORMANCE}
-    rest = [
-        Group(TITLES[section], tuple(row for name in names for row in differing[f"{section}.{name}"]))
-        for section, names in ((s, [n for n in FIELDS[s] if f"{s}.{n}" not in shown]) for s in FIELDS)
-    ]
+    chosen = CHOSEN if settings else (*CHOSEN, *(path for path in rows if path.startswith("method.")))
+    shown = {*chosen, *RESULTS, _PERFORMANCE}
     outcome = Group("Outcome", tuple(row for path in RESULTS for row in rows[path][:1]))
     return SideBySide(
         records=tuple(records),
-        chosen=(*(row for path in CHOSEN for row in differing[path]), *(row for row in settings if row.differs)),
+        chosen=(
+            *(row for path in dict.fromkeys(chosen) for row in differing[path]),
+            *(row for row in settings if row.differs),
+        ),
         results=(outcome, *_suites(records)),
-        rest=tuple(group for group in rest if group.rows),
+        rest=tuple(_rest(section, differing, shown) for section in FIELDS),
         digests=tuple(row for row in _digests(records) if row.differs),
         equal=sum(not of_field for of_field in differing.values()),
     )
 
 
+def _rest(section: str, differing: Mapping[str, Sequence[Row]], shown: Collection[str]) -> Group:
+    """The section's fields, without the rows that are shown before it."""
+    paths = [facts.path for facts in FIELDS[section].values()]
+    return Group(
+        TITLES[section],
+        tuple(row for path in paths if path not in shown for row in differing[path]),
+        tuple(field_facts(path).label for path in paths if not differing[path]),
+    )
+
+
 def without_digests(text: str) -> str:
     return _DIGEST.sub("…", text)
-
-
-def is_digest(value: Any) -> bool:
-    """Whether a value of a field is a digest, or nothing but a collection that holds one."""
-    if isinstance(value, str):
-        return _WHOLE.fullmatch(value) is not None
-    if isinstance(value, Mapping):
-        return any(map(is_digest, value.values()))
-    return isinstance(value, list) and bool(value) and all(map(is_digest, value))
 
 
 def _entry(record: Read, path: str) -> Mapping[str, Any] | None:
@@ -110,21 +125,24 @@ def _field(path: str, records: Sequence[Read]) -> list[Row]:
     """The field's words, with its sources where those differ; where all words are alike, the parts of its value."""
     label, entries = field_facts(path).label, [_entry(record, path) for record in records]
     sources = {entry.get("source") for entry in entries if entry is not None}
-    row = Row(label, path, tuple(_words(entry, with_source=len(sources) > 1) for entry in entries))
+    values = [(entry or {}).get("value") for entry in entries]
+    words = tuple(_words(entry, with_source=len(sources) > 1) for entry in entries)
+    row = Row(label, path, words, differences(values))
     if row.differs or path == _PERFORMANCE:
         return [row]
-    values = [dict(_leaves((entry or {}).get("value"))) for entry in entries]
-    paths = list(dict.fromkeys(leaf for value in values for leaf in value))
-    parts = (
-        Row(
-            f"{label}: {leaf}",
-            f"{path}.{leaf}",
-            tuple(one_line(value[leaf]) if leaf in value else None for value in values),
-        )
-        for leaf in paths
-        if not any(is_digest(value.get(leaf)) for value in values)
+    parts = places(values, noun=path.rpartition(".")[2])
+    return [row, *(_part(label, path, at) for at in parts if not any(map(is_digest, at.values)))]
+
+
+def _part(label: str, path: str, at: Place) -> Row:
+    """A place in the values of a field."""
+    words = (setting_words(at.path) if path.startswith("method.") else "") or at.words
+    return Row(
+        f"{label}: {words}" if words else label,
+        f"{path}{'' if at.path[:1] in ('', '[') else '.'}{at.path}",
+        tuple(None if value is MISSING else value_words(value) for value in at.values),
+        differences(at.values),
     )
-    return [row, *(part for part in parts if part.differs)]
 
 
 def _words(entry: Mapping[str, Any] | None, *, with_source: bool) -> str | None:
@@ -136,34 +154,31 @@ def _words(entry: Mapping[str, Any] | None, *, with_source: bool) -> str | None:
     return f"{text} ({entry['source']})" if with_source else text
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, value) of all that is no collection."""
-    if isinstance(value, Mapping):
-        for name, child in value.items():
-            yield from _leaves(child, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from _leaves(child, f"{path}[{index}]")
-    else:
-        yield path, value
+_FIGURES = (
+    ("problems", 1, ("problems",), 1, ""),
+    ("before", 2, ("before", "share"), 100, " points"),
+    ("after", 3, ("after", "share"), 100, " points"),
+    ("difference in points, 95 %", 4, ("change", "difference"), 100, " points"),
+    ("verdict", 6, ("verdict",), 1, ""),
+)
+"""Rows of a suite: label, cell of `Compared`, and the number that differences are of, with its scale and unit."""
 
 
 def _suites(records: Sequence[Read]) -> list[Group]:
     """Every suite of any record, in the order in which they first come."""
-    columns = []
-    for record in records:
-        entry = _entry(record, _PERFORMANCE) or {}
-        columns.append(
-            {suite["suite"]: compared(Comparison.model_validate(suite)) for suite in entry.get("value") or ()}
-        )
+    values = [(_entry(record, _PERFORMANCE) or {}).get("value") or () for record in records]
+    columns = [{suite["suite"]: suite for suite in suites} for suites in values]
     groups = []
     for name in dict.fromkeys(name for column in columns for name in column):
-        path = f"{_PERFORMANCE}.{name}"
-        of_suite = [column[name].cells if name in column else None for column in columns]
-        title = next(cells[0] for cells in of_suite if cells is not None)
-        labels = (("problems", 1), ("before", 2), ("after", 3), ("difference in points, 95 %", 4), ("verdict", 6))
-        rows = (Row(label, path, tuple(cells[at] if cells else None for cells in of_suite)) for label, at in labels)
-        groups.append(Group(title, tuple(rows)))
+        suites = [column.get(name) for column in columns]
+        cells = [suite and compared(Comparison.model_validate(suite)).cells for suite in suites]
+        rows = []
+        for label, cell, path, scale, unit in _FIGURES:
+            numbers = [dig(suite, *path) for suite in suites]
+            scaled = [scale * n if isinstance(n, int | float) else None for n in numbers]
+            texts = tuple(of_suite[cell] if of_suite else None for of_suite in cells)
+            rows.append(Row(label, f"{_PERFORMANCE}.{name}", texts, differences(scaled, unit)))
+        groups.append(Group(next(filter(None, cells))[0], tuple(rows)))
     return groups
 
 
@@ -171,16 +186,10 @@ def _digests(records: Sequence[Read]) -> Iterator[Row]:
     yield Row("Seal", "seal", tuple(record.seal for record in records))
     for section, names in FIELDS.items():
         for name, facts in names.items():
-            leaves_of = [dict(_leaves((_entry(record, facts.path) or {}).get("value"))) for record in records]
-            for leaf in dict.fromkeys(leaf for leaves in leaves_of for leaf in leaves):
-                cells = [leaves.get(leaf) for leaves in leaves_of]
-                if any(map(is_digest, cells)):
-                    path = f"{section}.{name}.{leaf}".rstrip(".")
-                    yield Row(
-                        f"{facts.label}: {leaf}" if leaf else facts.label,
-                        path,
-                        tuple(None if cell is None else one_line(cell) for cell in cells),
-                    )
+            values = [(_entry(record, facts.path) or {}).get("value") for record in records]
+            for at in places(values, noun=name, whole=True):
+                if any(map(is_digest, at.values)):
+                    yield _part(facts.label, f"{section}.{name}", at)
     for path in sorted({path for record in records for path in record.files}):
         files = [record.files.get(path) for record in records]
         yield Row(f"Sealed file {path}", path, tuple(file["sha256"] if file else None for file in files))

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cohort.records.diff.compare import Cell, Diff, FieldDiff, SectionDiff
-from cohort.records.diff.values import Change, Kind, figure, one_line, signed
+from cohort.records.diff.values import Change, Kind, figure, signed
+from cohort.records.diff.words import value_words
 from grpo_core.text import printable
 
 SCHEMA = "cohort-record-diff/1"
@@ -60,7 +61,7 @@ def _field(field: FieldDiff) -> dict[str, Any]:
 
 
 def _change(change: Change) -> dict[str, Any]:
-    names = ["path", "kind", "before", "after", *(["difference"] if change.difference is not None else [])]
+    names = ["path", "words", "kind", "before", "after", *(["difference"] if change.difference is not None else [])]
     return _values(change, *names)
 
 
@@ -131,10 +132,10 @@ def _table(changes: Any) -> list[str]:
     rows = ["| | where | before | after | difference |", "| --- | --- | --- | --- | --- |"]
     for change in changes:
         delta = signed(change.difference) if change.difference is not None else ""
-        before = markdown_cell(one_line(change.before)) if change.kind != Kind.ADDED else "–"
-        after = markdown_cell(one_line(change.after)) if change.kind != Kind.REMOVED else "–"
+        before = markdown_cell(value_words(change.before)) if change.kind != Kind.ADDED else "–"
+        after = markdown_cell(value_words(change.after)) if change.kind != Kind.REMOVED else "–"
         rows.append(
-            f"| {SIGNS[change.kind]} {change.kind} | {markdown_cell(change.path or 'value')} "
+            f"| {SIGNS[change.kind]} {change.kind} | {markdown_cell(change.words or 'value')} "
             f"| {before} | {after} | {delta} |"
         )
     return rows

@@ -8,8 +8,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from cohort.records.diff.compare import Diff, FieldDiff, SectionDiff, SuiteDiff
-from cohort.records.diff.side_by_side import Row, SideBySide, is_digest, without_digests
-from cohort.records.diff.values import Change, Kind, one_line, signed
+from cohort.records.diff.side_by_side import Row, SideBySide, without_digests
+from cohort.records.diff.values import Change, Kind, signed
+from cohort.records.diff.words import is_digest, value_words
 from cohort.records.summary import clamp
 from cohort.web.diff.export import SIGNS, cell_texts
 
@@ -85,7 +86,7 @@ def table_shown(table: SideBySide) -> dict[str, Any]:
         "heads": [record.head for record in table.records],
         "chosen": _cut(table.chosen),
         "results": [(group.title, _cut(group.rows)) for group in table.results],
-        "rest": [(group.title, _cut(group.rows)) for group in table.rest],
+        "rest": [(group.title, _cut(group.rows), group.equal) for group in table.rest],
         "digests": [replace(row, cells=tuple(cell and _digest(cell) for cell in row.cells)) for row in digests[:ROWS]],
         "more_digests": max(0, len(digests) - ROWS),
         "equal": table.equal,
@@ -103,7 +104,8 @@ def _digest(cell: str) -> str:
 def _section(section: SectionDiff) -> dict[str, Any]:
     fields = [_field(field) for field in section.differing if not _digests_alone(field)]
     suites = [_suite(suite) for suite in section.suites if suite.kind != Kind.EQUAL]
-    return {"section": section, "differs": bool(fields), "fields": fields, "suites": suites}
+    equal = [field.label for field in section.equal]
+    return {"section": section, "equal": equal, "differs": bool(fields), "fields": fields, "suites": suites}
 
 
 def _digests_alone(field: FieldDiff) -> bool:
@@ -144,10 +146,11 @@ def _rows(changes: Sequence[Change], *, include_pathless: bool = True) -> dict[s
     kept = [change for change in changes if include_pathless or change.path]
     rows = [
         {
-            "path": change.path or "value",
+            "where": change.words or "value",
+            "path": change.path,
             "mark": _mark(change.kind),
-            "before": None if change.kind == Kind.ADDED else one_line(change.before),
-            "after": None if change.kind == Kind.REMOVED else one_line(change.after),
+            "before": None if change.kind == Kind.ADDED else value_words(change.before),
+            "after": None if change.kind == Kind.REMOVED else value_words(change.after),
             "difference": signed(change.difference),
         }
         for change in kept[:ROWS]

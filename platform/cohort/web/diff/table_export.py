@@ -23,11 +23,14 @@ def table_document(table: SideBySide) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    return {"title": group.title, "rows": _rows(group.rows)}
+    return {"title": group.title, "rows": _rows(group.rows), "equal": list(group.equal)}
 
 
 def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [{"label": row.label, "path": row.path, "cells": list(row.cells)} for row in rows]
+    return [
+        {"label": row.label, "path": row.path, "cells": list(row.cells), "differences": list(row.differences)}
+        for row in rows
+    ]
 
 
 def table_markdown(table: SideBySide) -> Iterator[str]:
@@ -47,7 +50,7 @@ def table_markdown(table: SideBySide) -> Iterator[str]:
         yield f"| | {' | '.join(titles)} |\n"
         yield f"| --- |{' --- |' * len(titles)}\n"
         for row in rows:
-            cells = " | ".join(markdown_cell(cell) for cell in row.cells)
-            yield f"| {markdown_cell(row.label)} ({markdown_cell(row.path)}) | {cells} |\n"
+            cells = " | ".join(f"{markdown_cell(cell)}{f' ({by})' if by else ''}" for cell, _, by in row.marked)
+            yield f"| {markdown_cell(row.label)} | {cells} |\n"
         yield "\n"
     yield f"{table.equal} fields are equal in all.\n"

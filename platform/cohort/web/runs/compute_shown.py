@@ -7,7 +7,6 @@ from cohort.catalog.models import BaseModel
 from cohort.catalog.pretraining import Original, origin_of, original_of, published_row
 from cohort.runs.compute import RunCompute, evaluated_tokens, mean_utilisation, run_compute
 from cohort.runs.models import Run
-from cohort.runs.transitions import current_steps
 from grpo_core.compute.flop import Flop, Work, training_flop
 from grpo_core.compute.hardware import Hardware, dtype_of, hardware
 from grpo_core.compute.shape import Shape
@@ -104,10 +103,9 @@ def compute_so_far(run: Run, config: RunConfig) -> ComputeShown | None:
     """What the current steps of the run took. None before the trainer described its model and ended a step."""
     attempts = list(run.attempts.order_by("-fence"))
     manifest = next((attempt.manifest for attempt in attempts if attempt.manifest is not None), None)
-    last = current_steps(run).order_by("-step").values_list("metrics", flat=True).first()
     outcome = next((attempt.outcome for attempt in attempts if attempt.outcome), None) or {}
     sums = outcome.get("totals") or {}
-    tokens = float((last or {}).get("num_tokens") or sums.get("tokens") or 0.0)
+    tokens = float(run.latest_metrics.get("num_tokens") or sums.get("tokens") or 0.0)
     if manifest is None or not tokens or run.base_model is None:
         return None
     held = 0.0
