@@ -1,5 +1,6 @@
 """docker/nginx.conf on a real nginx, before a server that writes down what arrives."""
 
+import json
 import re
 import socket
 import ssl
@@ -216,12 +217,31 @@ def test_a_body_in_chunks_has_its_length_behind_the_proxy(proxy: Proxy) -> None:
     assert "Transfer-Encoding" not in headers
 
 
-def test_signing_in_is_limited_for_an_address(proxy: Proxy) -> None:
-    """So many come at once that the time they take does not matter."""
+def _body(got: bytes) -> bytes:
+    return got.partition(b"HTTP/1.1 429")[2].partition(b"\r\n\r\n")[2]
+
+
+def _limited(proxy: Proxy, request: bytes) -> bytes:
+    """What is answered to so many at once that the time they take does not matter, up to the first refusal."""
     got = b""
     with proxy.open() as connection:
-        connection.sendall(120 * b"POST /login/ HTTP/1.1\r\nHost: cohort.example.org\r\nContent-Length: 3\r\n\r\na=b")
-        while b" 429 " not in got and (data := connection.recv(65536)):
+        connection.sendall(120 * request)
+        while b"\n" not in _body(got) and (data := connection.recv(65536)):
             got += data
-    assert b" 429 " in got
+    return got[got.index(b"HTTP/1.1 429") :]
+
+
+def test_signing_in_is_limited_for_an_address(proxy: Proxy) -> None:
+    assert _limited(proxy, b"POST /login/ HTTP/1.1\r\nHost: cohort.example.org\r\nContent-Length: 3\r\n\r\na=b")
+    assert proxy.call("GET", "/runs/").status == 200
+
+
+def test_the_status_of_records_is_limited_for_an_address_in_words(proxy: Proxy) -> None:
+    path = f"/status/{'0' * 64}.json".encode()
+    head, _, body = _limited(proxy, b"GET " + path + b" HTTP/1.1\r\nHost: cohort.example.org\r\n\r\n").partition(
+        b"\r\n\r\n"
+    )
+    assert b"Content-Type: application/json\r\n" in head
+    assert b"Retry-After: 1" in head
+    assert "too many" in json.loads(body.partition(b"\n")[0])["error"]
     assert proxy.call("GET", "/runs/").status == 200

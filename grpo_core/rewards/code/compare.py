@@ -1,12 +1,11 @@
 """Whether what a solution gave is what a case expects. Only plain data comes here, as text that `inside_values`
 made inside the sandbox; no class of the solution's and none of its comparisons.
 
-What was given is never put into a set or a dict, so that keys chosen to collide cost nothing.
+What was given is put into no set or dict that is larger than an expected one, so that keys chosen to collide cost
+nothing; nor is a number written out that is long only as a Decimal's exponent.
 """
 
 import json
-from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any
 
 from grpo_core.rewards.code.inside_values import decode
@@ -31,7 +30,7 @@ def _literal(wire: Any, expected: Any) -> bool:
             return False
         return all(_literal(item, other) for item, other in zip(items, expected, strict=True))
     if isinstance(expected, set | frozenset):
-        return tag in ("s", "z") and _same_members(map(decode, items), expected)
+        return tag in ("s", "z") and _same_members(items, expected)
     if isinstance(expected, dict):
         return tag == "d" and _same_items(items, expected, _literal, texts=False)
     if tag is not None and tag not in ("i", "f", "c", "b", "a", "D", "F"):
@@ -71,11 +70,10 @@ def _opened(wire: Any) -> tuple[str | None, list[Any]]:
 
 
 def _same_number(value: Any, expected: float, tolerance: float) -> bool:
-    if isinstance(value, Fraction) or not isinstance(value, int | float):
-        value = Fraction(value)
+    """`value` may be a Decimal, whose exponent may be any: as a Fraction it could be of a billion digits."""
     if value == expected:
         return True
-    if not isinstance(value, float | Fraction) and not isinstance(expected, float):
+    if isinstance(value, int) and not isinstance(expected, float):
         return False
     return close(float(value), float(expected), tolerance)
 
@@ -85,9 +83,10 @@ def close(value: float, expected: float, tolerance: float) -> bool:
     return abs(value - expected) <= tolerance * max(1.0, abs(value), abs(expected)) and abs(value) != float("inf")
 
 
-def _same_members(values: Iterable[Any], expected: set[Any] | frozenset[Any]) -> bool:
-    seen = set()
-    for value in values:
+def _same_members(items: list[Any], expected: set[Any] | frozenset[Any]) -> bool:
+    seen, most = set(), _largest_set(expected)
+    for item in items:
+        value = _hashable(item, most)
         if value not in expected:
             return False
         seen.add(value)  # it equals a member, so its hash is one that we chose
@@ -98,15 +97,33 @@ def _same_items(items: list[Any], expected: dict[Any, Any], same: Any, *, texts:
     """Keys of JSON are texts: there, a number or a word of JSON as key is taken as its text."""
     if len(items) != len(expected):
         return False
-    seen = set()
+    seen, most = set(), _largest_set(expected)
     for wired, value in items:
-        key = decode(wired)
+        key = _hashable(wired, most)
         if texts and not isinstance(key, str):
             key = json.dumps(key) if key is None or isinstance(key, bool | int | float) else object()
         if key not in expected or not same(value, expected[key]):
             return False
         seen.add(key)
     return len(seen) == len(expected)
+
+
+def _largest_set(values: Any) -> int:
+    """Members of the largest set within these keys or members."""
+    inner = [value for value in values if isinstance(value, tuple | frozenset)]
+    sizes = [len(value) for value in inner if isinstance(value, frozenset)]
+    return max([*sizes, *map(_largest_set, inner)], default=0)
+
+
+def _hashable(wire: Any, most: int) -> Any:
+    """The value. Raises ValueError where a set in it has more members than `most`: it is none of those expected."""
+    waiting = [wire]
+    while waiting:
+        tag, items = _opened(waiting.pop())
+        if tag in ("s", "z", "d") and len(items) > most:
+            raise ValueError("a larger set than is expected")
+        waiting += items if tag in ("s", "z", "t") else []
+    return decode(wire)
 
 
 def _plain(wire: Any) -> str:

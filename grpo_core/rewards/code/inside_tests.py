@@ -48,6 +48,8 @@ class Link:
         self._errors: dict[int, type[Exception]] = {}
         self.classes: frozenset[str] = frozenset()
         """Names of the solution's that the tests use as classes."""
+        self.takes_ends = False
+        """Whether the tests name StopIteration, and so may wait for one from a call."""
         self.calls = 0
         self.last = ""
 
@@ -62,6 +64,10 @@ class Link:
                     return self._value(reply[1], made), reply[2] and [self._value(wire, "") for wire in reply[2]]
             except (ValueError, TypeError, LookupError, OverflowError, RecursionError, AttributeError) as error:
                 raise Failed("it gave something that is no value") from error
+        iterates = (what, *rest[1:2]) == ("op", "next")
+        if isinstance(raised, StopIteration | StopAsyncIteration) and not (iterates or self.takes_ends):
+            # Within `map`, `filter` or `iter` it would end a loop of the tests before they compare anything.
+            raise Failed(f"it raised {type(raised).__name__} where nothing is iterated")
         raise raised
 
     def name(self, name: str) -> Any:

@@ -98,6 +98,7 @@ def _run(order: dict[str, Any], link: Link) -> None:
                 "that holds the code around the solution in `prelude`"
             )
     link.classes = used_as_classes(tests, prelude, entry)
+    link.takes_ends = "StopIteration" in order["text"]
     prelude.body = [statement for statement in prelude.body if not _left_to_solution(statement, entry)]
     sys.modules["__main__"] = module
     sys.argv = [TESTS]

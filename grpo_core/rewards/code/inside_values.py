@@ -16,6 +16,8 @@ LARGEST = 4 * 1024 * 1024
 """Bytes of one value as text."""
 
 _WHOLE = 1 << 63
+_MOST_BITS = 40_000
+"""Of the larger part of a fraction: about 12,000 digits."""
 
 
 def by_the_clock(seconds: float) -> float:
@@ -140,7 +142,10 @@ def _decode_rare(tag: str, rest: list[Any]) -> Any:
         except InvalidOperation as error:
             raise ValueError("no decimal number") from error
     if tag == "F":
-        return Fraction(int(decode(rest[0])), int(decode(rest[1])))
+        parts = [int(decode(part)) for part in rest[:2]]
+        if max(abs(part) for part in parts).bit_length() > _MOST_BITS:  # their common divisor takes quadratic time
+            raise ValueError("a fraction of too many digits")
+        return Fraction(*parts)
     if rest[0] == "timedelta":
         return datetime.timedelta(*(int(part) for part in rest[1]))
     kinds: dict[str, Any] = {"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time}

@@ -2,6 +2,7 @@
 to be had, several side by side, what a stop leaves of them, and what needs none; and what it reads and compares."""
 
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from grpo_core.config.reward import RewardLimits
 from grpo_core.data import Problem
 from grpo_core.errors import DataError, RewardError
 from grpo_core.rewards.base import Context, ScoreRequest
+from grpo_core.rewards.code import compare
 from grpo_core.rewards.code import kind as code
 from grpo_core.rewards.code.box import Ended
 from grpo_core.rewards.code.cases import CallCase, InputCase, ProgramCase, read_cases
@@ -297,6 +299,43 @@ def test_a_forged_value_is_none_and_equals_nothing(forged):
         decode(forged)
     assert not same_value(forged, 5, literal=True, tolerance=0)
     assert not same_value(forged, [5], literal=False, tolerance=0)
+
+
+# Outside of the box nothing ends what a solution made to take hours.
+
+
+@pytest.mark.parametrize("literal", [True, False])
+@pytest.mark.parametrize("text", ["1e9999999", "-1e-9999999"])
+def test_a_decimal_of_a_large_exponent_is_not_written_out(text, literal):
+    tracemalloc.start()
+    try:
+        assert not same_value(["D", text], 1.5, literal=literal, tolerance=1e-9)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_fraction_whose_common_divisor_takes_minutes_is_no_value():
+    parts = [["i", f"{digit}" * 20_000] for digit in (3, 7)]
+    with pytest.raises(ValueError, match="too many digits"):
+        decode(["F", *parts])
+    assert not same_value(["F", *parts], 1.5, literal=False, tolerance=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wire", "expected", "literal"),
+    [
+        (["s", [["z", [1, 2]]]], {1}, True),
+        (["s", [["t", [1, ["z", [1, 2, 3]]]]]], {(1, frozenset({2, 3}))}, True),
+        (["d", [[["z", [1, 2]], 1]]], {frozenset({2}): 1}, True),
+        (["d", [[["z", [1]], 1]]], {"1": 1}, False),
+    ],
+    ids=str,
+)
+def test_no_set_is_made_that_is_larger_than_those_expected(wire, expected, literal, monkeypatch):
+    """Its members may all have one hash, and to make it then takes time that is quadratic in them."""
+    monkeypatch.setattr(compare, "decode", lambda wire: pytest.fail(f"{wire} is made"))
+    assert not same_value(wire, expected, literal=literal, tolerance=1e-9)
 
 
 @pytest.mark.parametrize(

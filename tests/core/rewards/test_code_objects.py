@@ -111,6 +111,31 @@ def test_operators_of_what_an_object_holds_are_not_asked(judged):
     assert judged({"program": f"{begun}assert bag[0] < bag[1]"}, lying, meta={"entry_point": "Bag"}).value == 1.0
 
 
+@pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration"])
+def test_what_a_call_raises_ends_no_loop_of_the_tests(judged, error):
+    """Python's own `map`, `filter` and `iter` would take it for their end, before anything is compared."""
+    tests = ["assert all(map(lambda x: f(x) == 1.5, [2, 3]))", "for each in map(f, [2, 3]):\n    assert each == 1.5"]
+    programs = [{"program": text} for text in (*tests, "for each in iter(lambda: f(2), 0):\n    assert each == 1.5")]
+    score = judged(programs, f"def f(x):\n    raise {error}", pay="share")
+    assert (score.value, score.error) == (0.0, None), score
+
+
+def test_the_end_of_an_iteration_is_the_solution_s_where_tests_wait_for_it(judged):
+    right = """
+class Walk:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        raise StopIteration
+    def step(self):
+        raise StopIteration
+"""
+    tests = ["walk = Walk()\nassert list(walk) == [] and next(walk, 7) == 7"]
+    tests.append("try:\n    Walk().step()\nexcept StopIteration:\n    ended = True\nassert ended")
+    score = judged([{"program": text} for text in tests], right, pay="share", meta={"entry_point": "Walk"})
+    assert (score.value, score.error) == (1.0, None), score
+
+
 def test_a_type_of_plain_data_is_itself_on_the_other_side(code_scorer):
     tests = "assert of_type([1, 'a', 2.5, None], int) == [1]\nassert of_type([None, 1], type(None)) == [None]"
     by_type = "def of_type(items, kind):\n    return [item for item in items if type(item) is kind]"
