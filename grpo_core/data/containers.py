@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Literal, cast
 
-from grpo_core.data.lines import MAX_LINE_BYTES, Line, lines_of, row_decoder, shown
+from grpo_core.data.lines import MAX_LINE_BYTES, Line, RowFaults, lines_of, row_decoder, shown
 from grpo_core.errors import DataError
 from grpo_core.text import first_repeated
 
@@ -47,6 +47,7 @@ _HEAD = 512
 _BATCH_ROWS = 64
 _BUFFER = 1 << 20
 _CHUNK = 1 << 16
+_DELIMITERS = ",\t;|"
 _KEPT = (type(None), str, int, float, dict, list, tuple)
 _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 _CUT = "is where the file ends, without the list's ]; it is cut"
@@ -78,26 +79,28 @@ def container_of(handle: IO[bytes], *, source: str) -> tuple[Container, IO[bytes
         raise DataError(
             f"{source}: is an object over several lines; expected one object a line, or a list of objects: [{{…}}, …]"
         )
+    if b"\r" in first and not text.startswith(b"{"):
+        raise DataError(f"{source}: ends its lines with CR alone, as old Macs did; save it with LF, as `CSV UTF-8`")
     return ("csv" if _is_head_line(first) else "jsonl"), handle
 
 
-def rows_of(handle: IO[bytes], *, source: str) -> Rows:
-    """Each row's fields, and the Line that says where a fault is. Raises DataError naming file and line or row."""
+def rows_of(handle: IO[bytes], *, source: str, faults: RowFaults) -> Rows:
+    """Each row's fields, and the Line that says where a fault is. A row that is none is collected as a fault and passed
+    over; what keeps later rows from being found raises DataError naming file and line or row."""
     container, opened = container_of(handle, source=source)
     with _unpacking(source):
-        yield from _READ[container](opened, source)
+        yield from _READ[container](opened, source, faults)
 
 
 def _is_head_line(line: bytes) -> bool:
-    """Whether the first line names the columns of CSV: no JSON, and words or what separates them."""
+    """Whether the first line names the columns of CSV: no JSON, and what separates names, or one of words."""
     if line.startswith(b"{"):
         return False
+    text = line.decode("utf-8", errors="replace")
     try:
-        json.loads(line)
-    except UnicodeDecodeError:
-        return b"," in line
+        json.loads(text)
     except (ValueError, RecursionError):
-        return re.fullmatch(rb"[\w .;,:\t\"'/()-]+", line) is not None
+        return re.search(f"[{_DELIMITERS}]", text) is not None or re.fullmatch(r"[\w .:\"'/()-]+", text) is not None
     return False
 
 
@@ -109,14 +112,16 @@ def _unpacking(source: str) -> Iterator[None]:
         raise DataError(f"{source}: is gzip that is cut or damaged ({error}); fetch it again") from None
 
 
-def _jsonl_rows(handle: IO[bytes], source: str) -> Rows:
+def _jsonl_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
     for number, raw in enumerate(lines_of(handle), start=1):
-        line = Line(source, number)
-        if (fields := line.parse(raw)) is not None:
+        line, fields = Line(source, number), None
+        with faults.collected():
+            fields = line.parse(raw)
+        if fields is not None:
             yield line, fields
 
 
-def _json_rows(handle: IO[bytes], source: str) -> Rows:
+def _json_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
     """Elements of a list, each decoded when all of it is read."""
     reader, decoder = _TextReader(handle, source), row_decoder()
     first = True
@@ -189,10 +194,10 @@ class _TextReader:
         self.text = self.text[count:]
 
 
-def _csv_rows(handle: IO[bytes], source: str) -> Rows:
-    lines = _csv_lines(handle, source)
+def _csv_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
+    lines = _csv_lines(handle, source, faults)
     first = next(lines)
-    delimiter = max(",\t;", key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
+    delimiter = max(_DELIMITERS, key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
     reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
     try:
         names = [name.strip() for name in next(reader)]
@@ -203,25 +208,30 @@ def _csv_rows(handle: IO[bytes], source: str) -> Rows:
             line, start = Line(source, start), reader.line_num + 1
             if not values:
                 continue
-            if len(values) != len(names):
+            if len(values) == len(names):
+                yield line, dict(zip(names, values, strict=True))
+                continue
+            with faults.collected():
                 line.fail(f"has {len(values)} values; the head line names {len(names)} columns")
-            yield line, dict(zip(names, values, strict=True))
     except csv.Error as error:
         raise DataError(f"{source}, line {reader.line_num}: is not CSV: {error}") from None
 
 
-def _csv_lines(handle: IO[bytes], source: str) -> Iterator[str]:
+def _csv_lines(handle: IO[bytes], source: str, faults: RowFaults) -> Iterator[str]:
     for number, raw in enumerate(lines_of(handle), start=1):
         line = Line(source, number)
         if len(raw) > MAX_LINE_BYTES:
             line.fail(f"is longer than {MAX_LINE_BYTES:,} bytes")
+        raw = raw.removeprefix(_BOM if number == 1 else b"")
         try:
-            yield raw.removeprefix(_BOM if number == 1 else b"").decode("utf-8")
+            yield raw.decode("utf-8")
         except UnicodeDecodeError:
-            line.fail("is not UTF-8; save the file as UTF-8")
+            with faults.collected():
+                line.fail("is not UTF-8; save the file as UTF-8")
+            yield raw.decode("utf-8", errors="replace")
 
 
-def _parquet_rows(handle: IO[bytes], source: str) -> Rows:
+def _parquet_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
     """No more than a buffer and a batch of rows is held, however long the row groups are."""
     import pyarrow
     from pyarrow import parquet
@@ -235,8 +245,11 @@ def _parquet_rows(handle: IO[bytes], source: str) -> Rows:
         for batch in batches:
             for fields in batch.to_pylist():
                 number += 1
-                line = Line(source, number, unit="row")
-                yield line, {name: _plain(line, name, value) for name, value in fields.items()}
+                line, plain = Line(source, number, unit="row"), None
+                with faults.collected():
+                    plain = {name: _plain(line, name, value) for name, value in fields.items()}
+                if plain is not None:
+                    yield line, plain
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         text = str(error).partition("\n")[0]
         raise DataError(f"{source}: is Parquet that is cut or damaged ({text}); fetch it again") from None
@@ -263,7 +276,7 @@ def _plain(line: Line, name: str, value: Any) -> Any:
             return value
 
 
-_READ: dict[Container, Callable[[IO[bytes], str], Rows]] = {
+_READ: dict[Container, Callable[[IO[bytes], str, RowFaults], Rows]] = {
     "jsonl": _jsonl_rows,
     "json": _json_rows,
     "csv": _csv_rows,

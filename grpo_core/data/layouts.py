@@ -5,13 +5,15 @@ A layout is declared here once; detection, messages, the upload page and docs/da
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from types import MappingProxyType
 from typing import Any, get_args
 
 from grpo_core.data import gym
 from grpo_core.data.conversations import read_messages
-from grpo_core.data.lines import inside, kind_of, shown
+from grpo_core.data.lines import inside, kind_of, parse_json, shown
 from grpo_core.data.problem import LETTERS, Problem, with_options
 from grpo_core.data.rows import ANSWERS, Row
 from grpo_core.specs.fields import DataFormat
@@ -46,9 +48,14 @@ class Layout:
 
 
 def _read_plain(row: Row) -> Problem:
+    return _with_prompt(row, row.references())
+
+
+def _with_prompt(row: Row, references: tuple[str, ...], *, meta: Mapping[str, Any] = MappingProxyType({})) -> Problem:
+    """Of a prompt that is a text or a list of messages."""
     given = row.value("prompt")
     if not isinstance(given, list):
-        return row.problem(row.text("prompt"), row.references())
+        return row.problem(row.text("prompt"), references, meta=meta)
     name = row.columns["prompt"]
     messages = read_messages(row.line, given, name)
     if messages[-1].role != "user":
@@ -56,7 +63,7 @@ def _read_plain(row: Row) -> Problem:
             f"{name!r} ends with the assistant's turn; expected the user's, which the policy answers. For a "
             "conversation with its answer name it data.columns.messages, with format: messages"
         )
-    return row.problem(messages[-1].content, row.references(), messages=messages)
+    return row.problem(messages[-1].content, references, messages=messages, meta=meta)
 
 
 def _read_verl(row: Row) -> Problem:
@@ -75,7 +82,7 @@ def _read_gsm8k(row: Row) -> Problem:
     name, solution = row.columns["answer"], row.line.text(row.fields, row.columns["answer"])
     if (match := _GSM8K_ANSWER.search(solution)) is None:
         row.line.fail(f"{name!r} does not end in '#### number'; it ends in {shown(solution[-40:])}")
-    return row.problem(row.text("prompt"), (match[1].replace(",", ""),), meta={"solution": solution})
+    return _with_prompt(row, (match[1].replace(",", ""),), meta={"solution": solution})
 
 
 def _read_math(row: Row) -> Problem:
@@ -83,7 +90,7 @@ def _read_math(row: Row) -> Problem:
     answer = boxed_answer(solution)
     if not answer:
         row.line.fail(f"{name!r} has no \\boxed{{answer}}; it ends in {shown(solution[-40:])}")
-    return row.problem(row.text("prompt"), (answer,), meta={name: solution})
+    return _with_prompt(row, (answer,), meta={name: solution})
 
 
 def boxed_answer(solution: str) -> str:
@@ -119,31 +126,70 @@ def _read_choices(row: Row) -> Problem:
     return row.problem(prompt, (LETTERS[index],), meta={"choices": list(options), "target": index})
 
 
+def _has_options(row: Row) -> bool:
+    """Whether the column is a list or an object, a list as CSV holds it, or the first of a column for each option."""
+    given = row.value("choices")
+    return isinstance(given, list | dict) or str(given).lstrip()[:1] in ("[", "{") or len(_option_columns(row)) > 1
+
+
+def _option_columns(row: Row) -> list[str]:
+    """A, B, C, … or option_a, option_b, …, as far as the row has them; empty where the column is not the first."""
+    first = row.columns["choices"]
+    alphabet = LETTERS if first.endswith("A") else LETTERS.lower()
+    names = [first[:-1] + letter for letter in alphabet]
+    return list(takewhile(row.fields.__contains__, names)) if names[0] == first else []
+
+
 def _options(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Letters and texts: of a list, or of ARC's object with `label` and `text`. AQuA's letters are taken off."""
-    name, given = row.columns["choices"], row.value("choices")
-    letters: Any = tuple(LETTERS)
-    if isinstance(given, dict) and isinstance(given.get("label"), list):
-        letters, given = tuple(map(str, given["label"])), given.get("text")
+    """Letters and texts of the options, AQuA's letters taken off."""
+    name, given = row.columns["choices"], _listed_options(row)
+    labels: Iterable[str] = LETTERS
+    if isinstance(given, dict):
+        labels, given = given.keys(), list(given.values())
     if not isinstance(given, list) or not 2 <= len(given) <= len(LETTERS):
-        row.line.fail(f"{name!r} is {kind_of(given)}; expected a list of 2 to {len(LETTERS)} options")
+        size = f" of {len(given)}" if isinstance(given, list) else ""
+        row.line.fail(
+            f"{name!r} is {kind_of(given)}{size}; expected a list of 2 to {len(LETTERS)} options, in CSV as JSON: "
+            '["…", "…"]'
+        )
     texts = [row.line.checked_text(text, name, numbers=True) for text in given]
     marks = [_OPTION_LETTER.match(text) for text in texts]
     if [mark and mark[1] for mark in marks] == list(LETTERS[: len(texts)]):
         texts = [_OPTION_LETTER.sub("", text, count=1) for text in texts]
-    return letters[: len(texts)], tuple(texts)
+    return tuple(islice(labels, len(texts))), tuple(texts)
+
+
+def _listed_options(row: Row) -> Any:
+    """A list of texts or {label: text}, as the row has it or made of: ARC's object of labels and texts, a list of
+    {label, text} or {key, value}, a list of JSON as text, a column for each option. Parquet has null for a label that
+    the row has not, CSV an empty column."""
+    given = row.value("choices")
+    if len(columns := _option_columns(row)) > 1:
+        return {name[-1].upper(): row.fields[name] for name in columns if row.fields[name] not in (None, "")}
+    if isinstance(given, str):
+        try:
+            given = parse_json(given)
+        except (ValueError, RecursionError):
+            return given
+    for label, text in (("label", "text"), ("key", "value")):
+        if isinstance(given, list) and all(isinstance(option, dict) and {label, text} <= {*option} for option in given):
+            given = {label: [option[label] for option in given], text: [option[text] for option in given]}
+        if isinstance(given, dict) and isinstance(given.get(label), list) and isinstance(given.get(text), list):
+            return dict(zip(map(str, given[label]), given[text], strict=False))
+    return {label: text for label, text in given.items() if text is not None} if isinstance(given, dict) else given
 
 
 def _right_option(row: Row, letters: tuple[str, ...], options: tuple[str, ...]) -> int:
     """Number of the right option, from 0: given as that number, a letter, or the option's text."""
     name, given = row.columns["answer"], row.value("answer")
     text = str(given).strip()
-    by_text = next((names.index(text) for names in (letters, options) if names.count(text) == 1), None)
+    small = tuple(letter.lower() for letter in letters)
+    by_text = next((names.index(text) for names in (letters, options, small) if names.count(text) == 1), None)
     index = given if type(given) is int else by_text
     if index is None or not 0 <= index < len(options):
         row.line.fail(
             f"{name!r} is {shown(text)}, which is none of the {len(options)} options; expected a letter, the option's "
-            "text, or its number from 0"
+            "text, or as a number, not as text, its place from 0"
         )
     return index
 
@@ -252,16 +298,16 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "choices": Layout(
         "Multiple choice",
-        "question, choices or options, and the right one by letter, text or number from 0: MMLU, MMLU-Pro, AQuA, ARC. "
-        "The prompt lists the options; the answer is the letter",
+        "question, choices or options, or a column for each (A, B, …), and the right one by letter, text or number "
+        "from 0: MMLU, MMLU-Pro, AQuA, ARC, MedQA. The prompt lists the options; the answer is the letter",
         _read_choices,
         {
             "prompt": PROMPTS,
-            "choices": ("choices", "options"),
+            "choices": ("choices", "options", "A", "option_a"),
             "answer": ("answer", "correct", "answerKey", "answer_index"),
         },
         rank=3,
-        fits=lambda row: isinstance(row.value("choices"), list | dict),
+        fits=_has_options,
     ),
     "humaneval": Layout(
         "HumanEval",

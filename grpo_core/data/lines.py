@@ -4,6 +4,7 @@ are streamed: none is held beyond its turn, and none is read further than its li
 
 import json
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from typing import IO, Any, Final, Literal, NoReturn
@@ -15,14 +16,54 @@ MAX_LINE_BYTES = 1024 * 1024
 MAX_ID_CHARS = 200
 NAMES_SHOWN = 10
 """Fields of a line that a message names."""
+MAX_FAULTS = 20
+"""Rows that one refusal of a file names."""
 MISSING: Final = object()
 """In place of a field that is not there, which null is."""
 
 
 def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
-    """Lines, none read further than one byte past the limit, so that a file without newlines cannot fill memory."""
+    """Lines, none held further than one byte past the limit, so that a file without newlines cannot fill memory. Who
+    reads them refuses one that is longer; its rest is passed over, so that the next line has its own number."""
     while line := handle.readline(MAX_LINE_BYTES + 1):
         yield line
+        while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            line = handle.readline(MAX_LINE_BYTES + 1)
+
+
+class RowsRefused(DataError):
+    """All that is wrong with a file's rows, a line each, up to MAX_FAULTS."""
+
+
+class RowFaults:
+    """Faults of a file's rows, raised together, so that a person mends them in one go.
+
+    After the first, the rest of the file is read for further faults alone: nothing of it is to be used.
+    """
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Around the reading of one row, or of all. Raises RowsRefused once there are as many as one refusal names."""
+        try:
+            yield
+        except RowsRefused:
+            raise
+        except DataError as error:
+            self._messages.append(str(error))
+            if len(self._messages) == MAX_FAULTS:
+                self._messages.append(f"Rows after these {MAX_FAULTS} were not read.")
+                self.raise_any()
+
+    def raise_any(self) -> None:
+        """To be called at the file's end. Raises RowsRefused with a line for each fault."""
+        if self._messages:
+            raise RowsRefused("\n".join(self._messages))
 
 
 class Line:

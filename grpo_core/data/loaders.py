@@ -1,4 +1,5 @@
-"""Problems from files. A fault names file, line or row, what was found and what was expected.
+"""Problems from files. A fault names file, line or row, what was found and what was expected; the faults of several
+rows are raised together.
 
 Reading is streamed: the platform checks an upload with `scan_problems` without holding it in memory. Nothing is
 repaired or skipped silently; only blank lines are passed over.
@@ -13,6 +14,7 @@ from typing import IO
 
 from grpo_core.data.containers import Container, Rows, container_of, rows_of
 from grpo_core.data.layouts import LAYOUTS
+from grpo_core.data.lines import Line, RowFaults
 from grpo_core.data.problem import Problem
 from grpo_core.data.reading import Reading, choose_reading
 from grpo_core.errors import DataError
@@ -31,17 +33,17 @@ def load_problems(
     Raises DataError naming file and line or row.
     """
     files = [paths] if isinstance(paths, Path) else paths
-    source = str(files[0])
+    source, faults = str(files[0]), RowFaults()
     _require_known(format, source)
-    return list(islice(_problems(_rows(files), format, columns, source), limit))
+    return list(islice(_problems(_rows(files, faults), format, columns, source, faults), limit))
 
 
-def _rows(paths: Sequence[Path]) -> Rows:
+def _rows(paths: Sequence[Path], faults: RowFaults) -> Rows:
     before = 0
     for path in paths:
         line = None
         with _opened(path) as handle:
-            for line, fields in rows_of(handle, source=str(path)):
+            for line, fields in rows_of(handle, source=str(path), faults=faults):
                 line.before = before
                 yield line, fields
         before += line.number if line else 0
@@ -66,28 +68,38 @@ def scan_problems(handle: IO[bytes], format: str, *, columns: DataColumns = AS_N
     """Problems of a file that can seek, each checked; `source` is how messages call the file. Of a format of auto, the
     first row decides how all are read.
 
-    Raises DataError at the first fault, and at the end when there was no problem at all.
+    Raises DataError after the last row where a row has a fault, with up to MAX_FAULTS of them and no problem after the
+    first, and when there was no problem at all.
     """
     _require_known(format, source)
-    yield from _problems(rows_of(handle, source=source), format, columns, source)
+    faults = RowFaults()
+    yield from _problems(rows_of(handle, source=source, faults=faults), format, columns, source, faults)
 
 
-def _problems(rows: Rows, format: str, columns: DataColumns, source: str) -> Iterator[Problem]:
+def _problems(rows: Rows, format: str, columns: DataColumns, source: str, faults: RowFaults) -> Iterator[Problem]:
     reading: Reading | None = None
     first_row: dict[str, tuple[str, str]] = {}
-    for line, fields in rows:
-        reading = reading or choose_reading(format, columns, line, fields)
-        problem = reading.problem(line, fields)
-        row = (line.source, line.name)
-        if (earlier := first_row.setdefault(problem.id, row)) != row:
-            file = "" if earlier[0] == line.source else f" of {earlier[0]}"
-            line.fail(
-                f"the id {problem.id!r} was already used on {earlier[1]}{file}; ids must be unique. Name another "
-                "column with data.columns.id, or number the rows with data.columns.id: ''"
-            )
-        yield problem
+    with faults.collected():  # what ends the reading is named after the rows before it
+        for line, fields in rows:
+            reading = reading or choose_reading(format, columns, line, fields)
+            with faults.collected():
+                problem = reading.problem(line, fields)
+                _require_new_id(line, problem, first_row)
+            if not faults:
+                yield problem
+    faults.raise_any()
     if not first_row:
         raise DataError(f"{source}: the file holds no problems")
+
+
+def _require_new_id(line: Line, problem: Problem, first_row: dict[str, tuple[str, str]]) -> None:
+    row = (line.source, line.name)
+    if (earlier := first_row.setdefault(problem.id, row)) != row:
+        file = "" if earlier[0] == line.source else f" of {earlier[0]}"
+        line.fail(
+            f"the id {problem.id!r} was already used on {earlier[1]}{file}; ids must be unique. Name another "
+            "column with data.columns.id, or number the rows with data.columns.id: ''"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +114,10 @@ def detect(handle: IO[bytes], format: str, *, columns: DataColumns = AS_NAMED, s
     """How `scan_problems` reads the file. Raises DataError."""
     _require_known(format, source)
     container, _ = container_of(handle, source=source)
-    for line, fields in rows_of(handle, source=source):
+    faults = RowFaults()
+    for line, fields in rows_of(handle, source=source, faults=faults):
         return Detected(container, choose_reading(format, columns, line, fields))
+    faults.raise_any()
     raise DataError(f"{source}: the file holds no problems")
 
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pyarrow import parquet
 
 from grpo_core.data import Problem, load_problems, scan_problems
 from grpo_core.data.containers import rows_of
-from grpo_core.data.lines import MAX_LINE_BYTES
+from grpo_core.data.lines import MAX_FAULTS, MAX_LINE_BYTES, RowFaults
 from grpo_core.data.loaders import detect
 from grpo_core.errors import DataError
 from tests.tables import cases
@@ -130,15 +131,61 @@ def test_rows_are_streamed_out_of_one_large_row_group(tmp_path: Path) -> None:
     assert path.stat().st_size > 64_000_000
     with path.open("rb") as handle:
         assert parquet.ParquetFile(path).num_row_groups == 1
-        assert max(pyarrow.total_allocated_bytes() for _ in rows_of(handle, source="x")) < 24_000_000
+        assert (
+            max(pyarrow.total_allocated_bytes() for _ in rows_of(handle, source="x", faults=RowFaults())) < 24_000_000
+        )
     listed = tmp_path / "large.json"
     with listed.open("w") as out:
         out.write("[" + ",".join(json.dumps({"prompt": "p" * 8000, "answer": "1"}) for _ in range(4000)) + "]")
     tracemalloc.start()
     with listed.open("rb") as handle:
-        assert sum(1 for _ in rows_of(handle, source="x")) == 4000
+        assert sum(1 for _ in rows_of(handle, source="x", faults=RowFaults())) == 4000
     assert tracemalloc.get_traced_memory()[1] < 8_000_000
     tracemalloc.stop()
+
+
+FAULTY: dict[str, tuple[bytes, list[str]]] = {
+    "lines": (
+        b'{"id": "a", "prompt": "p", "answer": "1"}\nno json\n' + b"x" * (2 * MAX_LINE_BYTES + 9) + b"\n\xff\n"
+        b'{"prompt": "p"}\n{"id": "a", "prompt": "p", "answer": "1"}\n',
+        ["2: is not JSON", "3: is longer", "4: is not UTF-8", "5: has no field", "6: the id 'a'"],
+    ),
+    "CSV": (
+        b'prompt,answer\np,1\np,\np\ncaf\xe9,1\np,"1"x\np,\n',
+        ["3: 'answer' is empty", "4: has 1 values", "5: is not UTF-8", "6: is not CSV"],
+    ),
+    "list that is cut": (b'[{"prompt": "p", "answer": ""},', ["1: 'answer' is empty", "2: is where the file ends"]),
+    "Parquet": (
+        as_parquet([{"prompt": "p", "answer": answer} for answer in (float("inf"), 1.0, float("nan"))]),
+        ["1: 'answer' is infinite", "3: 'answer' is null"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_every_fault_is_named_and_no_problem_after_the_first_is_given(name: str) -> None:
+    content, faults = FAULTY[name]
+    problems = scan_problems(io.BytesIO(content), "plain", source="data.any")
+    with pytest.raises(DataError) as refused:
+        list(problems)
+    lines = str(refused.value).split("\n")
+    assert len(lines) == len(faults)
+    for line, fault in zip(lines, faults, strict=True):
+        assert re.match(rf"data\.any, (line|row) {re.escape(fault)}", line)
+
+
+def test_faults_are_named_up_to_a_bound_and_those_behind_the_limit_are_not_read(tmp_path: Path) -> None:
+    rows = [*ROWS[:3], *[{"prompt": "p"}] * 40]
+    with pytest.raises(DataError) as refused:
+        problems_of(as_jsonl(rows))
+    *named, last = str(refused.value).split("\n")
+    assert [line.split(":")[0] for line in named] == [f"data.any, line {n}" for n in range(4, 4 + MAX_FAULTS)]
+    assert last == f"Rows after these {MAX_FAULTS} were not read."
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(as_jsonl(rows))
+    assert len(load_problems(path, "auto", limit=3)) == 3
+    with pytest.raises(DataError, match="line 4"):
+        load_problems(path, "auto", limit=4)
 
 
 def test_rows_over_the_limit_are_refused() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import rfc8785
 
-from grpo_core.data.lines import Line, kind_of, lines_of, names_shown, shown
+from grpo_core.data.lines import Line, RowFaults, kind_of, lines_of, names_shown, shown
 from grpo_core.errors import DataError
 from grpo_core.evaluate.item import ATTACKS, LETTERS, SLICE, SuiteItem
 from grpo_core.evaluate.scorer import Scorer
@@ -39,21 +39,28 @@ def load_items(path: Path, *, scorer: Scorer | None, limit: int | None = None) -
 
 def scan_items(lines: Iterable[bytes], *, scorer: Scorer | None, source: str) -> Iterator[SuiteItem]:
     """Items from lines as they come, each checked, its target against the scorer too when one is given. `source` is how
-    messages call the file. Raises DataError at the first fault, and at the end when there was no item."""
+    messages call the file. Raises DataError after the last line where one has a fault, with up to MAX_FAULTS of them
+    and no item after the first, and when there was no item."""
     first_line: dict[str, int] = {}
+    faults = RowFaults()
     for number, raw in enumerate(lines, start=1):
-        line = Line(source, number)
-        fields = line.parse(raw, expected=_EXPECTED, noun="item")
-        if fields is None:
-            continue
-        item = _item(line, fields)
-        if (earlier := first_line.setdefault(item.id, number)) != number:
-            line.fail(f"the id {item.id!r} was already used on line {earlier}; ids must be unique")
-        if scorer is not None and (fault := scorer.fault(item)) is not None:
-            line.fail(f"item {item.id!r}: {fault}")
-        yield item
+        line, item = Line(source, number), None
+        with faults.collected():
+            if (fields := line.parse(raw, expected=_EXPECTED, noun="item")) is not None:
+                item = _item(line, fields)
+                _check(line, item, scorer, first_line)
+        if item is not None and not faults:
+            yield item
+    faults.raise_any()
     if not first_line:
         raise DataError(f"{source}: the file holds no items; expected one JSON object a line, such as {_EXPECTED}")
+
+
+def _check(line: Line, item: SuiteItem, scorer: Scorer | None, first_line: dict[str, int]) -> None:
+    if (earlier := first_line.setdefault(item.id, line.number)) != line.number:
+        line.fail(f"the id {item.id!r} was already used on line {earlier}; ids must be unique")
+    if scorer is not None and (fault := scorer.fault(item)) is not None:
+        line.fail(f"item {item.id!r}: {fault}")
 
 
 def items_digest(items: Iterable[SuiteItem]) -> str:

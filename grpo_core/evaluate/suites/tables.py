@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 
 from grpo_core.data.containers import Rows, rows_of
-from grpo_core.data.lines import Line, names_shown
+from grpo_core.data.lines import Line, RowFaults, names_shown
 from grpo_core.errors import DataError
 
 
@@ -20,10 +20,12 @@ def text_of(name: str, content: bytes) -> str:
 
 def table_rows(name: str, content: bytes, *, needed: Sequence[str] = ()) -> Rows:
     """Rows that have the columns `needed`."""
-    for line, fields in rows_of(io.BytesIO(content), source=name):
+    faults = RowFaults()
+    for line, fields in rows_of(io.BytesIO(content), source=name, faults=faults):
         if missing := [column for column in needed if column not in fields]:
             line.fail(f"has no column {missing[0]!r}; found {names_shown(fields)}")
         yield line, fields
+    faults.raise_any()
 
 
 def tsv_rows(name: str, content: bytes, *, columns: int) -> Iterator[tuple[Line, list[str]]]:

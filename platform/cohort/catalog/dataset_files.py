@@ -1,4 +1,4 @@
-"""Reads a file of problems as it is uploaded: what it is, how many problems, the first of them, the first fault."""
+"""Reads a file of problems as it is uploaded: what it is, how many problems, the first of them, its faults."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from cohort.catalog.models import PromptDataset
 from grpo_core.data.containers import TITLES, rows_of
 from grpo_core.data.layouts import LAYOUTS
+from grpo_core.data.lines import RowFaults
 from grpo_core.data.loaders import detect, scan_problems
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
@@ -35,7 +36,7 @@ class FileCheck:
     dataset: PromptDataset
     """Not saved: count, fields and preview of what was read."""
     fault: str = ""
-    """The first one; empty where every row was read."""
+    """A line for each row that has one, up to MAX_FAULTS; empty where every row was read."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """{role: field that is read for it}; empty where no layout fits."""
     rows: list[Mapping[str, Any]] = field(default_factory=list)
@@ -73,7 +74,8 @@ def check_file(chunks: Iterable[bytes], *, format: str, columns: DataColumns, fi
     with tempfile.TemporaryFile() as spooled:
         checked.dataset.size = spool(chunks, spooled)[1]
         try:
-            checked.rows = [fields for _, fields in islice(rows_of(spooled, source=file_name), SAMPLE_ROWS)]
+            rows = rows_of(spooled, source=file_name, faults=RowFaults())
+            checked.rows = [fields for _, fields in islice(rows, SAMPLE_ROWS)]
             detected = detect(spooled, format, columns=columns, source=file_name)
             checked.roles = {role: path for role, path in detected.reading.columns.items() if path}
             survey(checked.dataset, spooled, file_name)
@@ -100,8 +102,8 @@ def spool(chunks: Iterable[bytes], handle: IO[bytes]) -> tuple[str, int]:
 
 
 def survey(dataset: PromptDataset, handle: IO[bytes], file_name: str) -> None:
-    """Read every problem once: layout, count, prompt lengths, fields, the first few. Raises DataError at the first bad
-    row."""
+    """Read every problem once: layout, count, prompt lengths, fields, the first few. Raises DataError with the faults
+    of its rows."""
     columns = DataColumns.model_validate(dataset.mapping)
     detected = detect(handle, dataset.format, columns=columns, source=file_name)
     dataset.format, dataset.container = detected.reading.format, detected.container

@@ -17,7 +17,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import get_object_or_404, redirect, resolve_url
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -121,9 +121,9 @@ accepts a risk on behalf of the run, as its operator answers for it. Reviewers r
 
 
 def redirect_to(request: HttpRequest, name: str, *args: Any) -> HttpResponse:
-    """To the page with this name, also from a form that htmx sent."""
+    """To the page with this name or address, also from a form that htmx sent."""
     if request.htmx:  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(reverse(name, args=args))
+        return HttpResponseClientRedirect(resolve_url(name, *args))
     return redirect(name, *args)
 
 

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST, require_safe
 from cohort.accounts import people
 from cohort.accounts.models import User
 from cohort.base.storable import storable
-from cohort.web.access import call_service, require_manager
+from cohort.web.access import call_service, redirect_to, require_manager
 from cohort.web.context import listed
 
 
@@ -36,7 +36,7 @@ def person_disable(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _for_change(request, user_id)
     done = f"{user.username} can no longer sign in, and is signed out everywhere."
     call_service(request, people.user_disable, done, user=user)
-    return redirect("person_detail", user_id)
+    return redirect_to(request, "person_detail", user_id)
 
 
 @require_POST

@@ -13,7 +13,7 @@ from cohort.accounts.models import Role
 from cohort.base.formatting import natural
 from cohort.records.after_seal import services
 from cohort.records.models import Record
-from cohort.web.access import call_service, form_page, run_for
+from cohort.web.access import call_service, form_page, redirect_to, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.offers import ACTIONS, Offer
 from cohort.web.after_seal.timeline import Life
@@ -52,7 +52,7 @@ def record_public(request: HttpRequest, slug: str, run_id: int, end: int) -> Htt
     if request.POST.get("action") == "end":
         service, done = services.public_link_end, "is withdrawn: its address now answers as if it never was."
     call_service(request, service, f"The public page {done}", refused="Nothing was done: ", record=record)
-    return redirect(address(record) + "#public-page")
+    return redirect_to(request, address(record))
 
 
 def address(record: Record) -> str:

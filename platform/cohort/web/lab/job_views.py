@@ -15,7 +15,7 @@ from cohort.base.formatting import natural
 from cohort.catalog.models import BaseModel
 from cohort.lab import services
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob
-from cohort.web.access import STOP_POLLING, project_for, streamed_json
+from cohort.web.access import STOP_POLLING, project_for, redirect_to, streamed_json
 from cohort.web.accounts.views import person
 from cohort.web.catalog.selectors import probes_of
 from cohort.web.context import position, version_of
@@ -79,7 +79,7 @@ def lab_job_cancel(request: HttpRequest, slug: str, job_id: int) -> HttpResponse
         services.job_cancel(job=job, actor=person(request))
     except services.JobOver:
         messages.info(request, "Nothing was done: it had ended already.")
-    return redirect("lab_job", slug, job_id)
+    return redirect_to(request, "lab_job", slug, job_id)
 
 
 @require_safe

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
@@ -15,7 +15,7 @@ from cohort.evaluations.selectors import HELDOUT_TITLE
 from cohort.launch.sweeps import sweep_cancel as cancel
 from cohort.runs.models import Sweep
 from cohort.runs.transitions import ENDED
-from cohort.web.access import project_for
+from cohort.web.access import project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
 from cohort.web.launch.schema import texts_of
@@ -74,4 +74,4 @@ def sweep_cancel(request: HttpRequest, slug: str, sweep_id: int) -> HttpResponse
     sweep = get_object_or_404(Sweep, project=project, pk=sweep_id)
     count = cancel(sweep=sweep, actor=person(request))
     messages.success(request, f"{count} run{' is' if count == 1 else 's are'} cancelled or asked to stop.")
-    return redirect("sweep_detail", slug, sweep.pk)
+    return redirect_to(request, "sweep_detail", slug, sweep.pk)

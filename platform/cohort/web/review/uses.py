@@ -19,7 +19,7 @@ from cohort.review.figures import newest_annotations
 from cohort.review.models import Sample
 from cohort.review.preferences import pairs_by_group, preference_pairs
 from cohort.runs.models import Run
-from cohort.web.access import form_page, may, project_for, reviewed_run_for
+from cohort.web.access import form_page, may, project_for, redirect_to, reviewed_run_for
 from cohort.web.accounts.views import person
 from cohort.web.audit.selectors import downloaded
 from cohort.web.catalog import selectors as catalog
@@ -148,4 +148,4 @@ def probe_case_removed(request: HttpRequest, slug: str, pk: int, case_id: int) -
     case = get_object_or_404(rows, verifier__project=project, verifier=pk, pk=case_id)
     probe_case_remove(case=case, actor=person(request))
     messages.success(request, "The probe case is removed. Reports of earlier probes stay as they are.")
-    return redirect("verifier_detail", slug, pk)
+    return redirect_to(request, "verifier_detail", slug, pk)

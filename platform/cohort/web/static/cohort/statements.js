@@ -33,7 +33,11 @@
   });
 
   let sent = false;
-  form.addEventListener("submit", () => (sent = true));
+  form.addEventListener("submit", (event) => {
+    const { question } = event.submitter?.dataset ?? {};
+    if (question && !confirm(question)) event.preventDefault();
+    else sent = true;
+  });
   addEventListener("pageshow", () => (sent = false));
   addEventListener("pagehide", () => {
     if (sent || !unsent.size) return;
