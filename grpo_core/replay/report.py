@@ -106,8 +106,9 @@ class ReplayReport:
         count = f"{len(self.steps)} step{'' if len(self.steps) == 1 else 's'}"
         match self.verdict:
             case "equal":
-                compared = f"{sum(own.samples for own in self.compared):,} completions"
-                return f"equal to the bit: {count} done again give what was recorded, {compared} among it"
+                samples = sum(own.samples for own in self.compared)
+                compared = f"{samples:,} completions among it" if samples else "of which no completion's text is here"
+                return f"equal to the bit: {count} done again give what was recorded, {compared}"
             case "within bounds":
                 return f"within bounds: {count} done again are as near to what was recorded as another machine can be"
             case "differs":
