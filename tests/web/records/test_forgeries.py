@@ -132,6 +132,11 @@ CASES: dict[str, tuple[Callable[[Scene], Files], int, str]] = {
         "before this status was issued: set the clock",
     ),
     "revoked": (lambda s: handed_out(s.older, s.status("revoked")), 4, "Revoked on 2026-11-25: do not rely on"),
+    "revoked, and why": (
+        lambda s: handed_out(s.older, s.status("revoked")),
+        4,
+        "the reason given: The reward paid for wrong answers.",
+    ),
     "superseded": (lambda s: handed_out(s.older, s.status("superseded")), 5, "Superseded by version 2"),
     "rejected": (lambda s: handed_out(s.older, s.status("rejected")), 7, "Rejected by the reviewer"),
 }

@@ -102,11 +102,11 @@ def test_a_lost_message_is_sent_again(sealed: Record, world: World, monkeypatch:
     monkeypatch.setattr(dispatch, "waiting_messages", lambda name: 0)  # of other tests there may be some
     monkeypatch.setattr(dispatch, "REPEATED", 0.0)
     status_issue(record=sealed)
-    recent, unclaimed = services.RECENT, services.UNCLAIMED
+    recent = services.RECENT
     monkeypatch.setattr(services, "RECENT", timedelta())
     incident(record=sealed, actor=world.rita, severity="low", when=sealed.sealed_at, what="slow")
     assert statuses_republish() == [], "its own message is on its way"
-    monkeypatch.setattr(services, "UNCLAIMED", -unclaimed)
+    monkeypatch.setattr(services, "UNCLAIMED", -dispatch.UNCLAIMED)
     assert statuses_republish() == [sealed.pk]
     for row in RecordStatus.objects.filter(record=sealed):
         row.pk, row.log_index, row.issued_at = None, row.log_index + 1, row.issued_at + timedelta(minutes=1)

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cohort.evidence.canonical import dig
 from cohort.evidence.card_reader import Cannot, Rejected
 from cohort.evidence.plain_text import one_line
 from cohort.evidence.policy.judge import EXIT_STATUS as POLICY_STATUS
 from cohort.evidence.policy.judge import Judgement
 from cohort.evidence.status import FINAL, Status, written
 
+_REASON = 300
+"""Characters of why a record was revoked, in the first lines."""
 STATUS = "status"
 """Name of the check of what happened to the record after its seal."""
 Outcome = Literal["ok", "failed", "cannot", "unknown", "withheld"]
@@ -55,6 +58,10 @@ def verdict_of(state: str) -> Verdict:
     """On a card that is as it was issued, by the state of its record."""
     verdicts: dict[str, Verdict] = {"revoked": "revoked", "superseded": "superseded", "rejected": "rejected"}
     return verdicts.get(state, "accepted")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _REASON else f"{text[:_REASON]}… (all of it is in STATUS.html)"
 
 
 class UnknownSigner(Exception):
@@ -130,7 +137,10 @@ class Report:
             unknown = (check for check in self.checks if check.status == "unknown")
             return tuple(check.lines[0] for check in unknown)[:1]
         known_by = "the platform was asked" if self.answered else "without an answer of the platform"
-        return one_line(self.life.words), f"as of {written(self.life.issued_at)}, {known_by}"
+        lines = [self.life.words, f"as of {written(self.life.issued_at)}, {known_by}"]
+        if verdict == "revoked" and (reason := dig(self.life.document, "revoked", "reason")):
+            lines.append(f"the reason given: {_shortened(str(reason))}")
+        return tuple(map(one_line, lines))
 
     @property
     def exit_status(self) -> int:

@@ -59,9 +59,9 @@ def _card(reading: Reading, sign_off: SignOff | None, plain: Plain, check: str) 
     return {
         "summary": _summary(summarise(reading.view, sign_off), plain, check),
         "title": f"Record of {cut(head['title'])}",
-        "subtitle": f"The run {head['state']}. Sealed {head['sealed_at']}, end {head['end']}, version "
-        f"{head['version']}. {reading.view.stated} of {reading.view.total} fields shown here are stated. "
-        f"For {AUDIENCE_WORDS[reading.document['audience']]}.",
+        "subtitle": f"The run {head['state']}. Sealed {reading.view.sealed_at:%Y-%m-%d %H:%M} UTC, end "
+        f"{head['end']}, version {head['version']}. {reading.view.stated} of {reading.view.total} fields shown here "
+        f"are stated. For {AUDIENCE_WORDS[reading.document['audience']]}.",
         "seal": reading.seal,
         "short": reading.short_digest,
         "check": check,
@@ -108,8 +108,8 @@ def _summary(summary: Summary, plain: Plain, check: str) -> dict[str, Any]:
 
     return {
         "title": f"Summary: {short(view.title, 62)}",
-        "subtitle": f"The run {head.state}. Sealed {head.sealed_at}, end {head.end}, version {head.version}. "
-        f"{view.stated} of {view.total} fields of this copy are stated. For {summary.for_whom}."
+        "subtitle": f"The run {head.state}. Sealed {view.sealed_at:%Y-%m-%d %H:%M} UTC, end {head.end}, "
+        f"version {head.version}. {view.stated} of {view.total} fields of this copy are stated. For {summary.for_whom}."
         + (f" State as of {sign_off.as_of:%Y-%m-%d %H:%M} UTC." if sign_off else ""),
         "headline": short(sign_off.headline if sign_off else summary.as_sealed),
         "tone": sign_off.tone.removeprefix("is-") if sign_off else "",

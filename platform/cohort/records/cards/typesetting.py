@@ -55,7 +55,8 @@ def _undrawn(signs: Iterable[str]) -> set[str]:
 def _drawn(text: str) -> bool:
     """Whether the fonts have every character: PDF/A asks for that, and Typst refuses what lacks one."""
     try:
-        typst.compile({"main.typ": b"#sys.inputs.data"}, format="pdf", sys_inputs={"data": text}, pdf_standards="a-2b")
+        sources = {"main.typ": b"#sys.inputs.data"}
+        typst.compile(sources, format="pdf", sys_inputs={"data": text}, pdf_standards="a-2b")  # type: ignore[call-overload]
     except typst.TypstError as error:
         if "could not be displayed" not in str(error):
             raise
