@@ -66,7 +66,7 @@ def test_values_by_dotted_path(before: Any, after: Any, wanted: list[Any]) -> No
 @pytest.mark.parametrize(("values", "wanted"), cases("records/place_words", "values", "places"))
 def test_places_and_values_are_words(values: list[Any], wanted: list[list[str | None]]) -> None:
     differing = [
-        [at.words, *(None if value is MISSING else value_words(value) for value in at.values)]
+        [at.words, *(None if value is MISSING else value_words(value, at.path) for value in at.values)]
         for at in places(values, noun="attempts")
     ]
     assert differing == wanted
@@ -77,6 +77,7 @@ def test_places_and_values_are_words(values: list[Any], wanted: list[list[str | 
 )
 def test_numbers_have_a_difference(before: Any, after: Any, wanted: float | None) -> None:
     assert Change("x", Kind.CHANGED, before, after).difference == wanted
+    assert Change("attempts[0].run", Kind.CHANGED, before, after).difference is None
 
 
 def test_a_changed_added_or_removed_field(first: dict[str, Any]) -> None:

@@ -53,6 +53,7 @@ def test_a_policy_is_written_demanded_and_met(
     picture(page, "policy-version")
     page.goto(page.url.replace("policy/1/", f"runs/{record.run_id}/record/"))
     expect(page.locator("#policy-gate")).to_contain_text("nobody has signed as operator")
+    expect(page.locator("#policy-gate")).to_contain_text("To do: Have the record signed off")
     expect(page.locator("#public-page")).to_contain_text("it is not met")
     faults += serious_faults(page, "record")
     picture(page, "policy-gate")

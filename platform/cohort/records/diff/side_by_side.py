@@ -9,7 +9,7 @@ from typing import Any
 from cohort.evidence.canonical import dig
 from cohort.records.diff.compare import Read
 from cohort.records.diff.values import MISSING, Place, difference, places, signed
-from cohort.records.diff.words import is_digest, setting_words, value_words
+from cohort.records.diff.words import counts, is_digest, setting_words, value_words
 from cohort.records.document_view import compared
 from cohort.records.fields import FIELDS, TITLES, field_facts
 from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
@@ -140,8 +140,8 @@ def _part(label: str, path: str, at: Place) -> Row:
     return Row(
         f"{label}: {words}" if words else label,
         f"{path}{'' if at.path[:1] in ('', '[') else '.'}{at.path}",
-        tuple(None if value is MISSING else value_words(value) for value in at.values),
-        differences(at.values),
+        tuple(None if value is MISSING else value_words(value, at.path) for value in at.values),
+        differences(at.values) if counts(at.path) else (),
     )
 
 

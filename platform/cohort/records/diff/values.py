@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from cohort.base.formatting import minus
-from cohort.records.diff.words import NAMES, element_words, key_words, number
+from cohort.records.diff.words import NAMES, counts, element_words, key_words, number
 
 
 def signed(value: float | None) -> str:
@@ -69,8 +69,8 @@ class Change:
 
     @property
     def difference(self) -> float | int | None:
-        """after − before, where both are numbers."""
-        return difference(self.before, self.after)
+        """after − before, where both are numbers that count something."""
+        return difference(self.before, self.after) if counts(self.path) else None
 
 
 def difference(before: Any, after: Any) -> float | int | None:

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -47,6 +48,9 @@ _PARTS = {
 }
 _SNAKE = re.compile(r"[a-z][a-z0-9_]*")
 _DIGEST = re.compile(r"(?:[\w-]+:)?[0-9a-f]{32,128}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
+_NUMBERED = ("run", "id", "seed", "index", "job")
+"""Keys whose numbers count nothing."""
 NAMES = ("name", "suite", "monitor", "slice", "path", "key", "run", "id")
 """Keys by which an object of a list is recognised in another record, in this order."""
 
@@ -112,21 +116,37 @@ def number(value: float) -> str:
     return minus(f"{int(value):,}")
 
 
-def value_words(value: Any) -> str:
-    """A value of JSON. Text is given as it is; digests inside a collection are cut."""
+def counts(path: str) -> bool:
+    """Whether a number at this place is more than a name, so that a difference says something."""
+    return path.rpartition(".")[2] not in _NUMBERED
+
+
+def value_words(value: Any, path: str = "") -> str:
+    """A value of JSON, at this place. Text is given as it is, but for times; digests inside a collection are cut."""
     if isinstance(value, str):
-        return value or "empty"
+        return _time_words(value) or value or "empty"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, int | float):
-        return number(value)
+        return number(value) if counts(path) else str(value)
     if isinstance(value, Mapping):
-        return "; ".join(f"{key_words(str(key))} {_inner(child)}" for key, child in value.items()) or "none"
-    return ", ".join(map(_inner, value)) or "none"
+        return "; ".join(f"{key_words(str(key))} {_inner(child, str(key))}" for key, child in value.items()) or "none"
+    return ", ".join(_inner(child, path) for child in value) or "none"
 
 
-def _inner(value: Any) -> str:
+def _time_words(text: str) -> str:
+    """Empty for a text that is no time in UTC."""
+    if _TIME.fullmatch(text) is None:
+        return ""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:  # such as of 30 February
+        return ""
+    return f"{at.day} {at:%b %Y, %H:%M:%S} UTC"
+
+
+def _inner(value: Any, path: str) -> str:
     if isinstance(value, str) and is_digest(value):
         return f"{value[:12]}…"
-    text = value_words(value)
+    text = value_words(value, path)
     return f"({text})" if isinstance(value, Mapping) and value else text

@@ -132,8 +132,8 @@ def _table(changes: Any) -> list[str]:
     rows = ["| | where | before | after | difference |", "| --- | --- | --- | --- | --- |"]
     for change in changes:
         delta = signed(change.difference) if change.difference is not None else ""
-        before = markdown_cell(value_words(change.before)) if change.kind != Kind.ADDED else "–"
-        after = markdown_cell(value_words(change.after)) if change.kind != Kind.REMOVED else "–"
+        before = markdown_cell(value_words(change.before, change.path)) if change.kind != Kind.ADDED else "–"
+        after = markdown_cell(value_words(change.after, change.path)) if change.kind != Kind.REMOVED else "–"
         rows.append(
             f"| {SIGNS[change.kind]} {change.kind} | {markdown_cell(change.words or 'value')} "
             f"| {before} | {after} | {delta} |"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cohort.records.diff.side_by_side import Row, differences
+from cohort.records.diff.words import counts
 from cohort.web.compare.settings_table import CHOSEN_FIRST, label_of
 from cohort.web.launch.schema import fields, lookup
 
@@ -17,7 +18,7 @@ def settings_rows(configs: Sequence[Mapping[str, Any]]) -> list[Row]:
             label_of(path),
             path,
             tuple(_text(path, config) for config in configs),
-            differences([lookup(config, path) for config in configs]),
+            differences([lookup(config, path) for config in configs]) if counts(path) else (),
         )
         for path in paths
     ]

@@ -149,8 +149,8 @@ def _rows(changes: Sequence[Change], *, include_pathless: bool = True) -> dict[s
             "where": change.words or "value",
             "path": change.path,
             "mark": _mark(change.kind),
-            "before": None if change.kind == Kind.ADDED else value_words(change.before),
-            "after": None if change.kind == Kind.REMOVED else value_words(change.after),
+            "before": None if change.kind == Kind.ADDED else value_words(change.before, change.path),
+            "after": None if change.kind == Kind.REMOVED else value_words(change.after, change.path),
             "difference": signed(change.difference),
         }
         for change in kept[:ROWS]

@@ -165,7 +165,8 @@ def registration_shown(form: RunForm) -> GroupShown:
     """The folded group of what is registered in the audit log at the launch and is no part of the config."""
     about = (
         "What you expect, one hypothesis a line. Registered in the audit log with suites, margins and reward when the "
-        "run is launched, before its first step, and shown to anyone in the record's card. Empty: none."
+        "run is launched, before its first step, and shown to anyone in the record's card. Each run of a sweep "
+        "registers them with its own config. Empty: none."
     )
     field = _choice(form, "hypotheses", "lines", about, ())
     count = len([line for line in field.text.splitlines() if line.strip()])
