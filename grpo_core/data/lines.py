@@ -12,6 +12,8 @@ from grpo_core.errors import DataError
 from grpo_core.text import finite_number, first_repeated
 
 MAX_LINE_BYTES = 1024 * 1024
+MOST_BLANK = 1_000_000
+"""Lines without anything on them: each costs as much as a row to read, and a byte to send."""
 MAX_ID_CHARS = 200
 NAMES_SHOWN = 10
 """Fields of a line that a message names."""
@@ -19,9 +21,14 @@ MISSING: Final = object()
 """In place of a field that is not there, which null is."""
 
 
-def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
-    """Lines, none read further than one byte past the limit, so that a file without newlines cannot fill memory."""
+def lines_of(handle: IO[bytes], source: str) -> Iterator[bytes]:
+    """Lines, none read further than one byte past the limit, so that a file without newlines cannot fill memory. Raises
+    DataError for a file of more than MOST_BLANK empty ones."""
+    blank = 0
     while line := handle.readline(MAX_LINE_BYTES + 1):
+        blank += line.isspace()
+        if blank > MOST_BLANK:
+            raise DataError(f"{source} has more than {MOST_BLANK:,} empty lines; take them out")
         yield line
 
 

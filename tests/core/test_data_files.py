@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from grpo_core.data import Problem, load_problems, scan_problems
+from grpo_core.data import Problem, containers, lines, load_problems, scan_problems
 from grpo_core.data.containers import rows_of
 from grpo_core.data.lines import MAX_LINE_BYTES
 from grpo_core.data.loaders import detect
@@ -139,6 +139,33 @@ def test_rows_are_streamed_out_of_one_large_row_group(tmp_path: Path) -> None:
         assert sum(1 for _ in rows_of(handle, source="x")) == 4000
     assert tracemalloc.get_traced_memory()[1] < 8_000_000
     tracemalloc.stop()
+
+
+def test_rows_of_parquet_that_unpack_to_more_than_lines_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of such a file may hold gigabytes of one text."""
+    monkeypatch.setattr(containers, "MAX_LINE_BYTES", 1000)
+    good, large, repeated = ["x" * 900] * 100, ["x"] * 70 + ["x" * 100_000], ["x"] * 70 + ["x" * 1001]
+    assert len(list(rows_of(as_parquet_column(good), source="x"))) == 100
+    with pytest.raises(DataError, match=r"^x, rows 65 to 71: hold 100,\d+ bytes; expected at most 1,000 a row"):
+        list(rows_of(as_parquet_column(large), source="x"))
+    with pytest.raises(DataError, match=r"^x, row 71: is longer than 1,000 characters"):
+        list(rows_of(as_parquet_column(pyarrow.array(repeated).dictionary_encode()), source="x"))
+
+
+def as_parquet_column(prompts: Any) -> io.BytesIO:
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({"prompt": prompts, "answer": ["1"] * len(prompts)}), out)
+    return out
+
+
+@pytest.mark.parametrize("rows", [as_jsonl(ROWS[:1]), as_csv(ROWS[:1])], ids=["jsonl", "csv"])
+def test_a_file_of_empty_lines_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, rows: bytes) -> None:
+    """Each costs as much as a row, and a file may have half a billion."""
+    monkeypatch.setattr(lines, "MOST_BLANK", 3)
+    assert len(problems_of(rows + b"\n\r\n \n")) == 1
+    rest = io.BytesIO(rows + b"\n\n\n\nthis is no row")
+    with pytest.raises(DataError, match=r"^x has more than 3 empty lines"):
+        list(rows_of(rest, source="x"))
 
 
 def test_rows_over_the_limit_are_refused() -> None:
