@@ -162,7 +162,7 @@ def as_parquet_column(prompts: Any) -> io.BytesIO:
 def test_a_file_of_empty_lines_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, rows: bytes) -> None:
     """Each costs as much as a row, and a file may have half a billion."""
     monkeypatch.setattr(lines, "MOST_BLANK", 3)
-    assert len(problems_of(rows + b"\n\r\n \n")) == 1
+    assert len(problems_of(rows + b"\n\r\n\n")) == 1
     rest = io.BytesIO(rows + b"\n\n\n\nthis is no row")
     with pytest.raises(DataError, match=r"^x has more than 3 empty lines"):
         list(rows_of(rest, source="x"))
