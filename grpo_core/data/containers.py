@@ -113,7 +113,7 @@ def _unpacking(source: str) -> Iterator[None]:
 
 
 def _jsonl_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
-    for number, raw in enumerate(lines_of(handle), start=1):
+    for number, raw in enumerate(lines_of(handle, source), start=1):
         line, fields = Line(source, number), None
         with faults.collected():
             fields = line.parse(raw)
@@ -218,7 +218,7 @@ def _csv_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
 
 
 def _csv_lines(handle: IO[bytes], source: str, faults: RowFaults) -> Iterator[str]:
-    for number, raw in enumerate(lines_of(handle), start=1):
+    for number, raw in enumerate(lines_of(handle, source), start=1):
         line = Line(source, number)
         if len(raw) > MAX_LINE_BYTES:
             line.fail(f"is longer than {MAX_LINE_BYTES:,} bytes")
@@ -243,10 +243,17 @@ def _parquet_rows(handle: IO[bytes], source: str, faults: RowFaults) -> Rows:
         batches = file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
         number = 0
         for batch in batches:
-            for fields in batch.to_pylist():
+            dense = [column for column in batch.columns if not pyarrow.types.is_dictionary(column.type)]
+            if (size := sum(column.nbytes for column in dense)) > _BATCH_ROWS * MAX_LINE_BYTES:
+                rows = f"rows {number + 1} to {number + len(batch)}"
+                raise DataError(f"{source}, {rows}: hold {size:,} bytes; expected at most {MAX_LINE_BYTES:,} a row")
+            for at in range(len(batch)):  # a text that is in the file once may be in each of them
+                (fields,) = batch.slice(at, 1).to_pylist()
                 number += 1
                 line, plain = Line(source, number, unit="row"), None
                 with faults.collected():
+                    if sum(len(value) for value in fields.values() if isinstance(value, str)) > MAX_LINE_BYTES:
+                        line.fail(f"is longer than {MAX_LINE_BYTES:,} characters")
                     plain = {name: _plain(line, name, value) for name, value in fields.items()}
                 if plain is not None:
                     yield line, plain

@@ -13,6 +13,8 @@ from grpo_core.errors import DataError
 from grpo_core.text import finite_number, first_repeated
 
 MAX_LINE_BYTES = 1024 * 1024
+MOST_BLANK = 1_000_000
+"""Lines without anything on them: each costs as much as a row to read, and a byte to send."""
 MAX_ID_CHARS = 200
 NAMES_SHOWN = 10
 """Fields of a line that a message names."""
@@ -22,10 +24,15 @@ MISSING: Final = object()
 """In place of a field that is not there, which null is."""
 
 
-def lines_of(handle: IO[bytes]) -> Iterator[bytes]:
+def lines_of(handle: IO[bytes], source: str) -> Iterator[bytes]:
     """Lines, none held further than one byte past the limit, so that a file without newlines cannot fill memory. Who
-    reads them refuses one that is longer; its rest is passed over, so that the next line has its own number."""
+    reads them refuses one that is longer; its rest is passed over, so that the next line has its own number. Raises
+    DataError for a file of more than MOST_BLANK empty ones."""
+    blank = 0
     while line := handle.readline(MAX_LINE_BYTES + 1):
+        blank += line.isspace()
+        if blank > MOST_BLANK:
+            raise DataError(f"{source} has more than {MOST_BLANK:,} empty lines; take them out")
         yield line
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             line = handle.readline(MAX_LINE_BYTES + 1)

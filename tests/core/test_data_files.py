@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from grpo_core.data import Problem, load_problems, scan_problems
+from grpo_core.data import Problem, containers, lines, load_problems, scan_problems
 from grpo_core.data.containers import rows_of
 from grpo_core.data.lines import MAX_FAULTS, MAX_LINE_BYTES, RowFaults
 from grpo_core.data.loaders import detect
@@ -186,6 +186,30 @@ def test_faults_are_named_up_to_a_bound_and_those_behind_the_limit_are_not_read(
     assert len(load_problems(path, "auto", limit=3)) == 3
     with pytest.raises(DataError, match="line 4"):
         load_problems(path, "auto", limit=4)
+def test_rows_of_parquet_that_unpack_to_more_than_lines_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of such a file may hold gigabytes of one text."""
+    monkeypatch.setattr(containers, "MAX_LINE_BYTES", 1000)
+    good, large, repeated = ["x" * 900] * 100, ["x"] * 70 + ["x" * 100_000], ["x"] * 70 + ["x" * 1001]
+    assert len(problems_of(as_parquet_column(good))) == 100
+    with pytest.raises(DataError, match=r"^data\.any, rows 65 to 71: hold 100,\d+ bytes; expected at most 1,000 a row"):
+        problems_of(as_parquet_column(large))
+    with pytest.raises(DataError, match=r"^data\.any, row 71: is longer than 1,000 characters"):
+        problems_of(as_parquet_column(pyarrow.array(repeated).dictionary_encode()))
+
+
+def as_parquet_column(prompts: Any) -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({"prompt": prompts, "answer": ["1"] * len(prompts)}), out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("rows", [as_jsonl(ROWS[:1]), as_csv(ROWS[:1])], ids=["jsonl", "csv"])
+def test_a_file_of_empty_lines_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, rows: bytes) -> None:
+    """Each costs as much as a row, and a file may have half a billion."""
+    monkeypatch.setattr(lines, "MOST_BLANK", 3)
+    assert len(problems_of(rows + b"\n\r\n\n")) == 1
+    with pytest.raises(DataError, match=r"^data\.any has more than 3 empty lines; take them out$"):
+        problems_of(rows + b"\n\n\n\n" + b"\n\n".join([b"this is no row"] * 30))
 
 
 def test_rows_over_the_limit_are_refused() -> None:

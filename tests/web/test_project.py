@@ -22,6 +22,22 @@ def test_anyone_signed_in_opens_a_project_and_is_its_admin(charlie: User, strang
     assert role_of(charlie, Project.objects.get(slug="word-problems")) == Role.ADMIN
 
 
+def test_a_name_taken_since_the_form_was_checked_is_a_fault_of_its_field(
+    monkeypatch: pytest.MonkeyPatch, alice: User, charlie: User
+) -> None:
+    """As by a second press, or by another person at the same time."""
+    check = Project.full_clean
+
+    def checked(project: Project) -> None:
+        check(project)
+        Project.objects.create(slug=project.slug, name="of another", opened_by=charlie)
+
+    monkeypatch.setattr(Project, "full_clean", checked)
+    with pytest.raises(ValidationError) as caught:
+        project_create(slug="sums", name="Sums", owner=alice)
+    assert list(caught.value.message_dict) == ["slug"]
+
+
 @pytest.mark.parametrize(("given", "field"), cases("accounts/project_faults", "given", "field"))
 def test_faults_stand_beside_their_field(admin: Client, alice: User, given: dict[str, str], field: str) -> None:
     response = admin.post("/projects/new/", given)

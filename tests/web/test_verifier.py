@@ -1,6 +1,7 @@
 """Rewards: versions never change and are compared, faults of the form and of a source stand beside their field. Trying
 one: test_lab_pages.py."""
 
+import difflib
 import re
 from typing import Any
 
@@ -238,6 +239,16 @@ def test_lines_that_changed_stand_with_their_numbers_and_neighbours() -> None:
         *((" ", number, number, text) for number, text in ((6, "f"), (7, "g"), (8, "h"))),
         ("+", None, 9, "i"),
     ]
+
+
+def test_texts_that_would_take_minutes_to_compare_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that each of them has over and over, and more lines than a source has."""
+    monkeypatch.setattr(difflib.SequenceMatcher, "find_longest_match", lambda *_: pytest.fail("they are compared"))
+    for many in ("#\n" * 400, "\n".join(map(str, range(5001)))):
+        (line,) = source_lines(many, f"{many}\nx")
+        assert (line.sign, line.before, line.after) == ("…", None, None)
+    monkeypatch.undo()
+    assert len(list(source_lines("", "#\n" * 400))) == 400, "the first version is shown whole"
 
 
 def test_versions_are_compared_component_by_component(ours: Project, oscar: User, viewer: Client) -> None:

@@ -68,7 +68,8 @@ def convert(
     except UnicodeEncodeError:
         raise DataError(f"{named}: holds half a surrogate pair, which is not text that can be stored") from None
     judge = scorer(spec.scorer.kind, spec.scorer.params) if spec.scorer is not None else None
-    list(scan_items(lines_of(io.BytesIO(content)), scorer=judge, source=f"the items of {files[0][0]}"))
+    source = f"the items of {files[0][0]}"
+    list(scan_items(lines_of(io.BytesIO(content), source), scorer=judge, source=source))
     return content
 
 
@@ -104,7 +105,7 @@ def _attacked(item: SuiteItem, attacks: Sequence[str]) -> Iterator[SuiteItem]:
 
 def _own(files: Files) -> Iterator[SuiteItem]:
     for name, content in files:
-        yield from scan_items(lines_of(io.BytesIO(content)), scorer=None, source=name)
+        yield from scan_items(lines_of(io.BytesIO(content), name), scorer=None, source=name)
 
 
 def _xstest(files: Files) -> Iterator[SuiteItem]:

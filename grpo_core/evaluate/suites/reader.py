@@ -30,7 +30,7 @@ def load_items(path: Path, *, scorer: Scorer | None, limit: int | None = None) -
     line."""
     try:
         with path.open("rb") as handle:
-            return list(islice(scan_items(lines_of(handle), scorer=scorer, source=str(path)), limit))
+            return list(islice(scan_items(lines_of(handle, str(path)), scorer=scorer, source=str(path)), limit))
     except FileNotFoundError:
         raise DataError(f"no such file of suite items: {path}") from None
     except OSError as error:

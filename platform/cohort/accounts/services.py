@@ -7,7 +7,7 @@ import logging
 import secrets
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Case, Count, QuerySet, Value, When
 from django.db.models.functions import Now
 
@@ -110,7 +110,11 @@ def project_create(*, slug: str, name: str, owner: User) -> Project:
     opened = Project.objects.filter(opened_by=lock_person(owner)).count()
     if words := over_person(owner, "max_projects", "projects that one person may open", used=opened):
         raise ValidationError(words)
-    project.save()
+    try:
+        with transaction.atomic():
+            project.save()
+    except IntegrityError:  # between the check and now
+        raise ValidationError({"slug": f"The URL name {slug} is taken. Choose another."}) from None
     Membership.objects.create(project=project, user=owner, role=Role.ADMIN)
     made = {"name": name, "admin": owner.username}
     audit.log(actor=audit.who(owner), kind="project_created", subject=f"project:{slug}", project=project, after=made)

@@ -135,7 +135,7 @@ def suite_item_add(
     if version.builtin:
         raise ValidationError({"suite": "A starter suite stays as it comes; choose one of your own."})
     content = b"".join(artifacts.read_chunks(version.artifact))
-    for other in scan_items(lines_of(io.BytesIO(content)), scorer=None, source=version.suite.name):
+    for other in scan_items(lines_of(io.BytesIO(content), version.suite.name), scorer=None, source=version.suite.name):
         if _folded(other.prompt) == _folded(item["prompt"]):
             raise ValidationError({"suite": f"{version} has this prompt already, as item {other.id!r}."})
     line = json.dumps(dict(item), ensure_ascii=False).encode()
@@ -287,7 +287,7 @@ def _survey(content: bytes, checked: Scorer, source: str) -> dict[str, Any]:
     items, clusters, slices = 0, set[str](), Counter[str]()
     preview: list[dict[str, Any]] = []
     try:
-        for item in scan_items(lines_of(io.BytesIO(content)), scorer=checked, source=source):
+        for item in scan_items(lines_of(io.BytesIO(content), source), scorer=checked, source=source):
             items += 1
             if items > MAX_SUITE_ITEMS:
                 raise DataError(f"{source} holds more than {MAX_SUITE_ITEMS:,} items. Take a sample of it.")

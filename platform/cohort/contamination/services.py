@@ -62,7 +62,7 @@ def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str, tup
             yield problem.id, problem.text, ()
         return
     with artifacts.open_read(of.artifact) as handle:
-        for item in scan_items(lines_of(handle), scorer=None, source=str(of)):
+        for item in scan_items(lines_of(handle, str(of)), scorer=None, source=str(of)):
             yield item.id, item.prompt, item.choices
 
 

@@ -4,18 +4,22 @@ answers, and the run's record is sealed into a card that verifies.
 
 A few hundred posts by default; COHORT_TEST_FUZZ=10000 sends as many, COHORT_TEST_SEED=7 others."""
 
+import itertools
 import json
 import os
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from urllib.parse import SplitResult, quote_from_bytes, urljoin, urlsplit
 
 import pytest
+from django.db import connections
 from django.test import Client
 
 from cohort.records.models import Card, Record
@@ -165,6 +169,30 @@ def test_no_post_is_an_error_of_ours_and_all_that_it_stored_can_be_read(sealed: 
         status_issue(record=record)
     assert _unreadable(site, client) == []
     _sealed_again(site, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_no_form_sent_by_two_at_once_is_an_error_of_ours(sealed: Record) -> None:
+    """As when a button is pressed twice: each form as its page shows it, and with a text in each field left empty."""
+    site = World()
+    forms = list(_forms(site, site.client("admin", raise_request_exception=False)))
+    start, faults = Barrier(2), []
+
+    def send(form: Form, data: dict[str, Any]) -> int:
+        start.wait()
+        try:
+            return site.client("admin", raise_request_exception=False).post(form.address, data).status_code
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        for form, text in itertools.product(forms, ("", "pressed twice")):
+            data = {name: value or text for name, value in form.fields}
+            if not text or "" in dict(form.fields).values():
+                answers = list(pool.map(send, (form, form), (data, data)))
+                faults += [(form.address, data, answers)] if max(answers) >= 500 else []
+    assert faults == []
 
 
 def _forms(site: World, client: Client) -> Iterator[Form]:

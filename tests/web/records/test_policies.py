@@ -74,6 +74,8 @@ def test_what_is_no_new_version_is_refused_and_stores_nothing(
 def test_a_project_without_a_policy_has_none_to_withdraw(ours: Project, alice: User) -> None:
     with pytest.raises(ValidationError, match="no policy to withdraw"):
         policy_withdraw(project=ours, actor=alice, reason="x", seen=0)
+    with pytest.raises(ValidationError, match="no such version"):
+        save(ours, alice, seen=5)
 
 
 def test_the_policy_to_start_from_is_one(world: World) -> None:

@@ -60,8 +60,9 @@ def _newest_locked(project: Project, seen: int) -> PolicyVersion | None:
     """One change of a project's policy at a time."""
     lock_project(project)
     newest = policy_versions(project).first()
-    if (newest.number if newest is not None else 0) != seen:
-        assert newest is not None  # versions only come
+    if newest is None and seen:
+        raise ValidationError("The project has no such version of a policy. Open its page again.")
+    if newest is not None and newest.number != seen:
         raise ValidationError(
             f"{newest.by.username} saved version {newest.number} meanwhile. Your text is below and is not stored: "
             "compare it with that version, then save again."

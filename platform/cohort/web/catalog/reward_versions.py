@@ -1,7 +1,8 @@
 """Two versions of a reward side by side: settings as a table, program text line by line. Read-only."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,10 @@ from cohort.catalog.models import VerifierVersion
 from cohort.web.catalog.reward_form import mode_text, param_specs
 
 CONTEXT_LINES = 3
+MOST_LINES = 5_000
+"""Of either text that is compared line by line."""
+MOST_PAIRS = 100_000
+"""Pairs of a line with an equal one in the other text; what it means, says `equal_pairs`."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,9 @@ def _settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Setti
 def source_lines(before: str, after: str) -> Iterator[SourceLine]:
     """The lines that changed with those around them; a stretch that is left out is one line."""
     olds, news = before.splitlines(), after.splitlines()
+    if olds and (max(len(olds), len(news)) > MOST_LINES or equal_pairs(olds, news) > MOST_PAIRS):
+        yield SourceLine("…", None, None, "the two are too long, or have too many equal lines, to be compared here")
+        return
     groups = difflib.SequenceMatcher(None, olds, news, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)
     for number, group in enumerate(groups):
         if number or group[0][1] > 0:
@@ -160,3 +168,10 @@ def source_lines(before: str, after: str) -> Iterator[SourceLine]:
                 yield SourceLine("−", index + 1, None, olds[index])
             for index in range(new_from, new_to):
                 yield SourceLine("+", None, index + 1, news[index])
+
+
+def equal_pairs(a: Iterable[str], b: Iterable[str]) -> int:
+    """Pairs of a part with the same part in the other text. SequenceMatcher visits them again for each run that both
+    have, so that a few parts repeated over and over take minutes."""
+    second = Counter(b)
+    return sum(second[part] for part in a)

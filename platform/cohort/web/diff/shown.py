@@ -1,7 +1,6 @@
 """A diff arranged for its page: what of it is unfolded, which words are marked, how much of a long list is shown."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -12,13 +11,13 @@ from cohort.records.diff.side_by_side import Row, SideBySide, without_digests
 from cohort.records.diff.values import Change, Kind, signed
 from cohort.records.diff.words import is_digest, value_words
 from cohort.records.summary import clamp
+from cohort.web.catalog.reward_versions import equal_pairs
 from cohort.web.diff.export import SIGNS, cell_texts
 
 MOST_WORDS = 3_000
 """Of both together, with the spaces between; beyond it the texts are shown side by side unmarked."""
 MOST_PAIRS = 20_000
-"""Pairs of a word with the same word in the other text. The comparison visits them again for each common run of words,
-so that texts of a few words repeated over and over would take minutes. Prose of that length has fewer."""
+"""Pairs of a word with the same word in the other text, see `equal_pairs`. Prose of that length has fewer."""
 _PIECES = re.compile(r"\s+|[\w.,%−+-]+|.", re.DOTALL)
 
 
@@ -31,7 +30,8 @@ class Piece:
 def marked(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
     """Both texts in pieces that are in both, or differ. Joined again they are the texts."""
     a, b = _PIECES.findall(before), _PIECES.findall(after)
-    if len(a) + len(b) > MOST_WORDS or _pairs(a, b) > MOST_PAIRS:
+    words = (word for word in a if not word.isspace())
+    if len(a) + len(b) > MOST_WORDS or equal_pairs(words, b) > MOST_PAIRS:
         return [Piece(before, False)], [Piece(after, False)]
     left, right = [], []
     for tag, i1, i2, j1, j2 in SequenceMatcher(str.isspace, a, b, autojunk=False).get_opcodes():
@@ -40,11 +40,6 @@ def marked(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
         if j2 > j1:
             right.append(Piece("".join(b[j1:j2]), tag != "equal"))
     return left, right
-
-
-def _pairs(a: list[str], b: list[str]) -> int:
-    second = Counter(b)
-    return sum(second[word] for word in a if not word.isspace())
 
 
 ROWS = 100
