@@ -24,6 +24,9 @@ from cohort.records.sections.subject import NO_MANIFEST
 from grpo_core.data.containers import TITLES as CONTAINERS
 from grpo_core.data.layouts import LAYOUTS
 
+_READ_WHERE_GIVEN = {("id", "id"), ("system", "system")}
+"""(role, field) that every layout reads in the rows that have the field."""
+
 
 def data(facts: Facts) -> Data:
     run = facts.run
@@ -72,7 +75,11 @@ def _layout(train: dict[str, Any]) -> str:
     """What the file was read as, in words."""
     if "format" not in train:
         return ""
-    columns = ", ".join(f"{role} from {field}" for role, field in train["columns"].items() if field)
+    read, where_given = [], []
+    for role, field in train["columns"].items():
+        if field:
+            (where_given if (role, field) in _READ_WHERE_GIVEN else read).append(f"{role} from {field}")
+    columns = ", ".join(read) + f"; where a row has it, {', '.join(where_given)}" * bool(where_given)
     return f"; {CONTAINERS[train['container']]} read as {LAYOUTS[train['format']].title} ({columns})"
 
 
