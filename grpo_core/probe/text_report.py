@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from grpo_core.probe.report import ClassResult, ProbeReport, Shares
+from grpo_core.probe.report import ClassResult, ProbeReport
 from grpo_core.text import format_duration, format_percent
 
 _VERDICTS = {
@@ -31,7 +31,7 @@ def lines(report: ProbeReport) -> Iterator[str]:
         yield f"{title:{_TITLE}} {mistake:>12}   95 % interval"
         yield from _family([result for result in report.classes if result.family == family])
         whole = report.false_negative if family == "false_negative" else report.false_positive
-        yield f"  {_padded('all of them')} {_counts(whole.mistakes, whole.n)}{_interval(whole)}"
+        yield f"  {_padded('all of them')} {_counts(whole.mistakes, whole.n)}"
     yield ""
     yield from _behaviour(report)
     yield ""
@@ -80,7 +80,7 @@ def _counts(mistakes: int, n: int) -> str:
     return f"{f'{mistakes:,} of {n:,}':>12}"
 
 
-def _interval(result: ClassResult | Shares) -> str:
+def _interval(result: ClassResult) -> str:
     if result.wilson95 is None:
         return ""
     low, high = result.wilson95

@@ -38,7 +38,7 @@ def test_every_place_says_what_judged_and_what_its_probe_measured(viewer: Client
     assert [NEVER in page for page in places(viewer, run)] == [True] * 3
     report = ProbeReport.from_json(lab.probed(run.verifier_version, alice).report)
     shares = report.false_positive
-    text = f"by the training reward; probe: {shares.mistakes:,} of {shares.n:,} wrong answers paid"
+    text = f"by the training reward; probe: {shares.mistakes:,} of {shares.n:,} wrong answers rewarded"
     assert [text in page for page in places(viewer, run)] == [True] * 3
     judge = training_reward_judge(run)
     assert judge is not None
@@ -64,5 +64,5 @@ def test_another_verifier_is_not_called_the_training_reward(viewer: Client, alic
     add_evaluation(attempt, "after", [1, 1, 1, 0], suite="heldout")
     evaluation_values_store(run_id=run.pk)
     assert training_reward_judge(run) is None
-    assert not any(NEVER in page or "wrong answers paid" in page for page in places(viewer, run))
+    assert not any(NEVER in page or "wrong answers rewarded" in page for page in places(viewer, run))
     assert all("form alone" in page for page in places(viewer, run))

@@ -23,7 +23,7 @@ class TrainingRewardJudge:
     def text(self) -> str:
         if not self.wrong:
             return "by the training reward, never probed" if self.wrong is None else "by the training reward"
-        return f"by the training reward; probe: {self.paid:,} of {self.wrong:,} wrong answers paid"
+        return f"by the training reward; probe: {self.paid:,} of {self.wrong:,} wrong answers rewarded"
 
     @property
     def figures(self) -> dict[str, int] | None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cohort.records.sections import method_text as method_words
+from cohort.records.sections.data import layout_text
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.presets import PRESETS
@@ -78,3 +79,19 @@ def test_only_what_compares_with_the_group_says_so() -> None:
             grouped = advantage in ("group", "rloo", "maxrl", "pass_at_k", "reinforce_pp_baseline")
             assert ("group" in method_words.normalization(algorithm)) == grouped, advantage
     assert method_words.silent_groups(config().algorithm, remaining=False) == "", "where none was trained on"
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (
+            {"system": "system", "id": "id", "prompt": "question"},
+            "prompt from question; where a row has it, system from system, id from id",
+        ),
+        ({"system": "", "id": "task_id", "prompt": "text"}, "id from task_id, prompt from text"),
+    ],
+)
+def test_a_column_that_a_file_may_lack_is_named_as_such(columns: dict[str, str], text: str) -> None:
+    assert layout_text({"format": "plain", "container": "jsonl", "columns": columns}) == (
+        f"; JSON lines read as Prompt and answer ({text})"
+    )

@@ -78,10 +78,10 @@ def test_suites_that_are_left_out_are_counted_and_grave_ones_are_not_among_them(
 
 
 def test_what_judged_the_held_out_problems_is_not_cut_off() -> None:
-    judged = {"text": "by the training reward; probe: 3 of 120 wrong answers paid"}
+    judged = {"text": "by the training reward; probe: 3 of 120 wrong answers rewarded"}
     protocol = entry("as stated", {"training_reward_judges": judged})
     first, *_ = pages(pdf.card_pdf(reading(behaviour__protocol=protocol)))
-    assert "3 of 120 wrong answers paid" in " ".join(first.split())
+    assert "3 of 120 wrong answers rewarded" in " ".join(first.split())
 
 
 def test_what_is_not_stated_and_what_is_withheld_is_named() -> None:

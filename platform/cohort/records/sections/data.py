@@ -24,6 +24,9 @@ from cohort.records.sections.subject import NO_MANIFEST
 from grpo_core.data.containers import TITLES as CONTAINERS
 from grpo_core.data.layouts import LAYOUTS
 
+_READ_WHERE_GIVEN = {("id", "id"), ("system", "system")}
+"""(role, field) that every layout reads in the rows that have the field."""
+
 
 def data(facts: Facts) -> Data:
     run = facts.run
@@ -38,7 +41,7 @@ def data(facts: Facts) -> Data:
         lengths = train["prompt_tokens"]
         prompts = measured(
             {"dataset": run.dataset.name, **{name: fact for name, fact in train.items() if name != "prompt_example"}},
-            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}{_layout(train)}; "
+            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}{layout_text(train)}; "
             f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
             f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
         )
@@ -68,11 +71,14 @@ def _example(train: dict[str, Any] | None) -> Answer:
     )
 
 
-def _layout(train: dict[str, Any]) -> str:
+def layout_text(train: dict[str, Any]) -> str:
     """What the file was read as, in words."""
     if "format" not in train:
         return ""
-    columns = ", ".join(f"{role} from {field}" for role, field in train["columns"].items() if field)
+    read = {pair: f"{pair[0]} from {pair[1]}" for pair in train["columns"].items() if pair[1]}
+    columns = ", ".join(words for pair, words in read.items() if pair not in _READ_WHERE_GIVEN)
+    if where_given := ", ".join(words for pair, words in read.items() if pair in _READ_WHERE_GIVEN):
+        columns += f"; where a row has it, {where_given}"
     return f"; {CONTAINERS[train['container']]} read as {LAYOUTS[train['format']].title} ({columns})"
 
 

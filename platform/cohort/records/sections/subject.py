@@ -35,6 +35,8 @@ def subject(facts: Facts) -> Subject:
 
 def _run(facts: Facts) -> Answer:
     run = facts.run
+    # A run that succeeded is over, as its columns say it, only once this record is sealed.
+    ended_at = facts.history.tries[-1].attempt.ended_at if facts.state == "succeeded" else run.ended_at
     value = {
         "id": run.pk,
         "name": run.name,
@@ -43,7 +45,7 @@ def _run(facts: Facts) -> Answer:
         "launched_by": facts.launched_by,
         "created_at": run.created_at.isoformat(),
         "started_at": run.started_at.isoformat() if run.started_at else None,
-        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+        "ended_at": ended_at.isoformat() if ended_at else None,
         "cloned_from": {"id": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
     }
     text = f"{run.name}, run {run.pk} of the project {run.project.name}; launched by {facts.launched_by}"

@@ -297,16 +297,15 @@ def _about_reward(form: RunForm) -> str:
 
 
 def _about_probe(form: RunForm) -> str:
-    """ "Probe: rewards 0 of 1,240 wrong answers; refuses 12 of 640 right ones [1.1, 3.2] %."."""
+    """ "Probe: rewards 0 of 1,240 wrong answers; refuses 12 of 640 right ones.", without an interval: the classes were
+    chosen, not drawn."""
     gate = form.gate
     if gate is None or gate.probe is None:
         return "Not probed."
     wrong, right = gate.probe.report["false_positive"], gate.probe.report["false_negative"]
-    bounds = right["wilson95"]
-    interval = f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}] %" if bounds and right["mistakes"] else ""
     return (
         f"Probe: rewards {wrong['mistakes']:,} of {wrong['n']:,} wrong answers; refuses {right['mistakes']:,} of "
-        f"{right['n']:,} right ones{interval}."
+        f"{right['n']:,} right ones."
     )
 
 

@@ -51,7 +51,7 @@ def _usual() -> dict[str, Column]:
     columns = (
         Column("state", "State", "state"),
         Column("step", "Step", "step"),
-        Column("reward", "Reward", "reward", number=True),
+        Column("reward", "Last reward", "reward", number=True),
         Column("trend", "Trend"),
         Column("scores", "Before → after", "eval.heldout", number=True),
         Column("model", "Model", "model"),
