@@ -12,6 +12,9 @@ PUBLIC_SETS ?= $(wildcard ../shared/data)
 SMOLLM2 := build/smollm2/SmolLM2-135M-Instruct
 TORCH := $(shell grep '^torch==' constraints.txt)
 
+# Images set it; each of the thousands of processes that the tests start would compile the product anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 STAMP := .venv/.made-from
 PIP := -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
@@ -45,27 +48,24 @@ demo-chat: setup smollm2  ## Start everything, train SmolLM2-135M-Instruct on su
 	@$(BIN)/cohort demo --home '$(COHORT_HOME)' --port $(PORT) --chat $(SMOLLM2) \
 		$(if $(PUBLIC_SETS),--public-sets '$(PUBLIC_SETS)')
 
-# Two processes share one queue of tests, of one thread of PyTorch each. What measures time runs after them, by itself.
+# Two processes share one queue of tests, of one thread of PyTorch each.
 PYTEST := $(BIN)/python -m pytest
 SHARED := -n 2 --dist worksteal
 ENGINES := not chaos and not vllm and not deepspeed and not real
-ALONE = $(shell grep -rl --include='*.py' 'mark\.alone' tests)
 test: setup  ## Run the tests that guard every change, on databases of their own
-	@$(PYTEST) $(SHARED) -m 'not alone and not slow and $(ENGINES)' --durations=10
-	@$(PYTEST) -m 'alone and not slow and $(ENGINES)' $(ALONE)
+	@$(PYTEST) $(SHARED) -m 'not slow and $(ENGINES)' --durations=10
 
 # SlipCover counts lines for a fifth of what a tracer costs on Python 3.11; it still takes a third more.
 COVERAGE := build/coverage.json
 COVERED := $(BIN)/python -m slipcover --json --out $(COVERAGE) --source grpo_core,worker,platform/cohort -m pytest
 coverage: setup  ## Run the same tests next to each other, and print the lines covered in each folder
 	@mkdir -p $(dir $(COVERAGE))
-	@$(COVERED) $(SHARED) -m 'not alone and not slow and $(ENGINES)'
+	@$(COVERED) $(SHARED) -m 'not slow and $(ENGINES)'
 	@$(BIN)/python -m tests.coverage_table $(COVERAGE)
 
 # What takes minutes too, every engine in its environment, and the services that run on this machine.
 test-all: setup vllm-env inspect-env deepspeed-env smollm2  ## Run every test but chaos: whoever mends what a slow one covers (about an hour)
-	$(PYTEST) $(SHARED) -m 'not alone and $(ENGINES)'
-	$(PYTEST) -m 'alone and $(ENGINES)' $(ALONE)
+	$(PYTEST) $(SHARED) -m '$(ENGINES)'
 	$(PYTEST) -m vllm
 	$(PYTEST) -m deepspeed
 	$(PYTEST) -m real

@@ -5,12 +5,13 @@ After Ctrl-C or SIGTERM nothing is left behind, and after SIGKILL no process eit
 """
 
 import atexit
+import gc
 import json
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         # Inherited by xdist's processes it would have pytest-django read the settings before the lines above ran there
         del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: looking for garbage in it took a fifth of the collection, and more with each test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).with_name("cases")
 def cases(name: str, *fields: str) -> list[Any]:
     """The cases of tests/cases/`name`.yaml as pytest parameters, in the order of `fields`; a field that a case leaves
     out is None. A case's `id` names the test, otherwise its place in the file does."""
-    table = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    table = yaml.load((FOLDER / f"{name}.yaml").read_bytes(), Loader=yaml.CSafeLoader)  # in a tenth of the time
     unknown = {key for case in table for key in case} - {*fields, "id", "why"}
     assert not unknown, f"tests/cases/{name}.yaml: nothing reads {', '.join(sorted(unknown))}"
     return [

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from cohort.accounts.models import Project, User
+from cohort.background.reconcile import queued_republish
 from cohort.base.environment import environment
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite
 from cohort.catalog.services import base_model_register
+from cohort.lab.jobs import jobs_republish
 from cohort.nodes.services import node_create
 from cohort.runs.models import Checkpoint, Run, StepMetric
 from cohort.runs.services import run_cancel, run_pause
@@ -89,6 +91,20 @@ def celery_worker(
     }
     command = [sys.executable, "-m", "celery", "-A", "worker.celery_app", "worker", "--loglevel", "INFO", *words]
     return logged(command, folder / "worker.log", clean_environment() | own | variables)
+
+
+def wait_offering(
+    true: Callable[[], bool], tell: str | Callable[[], str], process: "subprocess.Popen[Any] | None" = None
+) -> None:
+    """`wait_for`, in which what waits is published again as by the platform's reconciler: a worker whose claim had no
+    answer for a minute, as on a busy machine, leaves it to that."""
+
+    def now() -> bool:
+        queued_republish()
+        jobs_republish()
+        return true()
+
+    wait_for(now, tell, process)
 
 
 @contextmanager

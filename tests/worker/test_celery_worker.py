@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ from grpo_core.files.spool import SpoolReader
 from grpo_core.protocol.queues import RUN_ATTEMPT_TASK, TRAIN_QUEUE
 from tests.factories.suites import add_suite
 from tests.processes import DEADLINE, clean_environment, kill_at_once, wait_for
-from tests.worker.conftest import Site, celery_worker
+from tests.worker.conftest import Site, celery_worker, wait_offering
 from tests.worker.life import lives
 from tests.worker.stand_in import stand_in
 from worker.processes.orphans import RECORD, ProcessRecord
-from worker.processes.reaper import below, process, processes
+from worker.processes.reaper import Process, below, process, processes
 
 SMALL = {
     "sampling": {"group_size": 2, "prompts_per_step": 2, "max_completion_tokens": 4},
@@ -41,7 +41,7 @@ def wait_ended(run: Run) -> None:
         run.refresh_from_db()
         return run.state in (RunState.SEALING, RunState.FAILED, RunState.CANCELLED)
 
-    wait_for(ended, "the run ends")
+    wait_offering(ended, "the run ends")
 
 
 def test_from_launch_to_sealing(tiny: Site, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
     (tmp_path / "elsewhere").mkdir()
     with celery_worker(tiny, tmp_path) as process:
         run = tiny.launch(**SMALL, optim={"steps": 1_000_000})
-        wait_for(lambda: StepMetric.objects.filter(run=run).exists(), "it trains")
+        wait_offering(lambda: StepMetric.objects.filter(run=run).exists(), "it trains")
         process.send_signal(signal.SIGTERM)
         process.wait(DEADLINE)
         run.refresh_from_db()
@@ -110,9 +110,18 @@ def test_a_worker_that_is_shut_down_hands_its_run_on(tiny: Site, tmp_path: Path)
 
 def newest_record(folder: Path) -> ProcessRecord | None:
     """Of a trainer that was started and has not ended."""
-    files = folder.glob(f"runs/run-*/attempt-1/{RECORD}")
-    records = [ProcessRecord.model_validate_json(file.read_bytes()) for file in files]
-    return next((record for record in records if record.pid is not None), None)
+    for file in folder.glob(f"runs/run-*/attempt-1/{RECORD}"):
+        with suppress(FileNotFoundError):  # removed since it was listed
+            record = ProcessRecord.model_validate_json(file.read_bytes())
+            if record.pid is not None:
+                return record
+    return None
+
+
+def living(family: list[Process]) -> list[Process]:
+    """Those that have not ended; a number alone may be another's by now."""
+    living = {(row.pid, row.ticks) for row in processes() if row.lives}
+    return [row for row in family if (row.pid, row.ticks) in living]
 
 
 def state(run: Run) -> tuple[str, str]:
@@ -128,11 +137,11 @@ def training(site: Site, folder: Path, mode: str) -> Iterator[Training]:
     """A worker whose run has stored three steps; afterwards none of its processes may be left."""
     with celery_worker(site, folder, **stand_in(mode)) as worker:
         run = site.launch()
-        wait_for(lambda: run.steps.count() == 3, lambda: (folder / "worker.log").read_text(), worker)
+        wait_offering(lambda: run.steps.count() == 3, lambda: (folder / "worker.log").read_text(), worker)
         record = wait_for(lambda: newest_record(folder), "the record is written")
-        family = [child.pid for child in below(worker.pid, processes())]
+        family = below(worker.pid, processes())
         yield worker, run, record
-    wait_for(lambda: not any(map(lives, family)), lambda: f"left: {[*filter(lives, family)]}")
+    wait_for(lambda: not living(family), lambda: f"left: {living(family)}")
 
 
 def kill_worker(worker: "subprocess.Popen[bytes]", record: ProcessRecord) -> None:

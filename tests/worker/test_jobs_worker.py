@@ -21,7 +21,7 @@ from cohort.nodes.models import Node
 from grpo_core.lab.result import LabResult
 from grpo_core.protocol.queues import LAB_QUEUE
 from tests.processes import DEADLINE, belonging_to, wait_for
-from tests.worker.conftest import Site, celery_worker
+from tests.worker.conftest import Site, celery_worker, wait_offering
 from tests.worker.queues import take_all
 
 RIGHT = {"components": [{"name": "right", "kind": "numeric", "params": {"extract": "last_number"}}]}
@@ -79,7 +79,7 @@ def sampling(lab: Site, tmp_path: Path) -> Iterator[Any]:
     dataset = dataset_create(name="many", format="plain", chunks=[lines.encode()], **catalog)
     job = ask(lab, "sample", ENDLESS, dataset=dataset, base_model=lab.base_model)
     with celery_worker(lab, tmp_path, "--queues", LAB_QUEUE) as process:
-        wait_for(samples(job), "it samples", process)
+        wait_offering(samples(job), "it samples", process)
         yield process, job
 
 
@@ -90,7 +90,7 @@ def test_jobs_of_each_kind_are_done_until_the_node_is_revoked(lab: Site, tmp_pat
     probed = ask(lab, "probe", {"problems": 3}, version=lab.verifier_version)
     with celery_worker(lab, tmp_path, "--queues", LAB_QUEUE) as process:
         for job in (tried, sampled, probed):
-            wait_for(becomes(job, JobState.DONE, JobState.FAILED), f"job {job.kind} ends", process)
+            wait_offering(becomes(job, JobState.DONE, JobState.FAILED), f"job {job.kind} ends", process)
         assert [job.error for job in (tried, sampled, probed)] == ["", "", ""]
         assert nothing_left(tmp_path)
         node = Node.objects.get()

@@ -41,7 +41,6 @@ def test_every_kind_without_a_deadline_is_here():
     assert {case.values[0] for case in RULES} == {name for name, kind in KINDS.items() if kind.mode == "inline"}
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("size", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "params", "question", "reference", "meta"), RULES)
 def test_a_rule_without_a_deadline_is_linear(kind, params, question, reference, meta, size):
@@ -57,7 +56,6 @@ def test_a_rule_without_a_deadline_is_linear(kind, params, question, reference, 
         )
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("kind", "params", "text"),
     [
@@ -73,7 +71,6 @@ def test_a_rule_is_linear_in_a_text_made_for_it(kind, params, text):
     assert scored(kind, text, "A", meta=meta, **params).value == 0
 
 
-@pytest.mark.alone
 def test_a_quadratic_rule_is_found():
     with pytest.raises(AssertionError):
         assert_linear(re.compile(r"\s+x").search, " " * 20_000)
