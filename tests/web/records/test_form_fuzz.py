@@ -177,12 +177,12 @@ def test_no_form_sent_by_two_at_once_is_an_error_of_ours(sealed: Record) -> None
     """As when a button is pressed twice: each form as its page shows it, and with a text in each field left empty."""
     site = World()
     forms = list(_forms(site, site.client("admin", raise_request_exception=False)))
-    start, faults = Barrier(2), []
+    start, faults = Barrier(2), list[Any]()
 
     def send(form: Form, data: dict[str, Any]) -> int:
         start.wait()
         try:
-            return site.client("admin", raise_request_exception=False).post(form.address, data).status_code
+            return int(site.client("admin", raise_request_exception=False).post(form.address, data).status_code)
         finally:
             connections.close_all()
 
