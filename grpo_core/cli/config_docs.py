@@ -118,7 +118,7 @@ def _one_kind(schema: dict[str, Any]) -> str:
         "pattern": "matching",
     }
     limits = [
-        f"{words} {schema[bound]:,}" if bound != "pattern" else f"{words} `{schema[bound]}`"
+        f"{words} {schema[bound]:,.15g}" if bound != "pattern" else f"{words} `{schema[bound]}`"
         for bound, words in bounds.items()
         if bound in schema
     ]

@@ -103,7 +103,7 @@ class SamplingConfig(Part):
     """Keep only so many tokens; 0 keeps all."""
     min_p: Share = 0.0
     """Keep only tokens of at least this share of the likeliest one's probability; 0 keeps all."""
-    repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=2)] = 1.0
     """Logits of tokens that stand in prompt or completion are divided by this where positive, else multiplied by it
     (CTRL, arXiv 1909.05858, section 4.1); 1 leaves them alone."""
     stop: StopStrings = ()

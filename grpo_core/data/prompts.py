@@ -12,8 +12,8 @@ from grpo_core.data.literals import SpecialTokens
 from grpo_core.data.problem import Message, Problem
 from grpo_core.errors import ConfigError, DataError
 
-_OPENED = re.compile(r"\{prompt\}.*(<[A-Za-z]\w*>)\s*$", re.DOTALL)
-"""A tag that a template opens at its end."""
+_OPENED = re.compile(r"\{prompt\}.*(<[A-Za-z]\w*>|```\w*|####|\\boxed\{)\s*$", re.DOTALL)
+"""A mark that a template opens at its end, behind which answers are looked for."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 One table of checks, `_CHECKS`: `grpo doctor` runs all of them, and a run records what they warn of when it starts.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from grpo_core.config.reward import RewardComponent, reward_kinds
 from grpo_core.config.run import LoraConfig, RunConfig
 from grpo_core.data.chat import ChatTemplate, template_of
 from grpo_core.data.problem import Message
@@ -27,7 +29,9 @@ _OBEYED = (
     *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "penalty_alpha"),
 )
 """Of a generation_config: what transformers' generate and vLLM apply where a caller gives nothing."""
-_THINK = "<think>"
+_ASKED = "cohortuser"
+"""Stands for a prompt, behind which is what the template begins an answer with."""
+_TAG = re.compile(r"<([A-Za-z]\w*)>")
 
 Check = Callable[[LoadedModel, RunConfig | None], Iterator[Finding]]
 
@@ -103,23 +107,31 @@ def _chat_template(tokenizer: Any, config: RunConfig | None) -> Iterator[Finding
                 fix="give data.chat_template for an instruct model; a base model sees data.template alone",
             )
         return
-    opened = chat.render([Message("user", "a")]).rstrip()
-    if not opened.endswith(_THINK):
-        return
-    waiting = [component.name for component in config.reward.components if _wants_think(component)] if config else []
-    what = f"the chat template of {chat.source} itself opens {_THINK}, so no completion contains it"
-    yield Finding(
-        code="template_opens_think",
-        severity="error" if waiting else "note",
-        message=what
-        + (f", and the reward {', '.join(waiting)} waits for it: each completion fails" if waiting else ""),
-        fix=f"give data.chat_template without its last {_THINK} and data.prefill {_THINK!r}, which rewards that judge "
-        "the form are given",
-    )
+    _, _, begun = chat.render([Message("user", _ASKED)]).rpartition(_ASKED)
+    components = config.reward.components if config is not None else ()
+    for tag in dict.fromkeys(_TAG.findall(begun)):
+        waiting = [component.name for component in components if tag in _tags_of(component)]
+        if not waiting and tag != "think":
+            continue
+        yield Finding(
+            code="template_opens_tag",
+            severity="error" if waiting else "note",
+            message=f"the chat template of {chat.source} itself writes <{tag}>, so no completion contains it"
+            + (f", and the reward {', '.join(waiting)} waits for it: each completion fails" if waiting else ""),
+            fix=f"give data.chat_template without it and data.prefill '<{tag}>', which rewards that judge the form are "
+            "given",
+        )
 
 
-def _wants_think(component: Any) -> bool:
-    return component.kind == "r1_format" or (component.kind == "tags" and "think" in str(component.params or "think"))
+def _tags_of(component: RewardComponent) -> Collection[str]:
+    """Tags without which the component pays nothing."""
+    fields = reward_kinds()[component.kind].params.model_fields
+    given = {name: component.params.get(name, field.default) for name, field in fields.items()}
+    if component.kind == "r1_format":
+        return ("think", "answer")
+    if component.kind == "tags":
+        return re.findall(r"[A-Za-z]\w*", str(given["sequence"]))
+    return ("answer",) if given.get("extract") == "answer_tag" else ()
 
 
 def _ends(loaded: LoadedModel, config: RunConfig | None) -> Iterator[Finding]:

@@ -52,8 +52,13 @@ def says_end_never_sampled(e: Evidence) -> str:
     return f"An end token{ends} was never sampled in {e.sums['samples']:,} completions."
 
 
+def _all_cut_off(e: Evidence) -> bool:
+    """Nearly no completion came to its answer: how hard the problems are, and how answers are written, is not known."""
+    return e.share("truncated", "samples") >= MAX_ALL_EQUAL
+
+
 def says_no_answer(e: Evidence) -> str:
-    if e.share("no_answer", "samples") <= MAX_WITHOUT_ANSWER:
+    if e.share("no_answer", "samples") <= MAX_WITHOUT_ANSWER or _all_cut_off(e):
         return ""
     return f"The verifier {e.success} saw no answer in {e.part('no_answer', 'samples')} completions."
 
@@ -65,7 +70,7 @@ def says_all_right(e: Evidence) -> str:
 
 
 def says_all_wrong(e: Evidence) -> str:
-    if e.share("groups_all_wrong", "groups") < MAX_ALL_EQUAL:
+    if e.share("groups_all_wrong", "groups") < MAX_ALL_EQUAL or _all_cut_off(e):
         return ""
     return f"All completions are wrong in {e.part('groups_all_wrong', 'groups')} groups."
 

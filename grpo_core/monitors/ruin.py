@@ -9,6 +9,7 @@ from statistics import fmean
 from grpo_core.config.run import RunConfig
 from grpo_core.files.checkpoint import step_folder
 from grpo_core.monitors.history import StepRow
+from grpo_core.records.types import EvalItem
 from grpo_core.text import format_percent
 
 LEFT = 0.1
@@ -45,6 +46,16 @@ class Point:
         numbers = (row.metrics.get(name) for name in ("reward", "entropy", "kl", "grad_norm", "learning_rate"))
         judged, right = row.sums.get("judged", 0), row.sums.get("right", 0)
         return cls(row.step, row.sampled_at or row.step, judged, right, *numbers)
+
+    @classmethod
+    def of_answers(cls, step: int, items: Sequence[EvalItem]) -> "Point":
+        """Of held-out problems that the policy after the update of `step` answered."""
+        scores = [item.score for item in items if item.error is None]
+        return cls(step + 1, step + 1, len(scores), round(sum(scores)), None, None, None, None, None)
+
+    @property
+    def share_right(self) -> float:
+        return self.right / self.judged if self.judged else 0.0
 
 
 @dataclass(frozen=True)

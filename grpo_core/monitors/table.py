@@ -18,6 +18,7 @@ from grpo_core.monitors.trends import mean_of
 from grpo_core.text import format_percent
 
 RUINED = "ruined"
+_NOT_CUT_OFF = f", and less than {format_percent(MAX_ALL_EQUAL)} of completions truncated"
 _READ = "Read the completions of the step with the highest advantages: what is rewarded there that is not right? "
 
 
@@ -89,7 +90,7 @@ MONITORS = (
         "no_answer",
         "no answer recognised",
         "completions in which the verifier saw no answer ÷ completions",
-        _above(counted.MAX_WITHOUT_ANSWER, "completions"),
+        _above(counted.MAX_WITHOUT_ANSWER, "completions") + _NOT_CUT_OFF,
         counted.says_no_answer,
         _advice("Say in the prompt how the answer is to be written, or set the component's extract to how it is."),
         ("completions/no_answer",),
@@ -109,7 +110,7 @@ MONITORS = (
         "all_wrong",
         "all wrong, nothing to learn",
         "groups in which every completion is wrong ÷ groups",
-        f"{format_percent(MAX_ALL_EQUAL)} of groups in the last {WINDOW} steps, or more",
+        f"{format_percent(MAX_ALL_EQUAL)} of groups in the last {WINDOW} steps, or more" + _NOT_CUT_OFF,
         counted.says_all_wrong,
         _advice(
             "Use easier problems, more completions of each (sampling.group_size), a base model that sometimes succeeds "
@@ -282,7 +283,8 @@ MONITORS = (
         RUINED,
         "policy ruined",
         "right completions, or the reward, of the newest step against the ten before; jumps of entropy and KL",
-        "a tenth is left at most, by chance less often than once in a million; or a jump while the reward fell",
+        "a tenth is left at most, by chance less often than once in a million; or a jump while the reward fell. Of the "
+        "last update the held-out problems show it",
         _nothing,
         _advice("Begin again from the checkpoint that is kept, with a lower optim.lr."),
         ("reward", "completions/right", "entropy", "kl"),

@@ -23,8 +23,19 @@ def specs_in(package: str, kind: type[Spec]) -> list[Spec]:
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]  # more is a slip, and three thousand million fits no column
 CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+LEAST_NUMBER: Final = 1e-20
+LARGEST_NUMBER: Final = 1e9
+"""Beyond these a setting vanishes or overflows once it is multiplied in fp32, as 1e-40 and 1e40 do by themselves."""
+
+
+def _no_denormal(value: float) -> float:
+    if 0 < value < LEAST_NUMBER:
+        raise Conflict("vanishes", f"must be at least {LEAST_NUMBER:g}, or 0 where it may be: in fp32 less vanishes")
+    return value
+
+
+Positive = Annotated[float, Field(gt=0, le=LARGEST_NUMBER), AfterValidator(_no_denormal)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST_NUMBER), AfterValidator(_no_denormal)]
 Share = Annotated[float, Field(ge=0, le=1)]
 LEAST_TEMPERATURE: Final = 0.01
 Temperature = Annotated[float, Field(ge=LEAST_TEMPERATURE, le=100)]  # below, logits over it leave the range of fp32

@@ -16,8 +16,9 @@ from grpo_core.monitors.base import BEGAN, OVER, Evidence, Monitor
 from grpo_core.monitors.history import WINDOW, StepRow
 from grpo_core.monitors.ruin import Point, ruined
 from grpo_core.monitors.table import ALARMS, BY_CODE, MONITORS, RUINED, title_of
-from grpo_core.records.types import Event, Group
+from grpo_core.records.types import EvalItem, Event, Group
 from grpo_core.rewards.base import MISSING
+from grpo_core.text import format_percent
 from grpo_core.trainer.metrics import Counts
 
 EXAMPLES = 3
@@ -67,12 +68,29 @@ class Diagnosis:
         for finding in held:
             last, self.counts.held[finding.code] = self.counts.held.get(finding.code), step
             if last is None or step - last > WINDOW:
-                event = Event(type=BEGAN, message=f"step {step}: {finding}", data=self._data(finding, step))
-                yield event, _seen(groups, self.config) if finding.code == "no_answer" else ""
+                yield self._began(finding, step), _seen(groups, self.config) if finding.code == "no_answer" else ""
         for code, last in self.counts.held.items():
             if step - last == WINDOW and not (code in BY_CODE and BY_CODE[code].lasting):
                 data = {"cause": code, "step": step, "last": last}
                 yield Event(type=OVER, message=f"step {step}: no longer so: {title_of(code)}.", data=data), ""
+
+    def heldout(self, before: Sequence[EvalItem], after: Sequence[EvalItem]) -> Event | None:
+        """That the last update ruined the policy, which no step shows: by the answers to the held-out problems before
+        and after training, compared with what the last steps had right. None where it did not."""
+        step = self.counts.steps
+        first, newest = Point.of_answers(0, before), Point.of_answers(step, after)
+        steps = [Point.of(row) for row in self.counts.history.window]
+        ruin = ruined(newest, steps, self.config) if ruined(newest, [first], self.config) is not None else None
+        if ruin is None or RUINED in self.counts.held:
+            return None
+        good = self.keep(ruin.step - 1)
+        shares = f"{format_percent(first.share_right)} were right before training, {format_percent(newest.share_right)}"
+        text = f"{ruin.text} The held-out problems show it: {shares} are now."
+        self.counts.held[RUINED] = step
+        return self._began(Finding(BY_CODE[RUINED], text, ruin.advice(good), good), step)
+
+    def _began(self, finding: Finding, step: int) -> Event:
+        return Event(type=BEGAN, message=f"step {step}: {finding}", data=self._data(finding, step))
 
     def _held(self, step: int, groups: Sequence[Group], metrics: Mapping[str, float]) -> list[Finding]:
         """What holds at this step, which is added to the history."""

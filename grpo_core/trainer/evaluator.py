@@ -13,7 +13,7 @@ from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.evaluate.task import Task, first_of, manner_of
-from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line, mean_score
+from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line, mean_score, measured_in
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import EvalItem, Phase
 from grpo_core.rollout.base import Rollout
@@ -23,6 +23,7 @@ from grpo_core.runtime.watchdog import at
 from grpo_core.stats.inferiority import HigherIs
 from grpo_core.text import format_percent
 from grpo_core.trainer.checkpoints.manager import CheckpointManager, set_random_state, take_random_state
+from grpo_core.trainer.diagnosis import Diagnosis
 from grpo_core.trainer.evaluation import Evaluation, evaluate_all
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.recorder import RunRecorder
@@ -61,22 +62,27 @@ class Evaluator:
 
     # ------------------------------------------------------------------ before and after
 
-    def evaluate(self, phase: Phase) -> None:
+    def evaluate(self, phase: Phase, diagnosis: Diagnosis) -> None:
         """All tasks, each recorded as soon as it is done. What was answered after the last step is not asked again."""
         step = self.counts.steps
         ready = {} if phase == "before" else self._of_this_step(step)
-        before: dict[str, Evaluation] = {}
+        done: dict[str, Evaluation] = {}
         with self.training.whole():
             self.rollout.follow(step)
             for evaluation in self._evaluations(phase, self.tasks, step, ready):
-                before[evaluation.result.suite] = evaluation
+                done[evaluation.result.suite] = evaluation
                 self._write(evaluation)
                 self.recorder.commit()
                 self.recorder.progress.line(log_line(Measured(evaluation.result, evaluation.items)))
                 if evaluation.result.suite != self.tasks[-1].name:
                     self.stop_if_asked()
         if phase == "before":
-            self._start_from(before)
+            self._start_from(done)
+        elif HELDOUT in done and self.recorder.run_dir is not None:
+            before = measured_in(self.recorder.run_dir.path / "evals/before.jsonl")
+            items = [item for own in before if own.result.suite == HELDOUT for item in own.items]
+            if (event := diagnosis.heldout(items, done[HELDOUT].items)) is not None:
+                self.recorder.event(event)
 
     def _of_this_step(self, step: int) -> dict[str, Evaluation]:
         """What was answered in full after `step`, as the evaluation after training."""

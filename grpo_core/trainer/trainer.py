@@ -376,7 +376,7 @@ class Trainer:
     def _evaluate(self, phase: Literal["before", "after"], inputs: Inputs) -> None:
         if inputs.tasks:
             self._phase(f"evaluating_{phase}", sum(len(task.prompts.prompts) for task in inputs.tasks))
-            self._evaluator.evaluate(phase)
+            self._evaluator.evaluate(phase, self._diagnosis)
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()

@@ -109,12 +109,14 @@ def update_metrics(
     metric_sums: MetricSums, config: RunConfig, ranks: Ranks, *, updates: int, used_tokens: int, clips: bool, kl: bool
 ) -> dict[str, float]:
     """The step's metrics from all ranks' sums. `updates` optimiser updates were made, each token of the `used_tokens`
-    was looked at μ times; `clips`: the ratio could leave 1, so that clip ratios mean something; `kl`: a divergence was
-    measured."""
+    was looked at μ times, and without any there is nothing to be a mean of; `clips`: the ratio could leave 1, so that
+    clip ratios mean something; `kl`: a divergence was measured."""
     total = ranks.sums(metric_sums.sums)
     algorithm = config.algorithm
+    looked = used_tokens * algorithm.inner_iterations
+    if not looked:
+        return {}
     metrics = {"loss": total["loss"] / updates}
-    looked = max(used_tokens * algorithm.inner_iterations, 1)
     if kl and total["tokens"]:
         metrics["kl"] = total["kl"] / total["tokens"]
         metrics["kl_per_completion"] = total["kl"] / total["rows"]

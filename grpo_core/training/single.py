@@ -391,7 +391,8 @@ class SingleTraining:
         norm = self._trained.finish(self._config.optim.max_grad_norm)
         if not math.isfinite(norm):
             raise NotFinite(
-                f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones"
+                f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones. "
+                "A lower optim.lr often helps"
             )
         self.changed_in = step
         fault(f"updating:{step}")

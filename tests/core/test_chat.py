@@ -115,6 +115,15 @@ def test_a_beginning_is_written_once_and_no_end(adds_bos, adds_eos, template, be
     assert ids == [tok.bos_token_id] * begins + tok("5 and 7?", add_special_tokens=False)["input_ids"]
 
 
+@pytest.mark.parametrize("mark", ["<think>", "<answer>\n", "\\boxed{", "#### ", "```python\n"])
+def test_a_mark_that_a_template_writes_itself_is_named(mark):
+    (note,) = PromptEncoder(tokenizer("chatml"), PromptConfig(chat="none", template="{prompt}\n" + mark)).notes()
+    assert f"data.template ends with {mark.strip()}, so no completion contains it" in note
+    assert f"data.prefill: {mark.strip()}" in note
+    instructed = PromptConfig(chat="none", template=f"{{prompt}} Answer behind {mark} and stop.")
+    assert PromptEncoder(tokenizer("chatml"), instructed).notes() == []
+
+
 def test_a_template_that_writes_special_tokens_itself_is_used_as_it_stands():
     tok = tokenizer("chatml")
     template = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"

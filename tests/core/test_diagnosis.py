@@ -64,18 +64,19 @@ def test_all_cut_off_and_no_end_token(homes, tmp_path, capsys):
     out = tmp_path / "run"
     words = train(homes, out, sampling={**SIZES, "max_completion_tokens": 2}, seed=3)
     first = [cause for step, cause in begun(out) if step == 1]
-    assert first == ["cut_off", "end_never_sampled", "all_wrong"]
+    assert first == ["cut_off", "end_never_sampled"], "that all are wrong has this cause, and no other advice"
     assert texts(out)["cut_off"] == "16 of 16 completions were truncated at 2 tokens."
     printed = capsys.readouterr().out
     assert "step 1: 16 of 16 completions were truncated at 2 tokens. Raise sampling.max_completion_tokens" in printed
     assert "32 of 32 completions were truncated at 2 tokens." in words
     assert "An end token (<|end|>) was never sampled in 32 completions." in words
+    assert "easier problems" not in words
 
 
 def test_all_right_and_all_wrong_are_two_sentences(homes, tmp_path):
     anything = {"components": [{"name": "right", "kind": "regex", "params": {"pattern": "(?s).*", "extract": "whole"}}]}
     easy = train(homes, tmp_path / "easy", reward=anything)
-    hard = train(homes, tmp_path / "hard", data={"path": "unreachable.jsonl"}, reward={"components": [RIGHT]})
+    hard = train(homes, tmp_path / "hard", reward={"components": [RIGHT]}, **HOPELESS)
     assert (1, "all_right") in begun(tmp_path / "easy")
     assert (1, "all_wrong") in begun(tmp_path / "hard")
     assert "All completions are right in 8 of 8 groups. There is nothing left to learn" in easy
@@ -88,7 +89,7 @@ def test_all_right_and_all_wrong_are_two_sentences(homes, tmp_path):
 
 def test_no_answer_is_said_with_what_the_verifier_saw(homes, tmp_path, capsys):
     reward = {"components": [{**RIGHT, "params": {"extract": "answer_tag"}}]}
-    train(homes, tmp_path / "run", reward=reward)
+    train(homes, tmp_path / "run", reward=reward, model={"path": "ends"})
     assert (1, "no_answer") in begun(tmp_path / "run")
     assert texts(tmp_path / "run")["no_answer"] == "The verifier right saw no answer in 16 of 16 completions."
     seen = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  it saw: …")]
@@ -224,13 +225,13 @@ def test_settings_that_make_sampler_and_trainer_differ_are_the_ones_named():
 # ---------------------------------------------------------------------- a ruinous update
 
 
-def test_an_update_that_ruins_the_policy_is_named_and_the_checkpoint_before_it_is_kept(homes, tmp_path, scored):
+def various(sample):
     """Various letters are right, as the untaught model writes them; after a step of rate 30 it repeats one."""
+    right = len(set(sample.completion)) > 4
+    return ComponentScore(value=float(right), passed=right)
 
-    def various(sample):
-        right = len(set(sample.completion)) > 4
-        return ComponentScore(value=float(right), passed=right)
 
+def test_an_update_that_ruins_the_policy_is_named_and_the_checkpoint_before_it_is_kept(homes, tmp_path, scored):
     scored(various)
     out = tmp_path / "run"
     parts = {"sampling": {**SIZES, "group_size": 16}, "checkpoints": {"every": 1}, "algorithm": {"kl": {"coef": 0.04}}}
@@ -249,3 +250,16 @@ def test_an_update_that_ruins_the_policy_is_named_and_the_checkpoint_before_it_i
     assert verify_checkpoint(out / "checkpoints/step-000000").step == 0
     assert event["data"]["kept"] == 0
     assert "The policy was ruined, as was reported at step 2; step-000000 is the last checkpoint from bef" in words
+
+
+def test_that_the_last_update_ruins_the_policy_is_seen_by_the_held_out_problems(homes, tmp_path, scored):
+    scored(various)
+    out = tmp_path / "run"
+    parts = {"sampling": {**SIZES, "group_size": 16}, "eval": {"path": "unreachable.jsonl", "temperature": 1.0}}
+    words = train(homes, out, **parts, optim={"steps": 1, "lr": 30.0, "max_grad_norm": 1000.0})
+    (event,) = [row for row in rows(out / "events.jsonl") if row.get("data", {}).get("cause") == "ruined"]
+    assert (event["data"]["step"], event["data"]["kept"]) == (1, 0)
+    assert event["data"]["text"].startswith("The update of step 1 ruined the policy: ")
+    right = format_percent(rows(out / "evals/before.jsonl")[-1]["correct"] / len(LETTERS))
+    assert event["data"]["text"].endswith(f"problems show it: {right} were right before training, 0 % are now.")
+    assert "The policy was ruined, as was reported at step 1; step-000000 is the last checkpoint from bef" in words

@@ -25,6 +25,7 @@ CHATML = (
 )
 THINKING = CHATML.replace("'assistant:'", "'assistant:<think>\\n'")
 R1 = {"reward": {"components": [{"name": "form", "kind": "r1_format"}]}}
+TAGGED = {"reward": {"components": [{"name": "right", "kind": "exact"}]}}
 EXACT = {"reward": {"components": [{"name": "answer", "kind": "exact", "params": {"extract": "whole"}}]}}
 
 
@@ -162,7 +163,17 @@ FAULTS = {
     "a template that thinks": (
         lambda folder: template(folder, THINKING),
         R1,
-        ("template_opens_think", "error", "form waits for it", "data.prefill"),
+        ("template_opens_tag", "error", "form waits for it", "data.prefill"),
+    ),
+    "a template that has thought": (
+        lambda folder: template(folder, THINKING.replace("<think>", "<think>\\n\\n</think>")),
+        R1,
+        ("template_opens_tag", "error", "itself writes <think>", "data.prefill"),
+    ),
+    "a template that begins the answer": (
+        lambda folder: template(folder, THINKING.replace("think", "answer")),
+        TAGGED,
+        ("template_opens_tag", "error", "itself writes <answer>", "data.prefill"),
     ),
     "sampling defaults": (
         lambda folder: change(folder, "generation_config.json", do_sample=True, temperature=0.6, top_p=0.9),
@@ -270,7 +281,7 @@ def test_a_run_refuses_a_prompt_with_a_token_that_has_no_row(folder, tmp_path, c
 def test_a_template_that_thinks_hurts_no_reward_that_does_not_wait(folder, capsys):
     template(folder, THINKING)
     status, findings = doctor(folder, capsys, **EXACT)
-    assert (status, findings["template_opens_think"]["severity"]) == (0, "note")
+    assert (status, findings["template_opens_tag"]["severity"]) == (0, "note")
 
 
 def test_a_run_records_what_the_doctor_warns_of(folder, tmp_path):

@@ -45,7 +45,9 @@ BODIES = st.fixed_dictionaries(
                 "sampling": st.fixed_dictionaries(
                     {"temperature": st.floats(0.01, 100), "stop": st.lists(text.filter(bool), max_size=3)}
                 ),
-                "algorithm": st.fixed_dictionaries({"clip_low": share, "kl": st.fixed_dictionaries({"coef": share})}),
+                "algorithm": st.fixed_dictionaries(
+                    {"clip_low": share, "kl": st.fixed_dictionaries({"coef": st.just(0.0) | positive})}
+                ),
                 "optim": st.fixed_dictionaries({"lr": positive, "steps": st.integers(1, 10**6)}),
                 "data": st.fixed_dictionaries({"prefill": text, "limit": st.none() | st.just(20)}),
             },

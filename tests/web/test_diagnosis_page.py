@@ -9,7 +9,7 @@ from django.utils import timezone
 from cohort.evaluations.forecast import forecast_of
 from cohort.review.models import Sample
 from cohort.runs.health import MonitorState, badges_of, monitor_states
-from cohort.runs.models import EvalResult, Run, RunEvent
+from cohort.runs.models import EvalItem, EvalResult, Run, RunEvent
 from grpo_core.monitors.figures import MAX_TRUNCATED
 from grpo_core.monitors.table import MONITORS
 from tests.factories.runs import HOSTILE, Maker, add_evaluation, add_group, add_steps
@@ -70,6 +70,19 @@ def test_the_forecast_beside_what_came(viewer: Client, maker: Maker) -> None:
     assert "Expected from 200 held-out problems × 4, evaluated before training" in text
     assert "55 % came in the first 2 steps." in text
     assert forecast_of(maker.run(state="training")) is None
+    pairs = forecast_of(run, 2)
+    assert pairs is not None
+    assert (pairs.group, pairs.sizes[0].group, pairs.came) == (2, 2, None), "what came is of another G"
+    assert pairs.sizes[0].share == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_a_problem_that_was_not_scored_is_in_no_forecast(maker: Maker) -> None:
+    run = maker.run(state="training", eval={"holdout": 2, "samples_per_problem": 4})
+    add_evaluation(maker.attempt(run), "before", [0.5] * 10 + [0.0] * 30, suite="heldout")
+    EvalItem.objects.filter(score=0).update(error="ValueError: no")
+    forecast = forecast_of(run)
+    assert forecast is not None
+    assert forecast.problems == 10
 
 
 # ---------------------------------------------------------------------- health

@@ -180,19 +180,33 @@ def test_the_page_has_one_figure_of_time(operator: Client, maker: Maker, chosen:
     assert figures(**{"sampling.group_size": "6"}) == [False, False, True]
 
 
+def without_effect(maker: Maker, chosen: dict[str, str], preset: str, sent: dict[str, str]) -> list[str]:
+    form = RunForm.posted(maker.project, chosen)
+    if preset:
+        form.fill_preset(preset)
+    form.texts |= sent
+    assert form.check() is not None
+    checks = Outlook(form).checks
+    return [check.text for check in checks if "no effect: with one update" in check.text and not check.blocks]
+
+
 @pytest.mark.parametrize("preset", ["luspo", "cispo", "sapo", "vespo", "intellect2"])
 def test_a_loss_without_effect_is_said(maker: Maker, chosen: dict[str, str], preset: str) -> None:
     """Papers that published no mini-batches: with one update for a batch their ratio is 1."""
 
     def says(**sent: str) -> list[str]:
-        form = RunForm.posted(maker.project, chosen)
-        form.fill_preset(preset)
-        form.texts |= sent
-        assert form.check() is not None
-        return [check.text for check in Outlook(form).checks if "has no effect" in check.text and not check.blocks]
+        return without_effect(maker, chosen, preset, sent)
 
     assert len(says()) == 1
     assert says(**{"algorithm.mini_batches": "2"}) == []
+
+
+def test_a_clip_range_without_effect_is_said(maker: Maker, chosen: dict[str, str]) -> None:
+    clip = {"algorithm.clip_low": "0.1", "algorithm.clip_high": "0.28"}
+    assert without_effect(maker, chosen, "", {}) == []
+    (text,) = without_effect(maker, chosen, "", clip)
+    assert text.startswith("clip_low, clip_high have no effect")
+    assert without_effect(maker, chosen, "", clip | {"algorithm.inner_iterations": "2"}) == []
 
 
 def test_the_outlook_says_whether_a_node_could_take_the_run(maker: Maker, chosen: dict[str, str]) -> None:

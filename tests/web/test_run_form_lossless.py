@@ -14,6 +14,7 @@ from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
+from grpo_core.specs.fields import LARGEST_NUMBER, LEAST_NUMBER
 
 ROWS: dict[str, Any] = {
     "model": {"path": "m"},
@@ -99,7 +100,7 @@ def test_idle_settings_of_the_defaults(golden: Callable[[str, Any], None]) -> No
     )
 
 
-positive = st.floats(min_value=1e-12, max_value=1e12)
+positive = st.floats(min_value=LEAST_NUMBER, max_value=LARGEST_NUMBER)
 share = st.floats(min_value=0, max_value=1)
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=100)
 
@@ -112,7 +113,7 @@ text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r
     prefill=text,
     stop=st.lists(text.filter(bool), max_size=3),
     kwargs=st.dictionaries(st.sampled_from(["enable_thinking", "date_string"]), st.booleans() | text, max_size=2),
-    beta=st.floats(min_value=0, max_value=1e9),
+    beta=st.just(0.0) | positive,
     low=share,
     lr=positive,
     limit=st.none() | st.integers(1, 10**7),

@@ -26,25 +26,27 @@ class ForecastShown:
     """Evaluated at temperature 0, which training does not sample at."""
     sizes: list[Forecast]
     group: int
-    """The run's own G."""
+    """G of the run that is shown or launched."""
     came: float | None
-    """Mean share of informative groups over the first steps; None before the first."""
+    """Mean share of informative groups over the first steps; None before the first, and of another G."""
     steps: int
     """Of these."""
 
 
-def forecast_of(run: Run) -> ForecastShown | None:
-    """None where the held-out problems were not evaluated before training."""
+def forecast_of(run: Run, group: int | None = None) -> ForecastShown | None:
+    """`group`: G of the run that is to be launched; else the run's own. None where the held-out problems were not
+    evaluated before training."""
     result = newest_results(run).filter(suite=HELDOUT, phase="before").first()
     if result is None:
         return None
-    scores = result_items(result).order_by().values_list("score").annotate(Count("pk"))
+    scores = result_items(result).filter(error="").order_by().values_list("score").annotate(Count("pk"))
     counts = dict(scores.values_list("score", "pk__count"))
     config, samples = run.parsed_config, run.parsed_config.eval.samples_per_problem
     if not counts:
         return None
-    group = config.sampling.group_size
-    steps = current_steps(run)[:FIRST].values_list("metrics", flat=True)
+    group = group or config.sampling.group_size
+    comparable = group == config.sampling.group_size
+    steps = current_steps(run)[:FIRST].values_list("metrics", flat=True) if comparable else ()
     came = [metrics["frac_informative"] for metrics in steps if "frac_informative" in metrics]
     return ForecastShown(
         run=run,

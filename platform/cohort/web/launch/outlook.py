@@ -31,6 +31,7 @@ from cohort.web.launch.sweep import SweepPlan, sweep_plan
 from cohort.web.runs.compute_shown import ComputeShown, compute_before
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.run import RunConfig
 from grpo_core.files.token_size import size_text, token_size
 from grpo_core.records.estimate import SECONDS
 from grpo_core.records.types import MAX_TOKEN_FILE_BYTES
@@ -138,7 +139,8 @@ def _forecast(form: RunForm) -> ForecastShown | None:
     past = Run.objects.filter(project=form.project, base_model=form.base_model, dataset=form.dataset)
     before = EvalResult.objects.filter(run=OuterRef("pk"), suite=HELDOUT, phase="before")
     evaluated = past.filter(Exists(before)).order_by("-id").first()
-    return forecast_of(evaluated) if evaluated is not None else None
+    group = form.config.sampling.group_size if form.config is not None else None
+    return forecast_of(evaluated, group) if evaluated is not None else None
 
 
 def _swept(plan: SweepPlan | None) -> tuple[Check, ...]:
@@ -249,22 +251,23 @@ def _own_judge(form: RunForm) -> tuple[Check, ...]:
     return (Check(False, False, text),)
 
 
+_BOUNDS = ("clip_low", "clip_high", "clip_delta")
+
+
 def _without_effect(form: RunForm) -> tuple[Check, ...]:
     """A loss that differs from GRPO's in what it does to a ratio, or a bound on it, where the ratio is always 1."""
     if form.config is None:
         return ()
     algorithm = form.config.algorithm
-    bounded = algorithm.loss == "clip" and algorithm.clip_delta is not None
-    if not bounded and (algorithm.loss == "clip" or algorithm.loss_spec.ratio != "old"):
+    bounds = [name for name in _BOUNDS if getattr(algorithm, name) != RunConfig.default_at(f"algorithm.{name}")]
+    if algorithm.loss_spec.ratio != "old" or (algorithm.loss == "clip" and not bounds):
         return ()
     if algorithm.updates_per_batch > 1 or algorithm.dynamic_sampling.enabled or form.config.engine.one_step_off:
         return ()
-    what = "clip_delta" if bounded else f"loss {algorithm.loss}"
-    text = (
-        f"{what} has no effect: with one update for a sampled batch the ratio is 1 and the gradient GRPO's; raise "
-        "mini-batches or μ"
-    )
-    return (Check(False, False, text),)
+    without = bounds if algorithm.loss == "clip" else [f"loss {algorithm.loss}"]
+    does = "have" if len(without) > 1 else "has"
+    why = "with one update for a sampled batch the ratio is 1 and the gradient GRPO's; raise mini-batches or μ"
+    return (Check(False, False, f"{', '.join(without)} {does} no effect: {why}"),)
 
 
 def _node_seen(form: RunForm) -> Check:
