@@ -245,7 +245,7 @@ def _read(text: str) -> Read | None:
 def _joined(tree: Any, readable: str) -> Any:
     """Inequalities that are read as a set of them, joined by the word between them."""
     from sympy import And, Eq, FiniteSet, Or
-    from sympy.core.relational import Relational
+    from sympy.core.relational import Relational  # type: ignore[import-untyped]
 
     words = set(_JOINED.findall(readable))
     if not isinstance(tree, FiniteSet) or len(words) != 1:
@@ -285,7 +285,7 @@ def _is_length(tree: Any) -> bool:
 def _is_range(tree: Any) -> bool:
     """An inequality, several of them, or `x in` a set that is not a list of its members."""
     from sympy import Eq, FiniteSet, Set
-    from sympy.core.relational import Relational  # type: ignore[import-untyped]
+    from sympy.core.relational import Relational
     from sympy.logic.boolalg import BooleanFunction  # type: ignore[import-untyped]
 
     if isinstance(tree, Eq):
