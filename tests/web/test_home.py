@@ -10,6 +10,7 @@ from cohort.accounts.models import Membership, Project, User
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create
 from cohort.runs.models import Run
+from cohort.runs.run_values import verdict_values_store
 from cohort.web.home.selectors import SHOWN, Home
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_steps, put_in
 from tests.web.pages import html
@@ -77,7 +78,11 @@ def test_runs_that_ended_are_new_until_they_are_marked_as_seen(viewer: Client, m
         (recent.pk, True, 0.25, 0.75),
         (old.pk, False, 0.25, 0.75),
     ]
-    assert "25.0 % → 75.0 %" in html(viewer.get(HOME)).replace("\xa0", " ")
+    undecided = "undecided at margin 5; about 640 items would decide it"
+    verdict_values_store(run=recent, verdicts={"held-out": undecided})
+    page = html(viewer.get(HOME)).replace("\xa0", " ")
+    assert "25.0 % → 75.0 %" in page
+    assert page.count(undecided) == 1
     assert viewer.post(f"{HOME}seen/")["Location"] == HOME
     assert not home_of(bob).has_new
     assert "Mark as seen" not in html(viewer.get(HOME))

@@ -15,7 +15,7 @@ from cohort.catalog.run_inputs import ChosenSuite
 from cohort.catalog.suites import starters_add
 from cohort.runs.marks import run_archive
 from cohort.runs.models import Run, RunValue
-from cohort.runs.run_values import config_values_store, evaluation_values_store
+from cohort.runs.run_values import config_values_store, evaluation_values_store, verdict_values_store
 from tests.factories.runs import HOSTILE, HOSTILE_SHOWN, Maker, add_evaluation, add_steps, put_in
 from tests.tables import cases
 from tests.web.control import poll_of
@@ -52,10 +52,14 @@ def test_a_row_shows_state_progress_reward_and_scores(viewer: Client, maker: Mak
     add_evaluation(attempt, "before", [1, 0, 0, 0])
     add_evaluation(attempt, "after", [1, 1, 1, 0])
     evaluation_values_store(run_id=run.pk)
+    undecided = "undecided at margin 5; about 640 items would decide it"
+    verdict_values_store(run=run, verdicts={"held-out": undecided, "other": "better"})
     maker.run("reported nothing")
     page = rows_of(html(viewer.get(LIST)))
     empty, full = page[page.index("<tbody>") : page.index("</tbody>")].split("<tr")[1:]
     assert "25.0 % → 75.0 %" in words(full)
+    assert undecided in full
+    assert ">better<" not in full, "of a suite that is not shown"
     parts = ("Training", 'max="120" value="2"', ">0.75<", "tiny", "DAPO · population std", "alice")
     for part in (*parts, "Reward from 0.25 at step 1 to 0.75 at step 2"):
         assert part in full

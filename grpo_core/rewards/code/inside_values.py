@@ -126,9 +126,12 @@ def decode(wire: Any, other: Callable[[str, Any], Any] | None = None) -> Any:
 
 
 def _types() -> dict[str, type]:
-    """The types of plain data, by name: as an argument each is itself on the other side too."""
+    """The types of plain data and Python's exceptions, by name: as an argument each is itself on the other side too."""
+    import builtins
+
     plain = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, type(None))
-    return {kind.__name__: kind for kind in plain}
+    raised = (kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException))
+    return {kind.__name__: kind for kind in (*plain, *raised)}
 
 
 def _decode_rare(tag: str, rest: list[Any]) -> Any:

@@ -62,6 +62,8 @@ def is_name(tree: Any) -> bool:
 
 def _right_side(tree: Any) -> Any:
     links = equations(tree)
+    if len(links) == 1:
+        return _turned(links[0].lhs, links[0].rhs)[1]
     return links[-1].rhs if links else tree
 
 

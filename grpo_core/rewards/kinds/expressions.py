@@ -57,12 +57,14 @@ def proportional(expected: Any, given: Any, decimals: int, *, sign: bool) -> boo
         return False
     if same_value(expected, given, decimals):
         return True
-    values = [pair for index in range(POINTS) if (pair := _at_point(expected, given, index, Fraction(1)))]
+    rounded = expected.has(_sympy().Float) or given.has(_sympy().Float)
+    scales = [Fraction(1)] * POINTS + list(SCALED_POINTS if rounded else ())
+    values = [pair for index, scale in enumerate(scales) if (pair := _at_point(expected, given, index, scale))]
     values = [pair for pair in values if not any(map(_is_complex, pair))]
     if len(values) < 2 or any(left == 0 or right == 0 for left, right in values):
         return False
     ratio = _wide(values[0][0]) / _wide(values[0][1])
-    share = 2 * 10.0**-decimals if expected.has(_sympy().Float) or given.has(_sympy().Float) else 0.0
+    share = 2 * 10.0**-decimals if rounded else 0.0
     return (ratio > 0 or not sign) and all(_near(left, ratio * _wide(right), share) for left, right in values)
 
 

@@ -18,12 +18,14 @@ MAX_POWER = 999
 EXACT_DIGITS = 1200
 ROUNDED_SHARE = 1e-4
 
-_LATEX = re.compile(r"[\\^_{}]|\$.*\$", re.DOTALL)
+_LATEX = re.compile(r"[\\^_{}°]|\$.*\$", re.DOTALL)
 DELIMITED = r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]"
-_WRAPPED = re.compile(DELIMITED + r"|\\(?:boxed|text|textbf|mathbf) *\{(.*)\}|[A-Za-z] *=(.*)", re.DOTALL)
+_WRAPPED = re.compile(
+    DELIMITED + r"|\\(?:boxed|text|textbf|mathbf|boldsymbol) *\{(.*)\}|\*\*(.*)\*\*|[A-Za-z]? *=(.*)", re.DOTALL
+)
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|,|\{,\}|\\,)(?=[0-9]{3}(?![0-9]))")
 _SPACE = re.compile(r"\\[,;:! ]|\\displaystyle(?![A-Za-z])|[~\s]")
-_SIGNS = str.maketrans({"−": "-", "·": "*", "×": "*", "÷": "/"})
+_SIGNS = str.maketrans({"−": "-", "–": "-", "°": r"^\circ", "·": "*", "×": "*", "÷": "/"})
 _POWER = re.compile(r"\^ *(?:([0-9]+)|\{ *\(? *([-+]? *[0-9]+) *\)? *\}|\( *([-+]? *[0-9]+) *\))")
 _AFTER = r"(?:\\?%|\^ *(?:\\circ|\{ *\\circ *\})|°|\\(?:text|mathrm) *\{[A-Za-z .]*\}(?:\^\{[23]\})?| )*"
 """A percent or degree sign and units, after a number."""
@@ -34,6 +36,13 @@ _WRITTEN = re.compile(
     rf"[-+ ]*(?:(?:[0-9]+ *)?(?:{_FRACTION})|(?:{_DIGITS} *(?:\\times|\\cdot|\*) *)?{_TEN}|{_DIGITS})" + _AFTER
 )
 _DIVISION = re.compile(r"[0-9.}] */ *[0-9.{]|\\[dtc]?frac")
+_REPEATING = re.compile(r"([0-9]*)\.([0-9]*)\\(?:overline|bar) *\{ *([0-9]{1,20}) *\}")
+_PART = re.compile(r"[,;&<>]|\\\\|\\(?:[lg]eq?|[lg]t|text *\{[^{}]*\})(?![A-Za-z])")
+_QUOTIENT = re.compile(
+    r"\\[dtc]?frac *(?:\{ *([0-9]+) *\}|([0-9])) *(?:\{ *([0-9]+) *\}|([0-9]))"
+    r"|(?<![0-9.])([0-9]+) */ *([0-9]+)(?![0-9.])"
+)
+_WORKED_OUT_WHEN_READ = re.compile(r"÷|[0-9)}] *: *[0-9(]|\\(?:div|[dtc]?binom|choose)(?![A-Za-z])")
 _READABLE = re.compile(
     r"(?:[0-9.+\-*/(){} ]|\\(?:[dtc]?frac|cdot|times|div|pi|left|right)(?![A-Za-z])|\\sqrt(?: *\[[2-9]\]|(?![A-Za-z]))"
     r"|\^\{-?[0-9]+\})+" + _AFTER
@@ -75,6 +84,23 @@ def unwrap(text: str, wrapped: re.Pattern[str]) -> str:
     return text
 
 
+def repeating_as_fractions(text: str) -> str:
+    """0.1\\overline{6} as (16 − 1)/90, and so on."""
+
+    def fraction(match: re.Match[str]) -> str:
+        before, period = match[1] + match[2], match[3]
+        ends = int(before + period) - int(before or "0")
+        value = Fraction(ends, 10 ** len(match[2] + period) - 10 ** len(match[2]))
+        return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+    return _REPEATING.sub(fraction, text)
+
+
+def plain_text(text: str) -> str:
+    """The text without what is around a number: dollars, \\boxed, bold, `x =`."""
+    return unwrap(text.strip(), _WRAPPED)
+
+
 def parse_latex(readable: str) -> Any:
     """The sympy tree, or matrix, of one formula without delimiters; None where math-verify reads none."""
     from math_verify import LatexExtractionConfig, parse
@@ -94,6 +120,14 @@ def is_written(text: str) -> bool:
 def is_division(text: str) -> bool:
     """Whether what is after the last equals sign is a fraction, which is no notation of a whole number."""
     return _DIVISION.search(text.rpartition("=")[2]) is not None
+
+
+def is_undone(text: str) -> bool:
+    """Whether a number in it is left to be worked out in a way that reading works out: 6/2, ÷, a binomial. What is
+    before an equals sign is how the number came about."""
+    parts = [part.rpartition("=")[2] for part in _PART.split(text)]
+    quotients = [tuple(int(n) for n in match.groups() if n) for part in parts for match in _QUOTIENT.finditer(part)]
+    return any(map(_WORKED_OUT_WHEN_READ.search, parts)) or any(b and a % b == 0 for a, b in quotients)
 
 
 def equal(value: Value, expected: Value) -> bool:
@@ -118,7 +152,7 @@ def _readable(text: str, *, ignore_percent: bool) -> str | None:
     """
     if len(text) > MAX_CHARS or sum(map(text.count, "({")) > MAX_BRACKETS:
         return None
-    text = unwrap(text.strip().removesuffix("."), _WRAPPED)
+    text = repeating_as_fractions(unwrap(text.strip().removesuffix("."), _WRAPPED))
     text = _SPACE.sub(" ", _THOUSANDS.sub("", text)).translate(_SIGNS).strip().removeprefix("\\$")
     if math.prod(max(1, abs(_power(match))) for match in _POWER.finditer(text)) > MAX_POWER:
         return None

@@ -19,21 +19,53 @@ from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, extract_answer, missing_answer, shown
 from grpo_core.rewards.kinds.cost import costly_to_evaluate, costly_to_read
 from grpo_core.rewards.kinds.equality import equations, is_name, same
-from grpo_core.rewards.kinds.expressions import leading_share
-from grpo_core.rewards.kinds.latex import DELIMITED, PERCENT, is_division, parse_latex, unwrap
+from grpo_core.rewards.kinds.expressions import leading_share, value_of
+from grpo_core.rewards.kinds.latex import (
+    DELIMITED,
+    PERCENT,
+    is_division,
+    is_undone,
+    parse_latex,
+    repeating_as_fractions,
+    unwrap,
+)
 from grpo_core.rewards.kinds.numeric import parse_number
-from grpo_core.rewards.kinds.unfinished import LEFT, canonical, formulas_in, unfinished
+from grpo_core.rewards.kinds.unfinished import (
+    LEFT,
+    OWN_FORMULA,
+    as_written,
+    canonical,
+    formulas_in,
+    is_plain,
+    squashed,
+    unfinished,
+    values_in,
+)
 
 MAX_CHARS = 1000
-MAX_DEPTH = 20
+MAX_DEPTH = 12
 MAX_COUNTED_CHARS = 60
 
-_WRAPPED = re.compile(DELIMITED + r"|\\boxed *\{(.*)\}", re.DOTALL)
+_WRAPPED = re.compile(DELIMITED + r"|\\boxed *\{(.*)\}|\*\*(.*)\*\*|=(.*)", re.DOTALL)
 _REFUSED = re.compile(
-    r"\\(?:i*int|oint|sum|prod|lim)(?![A-Za-z])|\$|\\l?(?:land|wedge)(?![A-Za-z])|\\boxed|\\input|[0-9)}] *_|[0-9]{201}"
-    r"|\\(?:gcd|lcm)(?![A-Za-z])|\\operatorname *\{ *(?:gcd|lcm|zeros|ones|diag|[hv]stack|orth)|\| *_|[\^_] *\{[^{}]*="
+    r"\\(?:i*int|oint|sum|prod|lim|gcd|lcm|det)(?![A-Za-z])|\$|\\l?(?:land|wedge)(?![A-Za-z])|\\boxed|\\input"
+    r"|[0-9)}] *_"
+    r"|\\operatorname *\{ *(?:gcd|lcm|det|zeros|ones|diag|[hv]stack|orth)|\| *_|[\^_] *\{[^{}]*=|[0-9]{201}"
+    r"|\\begin *\{ *[vV]matrix|matrix *\} *(?:\\right *[)\]|.])? *\^"
+    r"|\\(?:text[a-z]*|math(?:rm|it)|[mh]box) *\{(?! *,? *(?:or|and) *\})[^{}]*(?:[0-9]|\b(?:or|and|not)\b)[^{}]*\}"
 )
-_THOUSANDS = re.compile(r"(?<=[0-9])(?:\\,|,\\!|\{,\}|[\u00a0\u2009\u202f]) *(?=[0-9]{3}(?![0-9]))")
+"""Also a word next to an answer that holds a second one, such as 5\\text{ or 4}: reading leaves it out."""
+_STYLE = re.compile(
+    r"\\(?:text)?color *\{[a-z]+\}|\\(?:mathbf|bm|boldsymbol|underline|fbox)(?![A-Za-z])|\\text(?:bf|it"
+    r"|rm)?(?= *\{[0-9.,]+\})"
+)
+_POINT = re.compile(r"(?:\\left *)?\((?: *[A-Za-z] *,)+ *[A-Za-z] *(?:\\right *)?\) *= *(?=(?:\\left *)?\()")
+_BUILDER = re.compile(r"(?:\\left *)?\\\{ *([A-Za-z]) *(?:\\mid|:|\|) *(\S.*?) *(?:\\right *)?\\\}")
+_PLAIN_BINOMIAL = re.compile(r"\\[dtc]?binom *\{ *[0-9]{1,4} *\} *\{ *[0-9]{1,4} *\}")
+_JOINED = re.compile(r"(?<![A-Za-z])(or|and)(?![A-Za-z])")
+_APPROX = re.compile(r"≈|\\approx(?![A-Za-z])")
+_THOUSANDS = re.compile(r"(?<=[0-9])(?:\\[,;: ]|,\\!|\{,\}|[\u00a0\u2009\u202f]) *(?=[0-9]{3}(?![0-9]))")
+_GROUPED = re.compile(r"(?<![0-9.])(?<![0-9.] )[0-9]{1,3}(?: [0-9]{3})+(?![0-9]| [0-9])")
 _BESIDE = re.compile(r"(?<![_^])[0-9.] +[0-9.]")
 _FACTOR = re.compile(r"((?<![\^_0-9])[0-9]+(?:\.[0-9]+)?|(?<![\^_])\)) *(?=(?:\\left *)?\()")
 _E_NOTATION = re.compile(r"(?<![A-Za-z\\])([0-9.]+)[eE]([-+]?[0-9]{1,4})(?![0-9A-Za-z])")
@@ -49,7 +81,7 @@ _SIGNS = {
     "−": "-", "–": "-", "·": r"\cdot ", "⋅": r"\cdot ", "×": r"\times ", "÷": r"\div ", "≤": r"\le ", "≥": r"\ge ",
     "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "π": r"\pi ", "√": r"\sqrt ",
     "±": r"\pm ", "∅": r"\emptyset ", "°": r"^\circ ", "**": "^", "<=": r"\le ", ">=": r"\ge ", "!=": r"\ne ",
-    r"\lor": ",", r"\vee": ",", "∨": ",",
+    r"\lor": r"\text{ or }", r"\vee": r"\text{ or }", "∨": r"\text{ or }", r"\varnothing": r"\emptyset ",
 }  # fmt: skip
 _SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
 
@@ -108,6 +140,8 @@ def score(sample: ScoreRequest, params: MathParams) -> ComponentScore:
 
 def _same(answer: str, problem: Problem, expected: Read, params: MathParams) -> tuple[bool, str]:
     """Whether both are the same; what is wrong with an answer that is not, or that is no answer."""
+    if sides := _approximation(answer):
+        return max((_same(side, problem, expected, params) for side in sides), key=lambda result: result[0])
     number, other = (parse_number(text, percent=params.percent) for text in (answer, problem.answer))
     given = _read(answer)
     if len(expected.words) > 1:
@@ -131,9 +165,29 @@ def _same(answer: str, problem: Problem, expected: Read, params: MathParams) -> 
             return False, "not compared, not understood"
     fault = unfinished(given.tree, expected.tree, _formulas(problem.prompt), problem.prompt) if equal else ""
     whole = other is not None and other.denominator == 1 and not is_division(problem.answer)
-    if equal and whole and is_division(answer):
+    undone = is_plain(expected.tree) and is_undone(answer) and not is_undone(problem.answer) if equal else False
+    if equal and (undone or (whole and is_division(answer))):
         fault = LEFT
+    elif equal and squashed(answer) in _formulas(problem.prompt) - {squashed(problem.answer)}:  # such as 10/15 for 2/3
+        fault = OWN_FORMULA
     return equal and not fault, fault
+
+
+def _approximation(answer: str) -> list[str]:
+    """Both sides of 2\\sqrt{3} \\approx 3.46, either of which may be the answer, or the one after a name; none where it
+    is no such text, or where the decimals are not those of the other side."""
+    left, *right = _APPROX.split(unwrap(answer.strip().rstrip("."), _WRAPPED))
+    rounded = parse_number(right[0]) if len(right) == 1 else None
+    exact = _read(left) if left.strip() and rounded is not None else None
+    if rounded is None or (left.strip() and (exact is None or exact.tree is None)):
+        return []
+    if exact is None or is_name(exact.tree):
+        return right
+    try:
+        off = abs(float(value_of(next(values_in(exact.tree)))) - float(rounded))
+    except TROUBLE:
+        return []
+    return [left, right[0]] if off <= 0.501 * 10.0 ** -len(right[0].partition(".")[2].strip()) else []
 
 
 def _readable(text: str) -> str | None:
@@ -141,15 +195,18 @@ def _readable(text: str) -> str | None:
     2(3) as 5, `1 2` as 3, 12_{3} as 12, and the last of several formulas as all."""
     if len(text) > MAX_CHARS:
         return None
-    text = unwrap(" ".join(text.split()).removesuffix(".").strip(), _WRAPPED)
-    text = _THOUSANDS.sub("", text.replace("\\$", ""))
+    text = _STYLE.sub("", unwrap(" ".join(text.split()).rstrip(".,;").strip(), _WRAPPED))
+    text = _BUILDER.sub(r"\2", _POINT.sub("", text))
+    text = repeating_as_fractions(text)
+    text = _THOUSANDS.sub("", text.replace("\\$", "").replace("\\ \\%", "\\%"))
+    text = _GROUPED.sub(lambda match: match[0].replace(" ", ""), text)
     text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
     text = _E_NOTATION.sub(r"\1 \\cdot 10^{\2}", text)
     text = _SIGN.sub(lambda match: _SIGNS[match[0]], text)
     text = _NAMES.sub(r"\\\1", text)
-    if not text or _REFUSED.search(text) or _BESIDE.search(text) or _depth(text) > MAX_DEPTH:
+    if not text or _REFUSED.search(text) or _APPROX.search(text) or _BESIDE.search(text) or _depth(text) > MAX_DEPTH:
         return None
-    if _COUNTED.search(text) and (len(text) > MAX_COUNTED_CHARS or _LARGE.search(text)):
+    if _COUNTED.search(_PLAIN_BINOMIAL.sub("n", text)) and (len(text) > MAX_COUNTED_CHARS or _LARGE.search(text)):
         return None
     return None if costly_to_read(text) else _FACTOR.sub(r"\1 \\cdot ", text)
 
@@ -170,16 +227,32 @@ def _read(text: str) -> Read | None:
     percent = PERCENT.search(readable) is not None
     readable = PERCENT.sub("", readable)
     alone = _WORDS.fullmatch(readable)
-    words = " ".join((alone[1] or alone[2] or "").split()) if alone else ""
+    words = " ".join((alone[1] or alone[2] or "").split()).strip("()") if alone else ""
     if len(words) > 1:
         return Read(None, words, braces=False, percent=False)
     try:
-        tree = parse_latex(readable)
+        tree = _joined(parse_latex(words or readable), readable)
         if tree is None or costly_to_evaluate(tree) or (percent and not isinstance(tree, Expr)):
+            return None
+        sides = [parse_number(side) for side in readable.split("=")] if isinstance(tree, Expr) else []
+        if len({side for side in sides if side is not None}) > 1:  # reading keeps one of 5 = 4 = 5
             return None
     except TROUBLE:
         return None
     return Read(tree, words, braces="\\{" in readable, percent=percent)
+
+
+def _joined(tree: Any, readable: str) -> Any:
+    """Inequalities that are read as a set of them, joined by the word between them."""
+    from sympy import And, Eq, FiniteSet, Or
+    from sympy.core.relational import Relational  # type: ignore[import-untyped]
+
+    words = set(_JOINED.findall(readable))
+    if not isinstance(tree, FiniteSet) or len(words) != 1:
+        return tree
+    if not all(isinstance(part, Relational) and not isinstance(part, Eq) for part in tree.args):
+        return tree
+    return (Or if words == {"or"} else And)(*tree.args, evaluate=False)
 
 
 def _may_be_compared(given: Read, expected: Read) -> bool:
@@ -195,17 +268,24 @@ def _may_be_compared(given: Read, expected: Read) -> bool:
     links = equations(given.tree)
     if not links or (len(links) == 1 and equations(expected.tree)):
         return True
-    if is_name(links[0].lhs):
+    if len(links) == 1 and is_name(links[0].rhs) and not links[0].lhs.has(links[0].rhs):  # 5 = x
+        return True
+    if is_name(links[0].lhs) or _is_length(links[0].lhs):
         if links[0].rhs.has(links[0].lhs):
             return False
         links = links[1:]
     return all(same(link.lhs, link.rhs, 6) for link in links)
 
 
+def _is_length(tree: Any) -> bool:
+    """AB, which is read as a product, as what an equation says the value of."""
+    return bool(getattr(tree, "is_Mul", False)) and all(part.is_Symbol for part in tree.args)
+
+
 def _is_range(tree: Any) -> bool:
     """An inequality, several of them, or `x in` a set that is not a list of its members."""
     from sympy import Eq, FiniteSet, Set
-    from sympy.core.relational import Relational  # type: ignore[import-untyped]
+    from sympy.core.relational import Relational
     from sympy.logic.boolalg import BooleanFunction  # type: ignore[import-untyped]
 
     if isinstance(tree, Eq):
@@ -215,9 +295,10 @@ def _is_range(tree: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _formulas(prompt: str) -> frozenset[Any]:
-    """The formulas in a prompt, in sympy's order."""
-    reads = [_read(text) for text in formulas_in(prompt)]
-    return frozenset(canonical(read.tree) for read in reads if read is not None and read.tree is not None)
+    """The formulas in a prompt, in sympy's order, as they are written, and as text."""
+    texts = list(formulas_in(prompt))
+    trees = [read.tree for text in texts if (read := _read(text)) is not None and read.tree is not None]
+    return frozenset(form(tree) for tree in trees for form in (canonical, as_written)) | {*map(squashed, texts)}
 
 
 def _scaled(read: Read, params: MathParams) -> Any:

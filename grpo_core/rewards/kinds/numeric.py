@@ -22,12 +22,13 @@ from grpo_core.rewards.kinds.latex import (
     is_latex,
     is_written,
     latex_value,
+    plain_text,
     same_exactly,
 )
 
 MAX_PLAIN_CHARS = 100
 
-_SPACES = "\u00a0\u2009\u202f"  # no-break, thin and narrow no-break space, as thousands separators
+_SPACES = " \u00a0\u2009\u202f"  # also no-break, thin and narrow no-break space, as thousands separators
 _DECIMAL = re.compile(
     rf"(?P<whole>[0-9]{{1,3}}(?:[,{_SPACES}][0-9]{{3}})+|[0-9]+)?(?P<rest>\.[0-9]*)?(?P<exponent>[eE][-+]?[0-9]{{1,3}})?"
 )
@@ -86,6 +87,8 @@ def _is_worked_out(answer: str, given: Fraction | Value, reference: str, expecte
 def _read(text: str, params: NumericParams) -> Fraction | Value | None:
     """The number that `text` is, a fraction where it is a plain one."""
     number = parse_number(text, percent=params.percent)
+    if number is None:
+        number = parse_number(plain_text(text), percent=params.percent)
     if number is not None or not is_latex(text):
         return number
     return latex_value(text, ignore_percent=params.percent == "ignore")
@@ -119,7 +122,7 @@ def parse_number(text: str, *, percent: Literal["ratio", "ignore"] = "ratio") ->
 
 
 def _sign(text: str) -> tuple[str, bool]:
-    if text[:1] in ("-", "−", "+"):
+    if text[:1] in ("-", "−", "–", "+"):
         return text[1:].lstrip(), text[0] != "+"
     return text, False
 

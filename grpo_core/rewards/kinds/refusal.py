@@ -14,7 +14,7 @@ from grpo_core.rewards.base import Kind, Params, ScoreRequest, always, shown
 from grpo_core.rewards.kinds.refusal_rules import plain, refusal_words
 from grpo_core.stats.agreement import Kappa
 
-AGREEMENT = Kappa(n=70, observed=65 / 70, value=0.857143, low=0.737718, high=0.976568, reason="")
+AGREEMENT = Kappa(n=78, observed=75 / 78, value=0.922976, low=0.837537, high=1.0, reason="")
 """Of the rules with labels of completions that were written after them (tests/cases/refusals/written_after.yaml)."""
 
 

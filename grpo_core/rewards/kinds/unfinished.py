@@ -11,6 +11,7 @@ from grpo_core.rewards.kinds.equality import equations, in_written_order, is_nam
 from grpo_core.rewards.kinds.expressions import Costly, value_of
 
 LEFT = "left to be worked out"
+OWN_FORMULA = "the problem's own formula"
 MAX_FORMULAS = 20
 """Of a prompt, the first of them."""
 
@@ -26,18 +27,34 @@ _VERBS = {
 
 def unfinished(given: Any, expected: Any, formulas: frozenset[Any], prompt: str) -> str:
     """Why a tree that equals the reference's is no answer; empty where it is one. `formulas`: the prompt's, each as
-    `canonical` gives it."""
+    `canonical` and as `as_written` gives it."""
     if all(map(is_written, _numbers(expected))):
         decimal = any(part.is_Float for number in _numbers(expected) for part in number.atoms())
         if not all(is_written(number) or (decimal and _is_irrational(number)) for number in _numbers(given)):
             return LEFT
+    if not all(number.free_symbols <= _symbols(expected) for number in values_in(given) if not is_name(number)):
+        return LEFT
+    if _has_functions(given) and not _has_functions(expected):
+        return LEFT
+    sides, wanted = (
+        {as_written(tree), *(as_written(link.rhs) for link in equations(tree)[-1:])} for tree in (given, expected)
+    )
     form, reference = canonical(given), canonical(expected)
+    if sides & wanted:
+        return ""
+    if sides & formulas:
+        return OWN_FORMULA
     if form == reference:
         return ""
     if form in formulas or (equations(given) and canonical(equations(given)[-1].rhs) in formulas - {reference}):
-        return "the problem's own formula"
-    for verb, is_done in (("expand", _is_expanded), ("factor", _is_factored), ("solve", _is_solved)):
-        if _VERBS[verb].search(prompt) and is_done(reference) and not is_done(form):
+        return OWN_FORMULA
+    undone = {
+        "expand": _is_expanded(reference) and not _is_expanded(form),
+        "factor": _factor_count(reference) > _factor_count(form),
+        "solve": _is_solved(reference) and not _is_solved(form),
+    }
+    for verb, is_undone in undone.items():
+        if _VERBS[verb].search(prompt) and is_undone:
             return f"not in the form that the problem asks for: {verb}"
     return ""
 
@@ -52,7 +69,7 @@ def is_written(tree: Any) -> bool:
         return tree.base == 10 and bool(tree.exp.is_Integer or is_written(tree.exp))
     if not tree.is_Mul:
         return False
-    parts = [part for part in _factors(tree) if part not in (1, -1)]
+    parts = [part for part in _factors(tree) if part != -1]
     if len(parts) <= 1:
         return all(map(is_written, parts)) or _is_quotient(parts)
     first, *others = parts
@@ -98,22 +115,52 @@ def _is_irrational(tree: Any) -> bool:
 
 def _numbers(tree: Any) -> Iterator[Any]:
     """The expressions without variables that an answer consists of."""
-    from sympy import Basic, Eq, Expr, Interval  # type: ignore[import-untyped]
+    return (value for value in values_in(tree) if not value.free_symbols)
+
+
+def values_in(tree: Any) -> Iterator[Any]:
+    """The expressions that an answer consists of."""
+    from sympy import Basic, Expr, Interval  # type: ignore[import-untyped]
 
     links = equations(tree)
     if links:
-        yield from _numbers(links[-1].lhs if is_name(links[-1].rhs) and len(links) == 1 else links[-1].rhs)
+        yield from values_in(links[-1].lhs if is_name(links[-1].rhs) and len(links) == 1 else links[-1].rhs)
     elif not isinstance(tree, Basic):  # a matrix
         for entry in tree:
-            yield from _numbers(entry)
+            yield from values_in(entry)
     elif isinstance(tree, Expr):
-        if not tree.free_symbols:
-            yield tree
+        yield tree
     elif isinstance(tree, Interval):
-        yield from (end for end in (tree.start, tree.end) if not end.free_symbols)
-    elif not isinstance(tree, Eq):
+        yield from (tree.start, tree.end)
+    else:
         for part in in_written_order(tree):
-            yield from _numbers(part)
+            yield from values_in(part)
+
+
+def is_plain(tree: Any) -> bool:
+    """Whether all that it consists of are numbers in one of their notations, and names."""
+    return all(is_name(value) or is_written(value) for value in values_in(tree))
+
+
+def _symbols(tree: Any) -> set[Any]:
+    return set().union(*(value.free_symbols for value in values_in(tree)))
+
+
+def _has_functions(tree: Any) -> bool:
+    """Whether a function's value is left in it, such as cos 30°; e counts, as that of the exponential."""
+    from sympy import E, preorder_traversal
+
+    nodes = (node for value in values_in(tree) for node in preorder_traversal(value))
+    return any(node == E or (node.is_Function and not node.free_symbols) for node in nodes)
+
+
+def as_written(tree: Any) -> str:
+    """The names and arguments in it, in no order of terms and factors; nothing is worked out."""
+    if not getattr(tree, "args", ()):
+        return str(tree)
+    name = type(tree).__name__
+    parts = [as_written(part) for part in (_factors(tree) if name == "Mul" else tree.args) if part != 1]
+    return f"{name}({', '.join(sorted(parts) if name in ('Add', 'Mul') else parts)})"
 
 
 def canonical(tree: Any) -> Any:
@@ -128,6 +175,11 @@ def canonical(tree: Any) -> Any:
     if isinstance(tree, Pow) and parts[0].is_Number and parts[1].is_Number and abs(parts[1]) > 100:
         return tree
     return tree.func(*parts)
+
+
+def squashed(text: str) -> str:
+    """The text without white space and signs of display."""
+    return re.sub(r"\s|\$|\\displaystyle|(?<=\\)[dt](?=frac)", "", text)
 
 
 def formulas_in(prompt: str) -> Iterator[str]:
@@ -157,10 +209,12 @@ def _is_expanded(tree: Any) -> bool:
     return not any(_sums(part) for part in Add.make_args(tree))
 
 
-def _is_factored(tree: Any) -> bool:
-    from sympy import Add
+def _factor_count(tree: Any) -> int:
+    """Factors with a variable, each as often as it is one."""
+    from sympy import Expr, Mul
 
-    return not isinstance(tree, Add)
+    parts = [part for part in Mul.make_args(tree) if part.free_symbols] if isinstance(tree, Expr) else []
+    return sum(int(part.exp) if part.is_Pow and part.exp.is_Integer else 1 for part in parts)
 
 
 def _is_solved(tree: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cohort.evidence.canonical import CanonicalError, canonical
 from cohort.evidence.plain_text import MINUS, percent
-from cohort.records.schema_types import NOT_EVALUATED, NOT_MEASURED, NOT_STATED, Answer, Evidence
+from cohort.records.schema_types import NOT_EVALUATED, NOT_MEASURED, NOT_STATED, Answer, Comparison, Evidence
 
 
 def measured(value: Any, text: str, *, evidence: Evidence = "reported", note: str = "") -> Answer:
@@ -89,8 +89,17 @@ def judged_by(verdict: str, non_inferiority: str | None, margin: float) -> str:
     return "" if non_inferiority is None or "margin" in verdict else f"margin {number(100 * margin)}"
 
 
-def decided_by(needed: int | None) -> str:
-    return f"about {count(needed)} items would decide it" if needed is not None else ""
+def decided_by(comparison: Comparison) -> str:
+    """How many items, or clusters, would decide it; empty where it is decided, or no number would."""
+    if comparison.items_needed is None:
+        return ""
+    noun = "clusters" if comparison.change and comparison.change.clusters is not None else "items"
+    return f"about {count(comparison.items_needed)} {noun} would decide it"
+
+
+def verdict_in_short(comparison: Comparison) -> str:
+    """The verdict and, where it is undecided, how many items would decide it."""
+    return "; ".join(filter(None, (comparison.verdict, decided_by(comparison))))
 
 
 def short(digest: str) -> str:

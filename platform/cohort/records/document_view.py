@@ -167,7 +167,7 @@ def compared(comparison: Comparison, judged: str = "") -> Compared:
         margin=judged_by(comparison.verdict, comparison.non_inferiority, comparison.margin),
         paired=comparison.change is not None,
         tone=tone(comparison.verdict),
-        decided_by=decided_by(comparison.items_needed),
+        decided_by=decided_by(comparison),
         details=tuple(_details(comparison)),
         parts=tuple(parts),
     )

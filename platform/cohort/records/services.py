@@ -18,6 +18,7 @@ from cohort.base import artifacts
 from cohort.base.scratch import scratch_folder
 from cohort.base.storable import Refused, storable
 from cohort.evidence.canonical import canonical
+from cohort.records.answers import verdict_in_short
 from cohort.records.cards.issue import CardRefused, Contents, Issue, Issued, issue_cards, read_contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reissue import reissue_contents
@@ -28,6 +29,7 @@ from cohort.records.schema import SCHEMA, Document
 from cohort.records.traces.tree import redactions_awaited
 from cohort.runs.dispatch import seal_on_commit, status_on_commit
 from cohort.runs.models import Run, RunEvent, RunState
+from cohort.runs.run_values import verdict_values_store
 from cohort.runs.services import run_sealed
 from cohort.runs.transitions import run_event, run_lock
 
@@ -230,6 +232,7 @@ def _store(
         sealed_at=facts.sealed_at,
     )
     _card_rows(record, issue, issued, facts.sealed_at)
+    verdict_values_store(run=run, verdicts={each.suite: verdict_in_short(each) for each in facts.comparisons})
     for earlier in Record.objects.filter(run=run).only("pk"):  # of which this one is a later version or end
         status_on_commit(record_id=earlier.pk)
     what = "Record sealed" if record.version == 1 else f"Version {record.version} of the record sealed"

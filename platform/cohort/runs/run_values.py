@@ -4,8 +4,14 @@ Called by whatever changes one of those, in its transaction and with the run loc
 of a run take one statement.
 """
 
+from collections.abc import Mapping
+
 from django.db import connection
 
+from cohort.runs.models import Run, RunValue
+
+VERDICT = "evaluation.verdict."
+"""Begins the keys of verdicts, of one suite each."""
 VARIANT = "variant"
 """Key of a run's normalization variant: advantage/scale/std_ddof."""
 KEY_CHARACTERS = 400
@@ -77,6 +83,16 @@ def config_values_store(*, run_id: int) -> None:
 def evaluation_values_store(*, run_id: int) -> None:
     """Of the run's evaluations: the mean score of scored answers, of the newest current one by suite and phase."""
     _replace(_SCORES, _EVALUATIONS, run_id)
+
+
+def verdict_values_store(*, run: Run, verdicts: Mapping[str, str]) -> None:
+    """Of the run's record: what it says of each suite, by its name. Further evaluations take them away, until they are
+    in a record too."""
+    RunValue.objects.filter(run=run, key__startswith=VERDICT).delete()
+    RunValue.objects.bulk_create(
+        RunValue(run=run, project_id=run.project_id, key=f"{VERDICT}{suite}", text=text)
+        for suite, text in verdicts.items()
+    )
 
 
 def _replace(delete: str, insert: str, run_id: int) -> None:

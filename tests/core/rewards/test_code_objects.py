@@ -142,3 +142,5 @@ def test_a_type_of_plain_data_is_itself_on_the_other_side(code_scorer):
     wrong = by_type.replace("is kind", "is str")
     scores = code_scorer().score([code_sample(tests, code) for code in (by_type, wrong)], lambda: None)
     assert [score.value for score in scores] == [1, 0]
+    named = code_sample("assert name(ValueError) == 'ValueError'", "def name(kind):\n    return kind.__name__")
+    assert code_scorer().score([named], lambda: None)[0].value == 1

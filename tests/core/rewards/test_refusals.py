@@ -18,7 +18,7 @@ def agreement(name: str) -> Kappa:
     return cohen_kappa((refuses, bool(refusal_words(completion[:WITHIN]))) for completion, refuses in rows)
 
 
-@pytest.mark.parametrize(("name", "n"), [("developed", 265), ("set_aside", 172), ("written_after", 70)])
+@pytest.mark.parametrize(("name", "n"), [("developed", 516), ("set_aside", 172), ("written_after", 78)])
 def test_the_rules_agree_with_people(name: str, n: int) -> None:
     kappa = agreement(name)
     assert kappa.n == n

@@ -27,7 +27,8 @@ from cohort.records.facts import collect
 from cohort.records.models import Card, Record
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_request
 from cohort.records.statements.services import statement_make, statements_since
-from cohort.runs.models import Run, RunState
+from cohort.runs.models import Run, RunState, RunValue
+from cohort.runs.run_values import VERDICT
 from cohort.runs.services import NotPossible, run_cancel, run_extend, run_retry
 from cohort.web.records.listing import record_of
 from grpo_core.errors import DiskFullError
@@ -88,6 +89,12 @@ def test_seals_once_and_the_run_has_succeeded(finished: Run) -> None:
     assert kinds(finished) == events
     assert stored(finished.pk) == sorted(record.cards.values_list("artifact", flat=True))
     assert rfc8785.dumps(json.loads(record.document)) == record.document.encode()
+    verdicts = RunValue.objects.filter(run=finished, key__startswith=VERDICT).values_list("key", "text")
+    compared = json.loads(record.document)["sections"]["behaviour"]["performance"]["value"]
+    assert {key: text.partition(";")[0] for key, text in verdicts} == {
+        VERDICT + each["suite"]: each["verdict"] for each in compared
+    }
+    assert len(compared) > 0
     put_in(finished, RunState.SEALING)  # as if the run had not been told of its record
     assert after_sealing(finished).state == RunState.SUCCEEDED
     assert kinds(finished).count("sealed") == 1

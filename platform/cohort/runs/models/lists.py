@@ -12,17 +12,18 @@ from cohort.runs.models.run import Run
 class RunValue(models.Model):
     """One setting of a run's config, or its score on one suite, so that runs are found by it through an index.
 
-    Written with the config and with evaluations (`cohort.runs.run_values`), never by hand; it may be made anew from
-    them at any time. What changes with every step, the newest metrics, stays in `Run.latest_metrics`: to read it of
-    10,000 runs takes 15 ms, and of their configs, which PostgreSQL keeps compressed, 150.
+    Written with the config, with evaluations and with the verdicts of a record (`cohort.runs.run_values`), never by
+    hand; it may be made anew from them at any time. What changes with every step, the newest metrics, stays in
+    `Run.latest_metrics`: to read it of 10,000 runs takes 15 ms, and of their configs, which PostgreSQL keeps
+    compressed, 150.
     """
 
     # The index and the constraint below begin with them; so no index of each alone.
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="values", db_index=False)
     key = models.TextField(db_collation="C")
-    """The setting's path, as algorithm.kl.coef; `variant`; or `evaluation.<newest, before or after>.<suite>`. Compared
-    by its bytes, so that all that begin alike are found through the index."""
+    """The setting's path, as algorithm.kl.coef; `variant`; `evaluation.<newest, before or after>.<suite>`; or
+    `evaluation.verdict.<suite>`. Compared by its bytes, so that all that begin alike are found through the index."""
     number = models.FloatField(null=True)
     """Of a score: the share that is right, 0 to 1."""
     text = models.TextField(blank=True)

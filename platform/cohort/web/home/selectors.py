@@ -20,8 +20,9 @@ from cohort.records.models import Record, StatementDraft
 from cohort.records.statements.services import required_unanswered
 from cohort.review.models import ReviewQueue
 from cohort.review.queue_figures import own_queues
-from cohort.runs.models import EvalResult, Run, RunState
+from cohort.runs.models import EvalResult, Run, RunState, RunValue
 from cohort.runs.node_status import NodeStatus, node_status_rows
+from cohort.runs.run_values import VERDICT
 from cohort.runs.transitions import ENDED, ON_A_WORKER
 from cohort.web.after_seal.offers import signable
 from cohort.web.context import version_of
@@ -45,6 +46,8 @@ class RunLine:
     after: float | None = None
     """Shares of the held-out problems, or else of the first suite, before and after training."""
     suite: str = ""
+    verdict: str = ""
+    """What the newest record says of that suite."""
     new: bool = False
     """Ended since the person last marked the page as seen."""
 
@@ -244,15 +247,21 @@ class Home:
 
 
 def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
-    """Of each run's held-out problems, or else of its first suite: {suite, before, after}; a later attempt's result
-    takes the place of an earlier one's."""
+    """Of each run's held-out problems, or else of its first suite: {suite, verdict, before, after}; a later attempt's
+    result takes the place of an earlier one's."""
     results: dict[int, dict[str, dict[str, float | None]]] = defaultdict(lambda: defaultdict(dict))
     rows = EvalResult.objects.filter(run__in=[run.pk for run in runs], phase__in=("before", "after")).order_by("pk")
     totals = ("correct", "problems", "errors")
     for run, suite, phase, correct, problems, errors in rows.values_list("run_id", "suite", "phase", *totals):
         results[run][suite][phase] = scored_share(correct, problems, errors)
+    verdicts = RunValue.objects.filter(run__in=results, key__startswith=VERDICT).values_list("run_id", "key", "text")
+    stored = {(run, key.removeprefix(VERDICT)): text for run, key, text in verdicts}
     return {
-        run: {"suite": suite, **{phase: suites[suite].get(phase) for phase in ("before", "after")}}
+        run: {
+            "suite": suite,
+            "verdict": stored.get((run, suite), ""),
+            **{phase: suites[suite].get(phase) for phase in ("before", "after")},
+        }
         for run, suites in results.items()
         for suite in [HELDOUT if HELDOUT in suites else next(iter(suites))]
     }

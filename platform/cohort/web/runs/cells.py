@@ -53,11 +53,14 @@ class RunRow:
         health: Sequence[str],
         values: Mapping[str, Any],
         judge: TrainingRewardJudge | None = None,
+        verdicts: Mapping[str, str],
         trend: Trend | None = None,
     ) -> None:
         """`run`: a row of `list_rows.SHOWN`. `variant`: key of web.launch.variants. `health`: what is wrong with it, in
         short: its open alerts, and what its trainer reports. `values`: of its other fields, by the name of the
-        column. `judge`: what judges held-out problems, where that is the training reward."""
+        column. `judge`: what judges held-out problems, where that is the training reward. `verdicts`: what the newest
+        record says of each suite."""
+        self.verdicts = verdicts
         self.run, self.scores, self.variant, self.health = run, scores, variant, health
         self.values, self.judge, self.trend = values, judge, trend
 
@@ -163,7 +166,9 @@ def _scores(row: RunRow, _: Column, __: str) -> Cell:
         return "num bare", _NOTHING
     shares = [row.scores.get(f"evaluation.{phase}.{row.suite}") for phase in ("before", "after")]
     before, after = ("–" if share is None else percent(share) for share in shares)
-    return "num nowrap", f"{before} → {after}{_scored_on(row)}"
+    verdict = row.verdicts.get(row.suite, "")
+    shown = f' <span class="muted small suite anywhere">{_text(verdict)}</span>' if verdict else ""
+    return "num nowrap", f"{before} → {after}{_scored_on(row)}{shown}"
 
 
 def _scored_on(row: RunRow) -> str:

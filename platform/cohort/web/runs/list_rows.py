@@ -27,7 +27,7 @@ from cohort.base.storable import storable
 from cohort.lab.judged import training_reward_judges
 from cohort.runs.marks import MOST_AT_ONCE
 from cohort.runs.models import Run, RunOrigin, RunValue, SavedView
-from cohort.runs.run_values import VARIANT
+from cohort.runs.run_values import VARIANT, VERDICT
 from cohort.runs.saved_views import views_for
 from cohort.runs.search.fields import Field, Fields, UnknownField, short_names
 from cohort.runs.search.filters import Order, search
@@ -115,10 +115,13 @@ class RunPage:
         by_id = {run.pk: run for run in runs.values_list(*SHOWN, *others, named=True)}
         scores: dict[int, dict[str, float]] = {}
         variants: dict[int, str] = {}
+        verdicts: dict[int, dict[str, str]] = {}
         values = RunValue.objects.filter(Q(key__startswith="evaluation.") | Q(key=VARIANT), run__in=ids)
         for run_id, key, share, text in values.values_list("run_id", "key", "number", "text"):
             if key == VARIANT:
                 variants[run_id] = text
+            elif key.startswith(VERDICT):
+                verdicts.setdefault(run_id, {})[key.removeprefix(VERDICT)] = text
             elif share is not None:
                 scores.setdefault(run_id, {})[key] = share
         health = badges_with_alerts(list(by_id), live={pk for pk, run in by_id.items() if run.state in LIVE})
@@ -136,6 +139,7 @@ class RunPage:
                 health=health[pk],
                 values={column.name: getattr(run, alias) for alias, column in others.items()},
                 judge=judges[own[pk]] if pk in own else None,
+                verdicts=verdicts.get(pk, {}),
             )
             for pk in ids
             if (run := by_id.get(pk)) is not None  # none: it was deleted in between
