@@ -186,6 +186,8 @@ def test_faults_are_named_up_to_a_bound_and_those_behind_the_limit_are_not_read(
     assert len(load_problems(path, "auto", limit=3)) == 3
     with pytest.raises(DataError, match="line 4"):
         load_problems(path, "auto", limit=4)
+
+
 def test_rows_of_parquet_that_unpack_to_more_than_lines_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte of such a file may hold gigabytes of one text."""
     monkeypatch.setattr(containers, "MAX_LINE_BYTES", 1000)

@@ -35,7 +35,7 @@ class Record(models.Model):
     schema_version = models.CharField(max_length=40)
     document = models.TextField()
     """record.json for the project itself, exactly as sealed: RFC 8785 canonical bytes with the salt of every field."""
-    seal = models.CharField(max_length=64)
+    seal = models.CharField(max_length=64, db_index=True)
     """The digest that people compare; the same in the card of every audience."""
     record_root = models.CharField(max_length=64)
     """Root of the Merkle tree over the record's fields."""
