@@ -75,6 +75,7 @@ def test_a_right_option_by_letter_number_or_text(target):
     [
         *cases("suite_items_refused", "row", "match"),
         pytest.param(b"\xff\n", ["is not UTF-8"], id="bytes"),
+        pytest.param({**GOOD, "note": "\ud800"}, ["cannot be kept"], id="half a surrogate"),
         pytest.param({**GOOD, "id": "x" * 201}, ["201 characters", "1 to 200"], id="long id"),
         pytest.param({**GOOD, "slice": "s" * 201}, ["'slice' has 201 characters"], id="long slice"),
     ],
