@@ -122,8 +122,8 @@ def _judged(groups: list[Group], texts: list[str], people: list[User], labels: l
 
 
 def _queues(run: Run, texts: list[str], actor: User, people: list[User]) -> list[ReviewQueue]:
-    """All samples of the first step, blind and not, of which two people judged the first; then one queue for each
-    name."""
+    """All samples of the first step, blind and not, of which two people judged the first; and a queue for each text,
+    without items, for the pages that list queues by name."""
     first = SampleFilter(step_max=1)
     queues = [
         queue_create(run=run, actor=actor, name="all", samples=first, size=60, blind=blind, reviewers=2)
@@ -140,13 +140,15 @@ def _queues(run: Run, texts: list[str], actor: User, people: list[User]) -> list
         unblind(queue=queues[0], actor=person)  # else the run's samples are closed to them
     differing = list(queues[1].items.filter(number__lte=6))
     queues.append(disagreements_queue(queue=queues[1], actor=actor, differing=differing))
-    named = [
-        queue_create(run=run, actor=actor, name=f"q {at}", samples=first, size=1, blind=False)
-        for at in range(len(texts))
-    ]
-    for queue, text in zip([*queues, *named], [*texts[:3], *texts], strict=True):
-        ReviewQueue.objects.filter(pk=queue.pk).update(name=text[:120], query=_search(text[:100]))
-    return [ReviewQueue.objects.get(pk=queue.pk) for queue in (*queues, *named[:1])]
+    queues.append(queue_create(run=run, actor=actor, name="named", samples=first, size=1, blind=False))
+    for queue, text in zip(queues, texts, strict=False):
+        queue.name, queue.query = text[:120], _search(text[:100])
+        queue.save(update_fields=["name", "query"])
+    like = {field: getattr(queues[-1], field) for field in ("project", "run", "order", "blind", "reviewers")}
+    ReviewQueue.objects.bulk_create(
+        ReviewQueue(**like, name=text[:120], query=_search(text[:100]), created_by=actor) for text in texts
+    )
+    return queues
 
 
 def _search(text: str) -> str:
