@@ -7,6 +7,7 @@ the gradient of what went in, 2n for the gradient of the weights. So a pass of t
 - Attention compares each token with those before it: 4 × layers × width × their number, in the mean half the text's
   length. The 6PD of the guidelines leaves it out, which is right while parameters are far above a twelfth of the
   context (their footnote to Annex A.2.2).
+- Of a mixture of experts a token goes through those that its router chooses, and these count.
 - Through the output layer go completion tokens alone; the input embedding is looked up, not multiplied.
 - With LoRA (Hu et al. 2021) no gradient of the frozen weights is made, so that they take 4 in place of 6.
 - Annex A.1 leaves out evaluations, models trained to help (a critic) and activations that are computed again to save
@@ -141,21 +142,19 @@ class _Passes:
         completions = tokens
         if shape.head and name != "evaluation" and self._work.completion_tokens is not None and self._work.tokens:
             completions = tokens * self._work.completion_tokens / self._work.tokens
-        body = shape.parameters - shape.lookup - shape.head
         each = 3 * trained if trained else forward
-        products = 2 * (forward * (body * tokens + shape.head * completions) + each * shape.adapters * tokens)
+        products = 2 * (forward * (shape.body * tokens + shape.head * completions) + each * shape.adapters * tokens)
         attention = max(each, forward) * self._attended(tokens, name)
         if name not in APART:
             self.attention[name] = attention
-        return Part(name, forward, shape.parameters + shape.adapters, tokens, products + attention)
+        return Part(name, forward, shape.active + shape.adapters, tokens, products + attention)
 
     def critic(self, forward: float, tokens: float) -> Part:
         """The critic has the body of the base model, all of whose weights are trained, and one output."""
         shape = self._shape
         attention = forward * self._attended(tokens, "critic")
         self.attention["critic"] = attention
-        body = shape.parameters - shape.lookup - shape.head
-        return Part("critic", forward, body, tokens, 2 * forward * body * tokens + attention)
+        return Part("critic", forward, shape.body, tokens, 2 * forward * shape.body * tokens + attention)
 
     def _attended(self, tokens: float, name: Name) -> float:
         """Of one pass forward: queries with keys, and weights with values, over half a text in the mean."""

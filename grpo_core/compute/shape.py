@@ -1,11 +1,15 @@
 """The sizes of a model that its operations depend on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Size = Annotated[int, Field(ge=0, le=10**15)]
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
+"""Names in configs of transformers, of how many experts a layer has, and how many a token goes through."""
 
 
 class Shape(BaseModel):
@@ -26,6 +30,19 @@ class Shape(BaseModel):
     """Heads × size of a head: the width of queries."""
     experts: bool = False
     """A mixture of experts: a token is multiplied by fewer parameters than there are."""
+    inactive: Size = 0
+    """Of the experts, those that a token does not go through: all of them × (1 − chosen / all); 0 where how many are
+    chosen is not known, and all count."""
+
+    @property
+    def active(self) -> int:
+        """Parameters without the experts that a token does not go through."""
+        return self.parameters - self.inactive
+
+    @property
+    def body(self) -> int:
+        """Those that every token is multiplied by."""
+        return self.active - self.lookup - self.head
 
     @classmethod
     def read(cls, facts: Any) -> Self | None:
@@ -36,9 +53,12 @@ class Shape(BaseModel):
             return None
 
 
-def shape_of(config: Mapping[str, Any], *, parameters: int, adapters: int = 0, own_head: bool) -> Shape:
-    """From a model's config.json. `own_head`: the output layer has weights of its own. Of a model with several parts
-    (text and images) the text part counts."""
+def shape_of(
+    config: Mapping[str, Any], *, parameters: int, adapters: int = 0, own_head: bool, routed: int = 0
+) -> Shape:
+    """From a model's config.json. `own_head`: the output layer has weights of its own; `routed`: parameters of experts
+    of which a router chooses, as `routed_parameters` sums them. Of a model with several parts (text and images) the
+    text part counts."""
     text = config.get("text_config")
     part = text if isinstance(text, Mapping) else config
     layers, heads = _size(part, "num_hidden_layers", "n_layer"), _size(part, "num_attention_heads", "n_head")
@@ -47,6 +67,9 @@ def shape_of(config: Mapping[str, Any], *, parameters: int, adapters: int = 0, o
     table = hidden * vocabulary if hidden and vocabulary else 0
     if (2 if own_head else 1) * table >= parameters:
         table = 0
+    experts = _size(part, *_EXPERTS) or 1
+    chosen = _size(part, *_CHOSEN) or experts
+    known = chosen <= experts and routed % experts == 0
     return Shape(
         parameters=parameters,
         adapters=adapters,
@@ -54,8 +77,16 @@ def shape_of(config: Mapping[str, Any], *, parameters: int, adapters: int = 0, o
         head=table,
         layers=layers,
         attention=heads * each if heads and each else None,
-        experts=_size(part, "num_experts", "num_local_experts", "n_routed_experts") not in (None, 1),
+        experts=experts > 1,
+        inactive=routed // experts * (experts - chosen) if known else 0,
     )
+
+
+def routed_parameters(weights: Iterable[tuple[str, int]]) -> int:
+    """Of the weights (name, numbers in it), those of experts that a router chooses from: in all of transformers'
+    mixtures but a few they are in a part `experts`, one by one or stacked, and what every token goes through is not
+    (`shared_experts`, the router)."""
+    return sum(numbers for name, numbers in weights if "experts" in name.split("."))
 
 
 def _size(config: Mapping[str, Any], *names: str) -> int | None:

@@ -48,7 +48,12 @@ def architecture_lines(flop: Flop, shape: Shape, work: Work) -> list[str]:
         lines.append("attention is not counted: the model's layers, or the lengths of the texts, are not known")
     if shape.head:
         lines.append("the output layer counts for completion tokens alone")
-    if shape.experts:
+    if shape.inactive:
+        lines.append(
+            f"a mixture of experts: a token goes through {format_count(shape.active)} of "
+            f"{format_count(shape.parameters)} parameters, and these are counted"
+        )
+    elif shape.experts:
         lines.append("a token goes through fewer parameters of a mixture of experts than are counted: this is too much")
     if work.learned_share < 1:
         lines.append(

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from grpo_core.compute.shape import Shape, shape_of
+from grpo_core.compute.shape import Shape, routed_parameters, shape_of
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.run import LoraConfig
 from grpo_core.data.prompts import PromptEncoder
@@ -95,6 +95,11 @@ class LoadedModel:
             parameters=self.parameters() - adapters,
             adapters=adapters,
             own_head=head is not None and head.weight is not embedding.weight,
+            routed=routed_parameters(
+                (name, _numel(weight))
+                for name, weight in self.model.named_parameters()
+                if self.adapters is None or not weight.requires_grad
+            ),
         )
 
 

@@ -33,12 +33,12 @@ COMMIT = "7ae557604adf67be50417f59c2c2f167def9a775"
 HUB = "Qwen/Qwen2.5-0.5B"
 
 
-def tensor_file(shape: list[int], *, padded_to: int = 0) -> bytes:
+def tensor_file(shape: list[int], *, padded_to: int = 0, name: str = "w") -> bytes:
     """One float32 tensor of zeros as safetensors, by the format's definition."""
     size = 4
     for edge in shape:
         size *= edge
-    tensor = {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}, "__metadata__": {}}
+    tensor = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}, "__metadata__": {}}
     header = json.dumps(tensor).encode().ljust(padded_to)
     return struct.pack("<Q", len(header)) + header + bytes(size)
 
@@ -77,6 +77,27 @@ def test_folder_is_read_and_hashed(good: Path) -> None:
     # Infinity is no JSON, but some families write it; nothing of it is stored.
     (good / "config.json").write_text('{"architectures": ["A\\u0000"], "time_step_limit": [0.0, Infinity]}')
     assert read_model_folder(good.parent, "good").architecture == "A\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "inactive"),
+    [
+        ({"num_experts": 4, "num_experts_per_tok": 1}, "layers.0.mlp.experts.3.up_proj.weight", 12),
+        ({"num_local_experts": 4, "num_experts_per_tok": 1}, "layers.0.block_sparse_moe.experts.0.w1.weight", 12),
+        ({"n_routed_experts": 4, "num_experts_per_tok": 1}, "layers.0.mlp.shared_experts.up_proj.weight", 0),
+        ({"text_config": {"num_experts": 4, "num_experts_per_tok": 3}}, "mlp.experts.gate_up_proj", 4),
+        ({"num_experts": 4}, "mlp.experts.gate_up_proj", 0),
+        ({"num_experts": 4, "num_experts_per_tok": 5}, "mlp.experts.gate_up_proj", 0),
+        ({"num_experts": 3, "num_experts_per_tok": 1}, "mlp.experts.gate_up_proj", 0),
+    ],
+)
+def test_experts_that_a_token_does_not_go_through_are_read(
+    good: Path, config: dict[str, object], name: str, inactive: int
+) -> None:
+    (good / "config.json").write_text(json.dumps(config))
+    (good / "experts.safetensors").write_bytes(tensor_file([4, 4], name=name))
+    shape = read_model_folder(good.parent, "good").shape or {}
+    assert (shape["parameters"], shape["experts"], shape["inactive"]) == (31, True, inactive)
 
 
 @pytest.mark.parametrize(

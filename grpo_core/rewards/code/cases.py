@@ -19,6 +19,7 @@ Form = Literal["input", "call", "program", "asserts"]
 MAX_CASES = 1_000
 MAX_TEXT = 1024 * 1024
 _BUILTINS = frozenset(dir(builtins))
+_LAZY = frozenset({"map", "filter", "zip", "enumerate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,12 @@ def read_cases(problem: Problem, *, tests: str = "tests", entry_point: str = "")
         form = "input" if isinstance(cases[0], InputCase) else "call" if isinstance(cases[0], CallCase) else "program"
         names = {case.name for case in cases if isinstance(case, CallCase)}
         guessed = entry or (names.pop() if len(names) == 1 else "")
+    for case in cases:
+        if isinstance(case, ProgramCase) and (kept := _unsendable(case.text, entry)):
+            raise RewardError(
+                f"{where}: {kept!r} hands the solution an object that cannot be sent to it, so that no solution can "
+                "pass; hand over plain values, such as a list of them"
+            )
     if all(isinstance(case, InputCase) and not case.output.strip() for case in cases):
         raise RewardError(f"{where}: every case expects no output, so a program that does nothing would pass")
     if all(isinstance(case, CallCase) and case.returns is None for case in cases):
@@ -202,6 +209,46 @@ def _defined(tree: ast.AST) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.alias):
             yield (node.asname or node.name).partition(".")[0]
+
+
+def _unsendable(text: str, entry: str) -> str:
+    """The first call of the solution with a generator, or an object of a plain class of the tests'; "" where none is
+    plain to see: what else cannot be sent is reported when the tests run. `entry`: as it is named, not guessed, since
+    code before the solution may define the name."""
+    tree = _parsed(text)
+    nodes = list(ast.walk(tree)) if tree else []
+    theirs = set(_defined(tree)) if tree else set()
+    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef) and _makes_plain_objects(node)}
+    named = {node.args.args[0].arg for node in nodes if isinstance(node, ast.FunctionDef) and _is_check(node)}
+    if entry not in theirs:
+        named.add(entry)
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if node.func.id in named and any(_is_object(value, classes, theirs) for value in values):
+                return ast.unparse(node)[:80]
+    return ""
+
+
+def _is_check(node: ast.FunctionDef) -> bool:
+    return node.name == "check" and len(node.args.args) == 1
+
+
+def _makes_plain_objects(node: ast.ClassDef) -> bool:
+    """Whether it derives from nothing, and its objects cannot be called, as functions can that are handed over."""
+    return not node.bases and "__call__" not in {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+
+
+def _is_object(value: ast.expr, classes: set[str], theirs: set[str]) -> bool:
+    if isinstance(value, ast.GeneratorExp):
+        return True
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return False
+    name = value.func.id
+    of_values = (
+        name == "iter" and len(value.args) == 1 and isinstance(value.args[0], ast.List | ast.Tuple | ast.Constant)
+    )
+    return name in classes or (name not in theirs and (name in _LAZY or of_values))
 
 
 def _parsed(text: str) -> ast.Module | None:

@@ -52,6 +52,8 @@ class Link:
         """Whether the tests name StopIteration, and so may wait for one from a call."""
         self.calls = 0
         self.last = ""
+        self.fault = ""
+        """Why the tests cannot be judged: the first that failed is what they hand over, whatever the solution is."""
 
     def request(self, what: str, *rest: Any, made: str = "") -> tuple[Any, Any]:
         """(value, changed arguments). Raises what the solution raised; Failed when it can be no test's business."""
@@ -83,8 +85,8 @@ class Link:
 
     def call(self, thing: Thing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.calls += 1
-        wired = [self.wire(argument) for argument in args]
-        named = [[name, self.wire(argument)] for name, argument in kwargs.items()]
+        wired = [self._argument(argument) for argument in args]
+        named = [[name, self._argument(argument)] for name, argument in kwargs.items()]
         shown = ", ".join(
             [_shown(argument) for argument in args]
             + [f"{name}={_shown(argument)}" for name, argument in kwargs.items()]
@@ -100,6 +102,15 @@ class Link:
                 _take_over(original, new)
         self.last = f"{self.last} gave {_shown(value)}"
         return value
+
+    def _argument(self, value: Any) -> Any:
+        try:
+            return self.wire(value)
+        except Failed as failed:
+            # An error may be one that the solution raised, and that only a wrong one raises.
+            if Failed.all == [str(failed)] and not isinstance(value, BaseException):
+                self.fault = f"{failed}; hand over plain values, such as a list of them"
+            raise
 
     def wire(self, value: Any) -> Any:
         def other(value: Any) -> Any:

@@ -60,6 +60,8 @@ def run_tests(order: dict[str, Any], talk: Talk) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - however tests end, but by passing, is a failure
         why = str(error)[:SHOWN] if isinstance(error, Failed) else type(error).__name__
         verdict = ["failed", why, _line(error), link.last, link.calls]
+    if link.fault:
+        verdict = ["fault", link.fault]
     talk.send(verdict, b"V")
     os._exit(0)
 

@@ -106,7 +106,7 @@ SPEC = Kind(
     CodeParams,
     "the program in the completion passes the problem's tests, run in the sandbox",
     "sandbox",
-    version=3,
+    version=4,
     module="grpo_core.rewards.code.kind",
     check=faults,
     check_problem=check_problem,

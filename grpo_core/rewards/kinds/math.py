@@ -315,5 +315,5 @@ SPEC = Kind(
     "the same expression, set, interval, tuple, matrix or equation, in LaTeX",
     "subprocess",
     answers=always,
-    version=2,
+    version=3,
 )

@@ -138,4 +138,4 @@ def _unsigned(text: str) -> Fraction | None:
     return Fraction(Decimal(whole + (match["rest"] or "") + (match["exponent"] or "")))
 
 
-SPEC = Kind("numeric", NumericParams, "answer and reference are the same number", answers=always, version=2)
+SPEC = Kind("numeric", NumericParams, "answer and reference are the same number", answers=always, version=3)

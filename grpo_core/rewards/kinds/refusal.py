@@ -52,5 +52,5 @@ SPEC = Kind(
     RefusalParams,
     "a refusal where one is wanted, by rules on English words: it over- and undercounts",
     answers=always,
-    version=2,
+    version=3,
 )

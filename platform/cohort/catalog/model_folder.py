@@ -12,7 +12,7 @@ from typing import Any
 
 import rfc8785
 
-from grpo_core.compute.shape import shape_of
+from grpo_core.compute.shape import routed_parameters, shape_of
 from grpo_core.errors import ModelError
 from grpo_core.files.adapter import CONFIG as ADAPTER_CONFIG
 from grpo_core.files.adapter import WEIGHTS as ADAPTER_WEIGHTS
@@ -57,7 +57,7 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
     config = read_json_object(folder / "config.json") if adapter is None else {}
     root = models_folder.resolve()
     weights: dict[str, dict[str, Any]] = {}
-    parameters, own_head = 0, False
+    parameters, routed, own_head = 0, 0, False
     for file in sorted(folder.iterdir()):
         if UNSTORABLE.search(file.name):
             raise ModelError(f"The folder holds a file whose name is not UTF-8: {file.name!a}. Rename it.")
@@ -68,7 +68,9 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
         check_model_file(file)
         if file.suffix == ".safetensors":
             header = safetensors_header(file)
-            parameters += sum(math.prod(entry["shape"]) for entry in header.values())
+            sizes = {name: math.prod(entry["shape"]) for name, entry in header.items()}
+            parameters += sum(sizes.values())
+            routed += routed_parameters(sizes.items())
             own_head |= bool(_HEADS & header.keys())
             with file.open("rb") as handle:
                 digest = hashlib.file_digest(handle, "sha256").hexdigest()
@@ -90,7 +92,7 @@ def _read(models_folder: Path, folder: Path, relative: str) -> ModelFolder:
         parameters=parameters,
         weights=weights,
         weights_digest=hashlib.sha256(rfc8785.dumps(weights)).hexdigest(),
-        shape=shape_of(config, parameters=parameters, own_head=own_head).model_dump()
+        shape=shape_of(config, parameters=parameters, own_head=own_head, routed=routed).model_dump()
         if adapter is None and parameters
         else None,
         provenance=_provenance(provenance) if provenance.is_file() else None,

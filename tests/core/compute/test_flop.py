@@ -1,24 +1,28 @@
 """Operations: hand-worked cases, and what torch counts on a tiny model."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from grpo_core.compute.base_models import PRETRAINING, published
 from grpo_core.compute.flop import Work, learned_share, training_flop
 from grpo_core.compute.hardware import hardware
-from grpo_core.compute.shape import Shape
+from grpo_core.compute.shape import Shape, routed_parameters, shape_of
 from grpo_core.compute.thresholds import thresholds
 from grpo_core.compute.words import format_flop, format_share, hardware_text, threshold_text
+from grpo_core.files.weights import safetensors_header
 from grpo_core.model.lora import add_adapters
 from grpo_core.model.tiny import TinyShape
 from grpo_core.rollout.base import Decoding
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.training.base import TrainRow
 from grpo_core.training.single import SingleTraining
+from tests.core.families import families
 from tests.core.tiny import config, load, tiny_folder
 from tests.tables import cases
 
@@ -157,6 +161,23 @@ def test_an_update_takes_what_torch_counts(folder: Path, settings: dict[str, Any
     work = Work(tokens=whole, completion_tokens=len(rows) * LENGTH, completions=len(rows))
     flop = training_flop(run, policy.shape(), work)
     assert flop.part("old") + flop.part("update") == pytest.approx(counter.get_total_flops(), rel=WITHIN)
+
+
+@pytest.mark.parametrize("make", families("mixtures", "all").values(), ids=families("mixtures", "all"))
+def test_of_a_mixture_of_experts_those_count_that_a_token_goes_through(make: Callable[[], Any], tmp_path: Path) -> None:
+    model = make()
+    model.set_experts_implementation("eager")  # torch does not count products of stacked experts
+    weights = [(name, weight.numel()) for name, weight in model.named_parameters()]
+    sizes = {"parameters": sum(numel for _, numel in weights), "own_head": not model.config.tie_word_embeddings}
+    shape = shape_of(model.config.to_dict(), **sizes, routed=routed_parameters(weights))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(torch.arange(3, 43)[None])
+    counted = training_flop(config(), shape, Work(tokens=40)).part("sampling")
+    assert counted == pytest.approx(counter.get_total_flops(), rel=0.01)
+    model.save_pretrained(tmp_path)  # experts one by one, as on the Hub
+    header = safetensors_header(tmp_path / "model.safetensors")
+    saved = routed_parameters((name, math.prod(entry["shape"])) for name, entry in header.items())
+    assert saved == routed_parameters(weights) > shape.inactive > 0
 
 
 def test_the_shape_of_a_loaded_model_is_that_of_its_config(folder: Path) -> None:

@@ -263,6 +263,10 @@ def test_forms_of_cases():
     assert (humaneval.form, humaneval.entry, humaneval.named) == ("program", "f", True)
     with pytest.raises(RewardError, match="entry point"):
         read_cases(problem(CALLS, entry_point="f f"))
+    handed = "class A:\n    def __call__(self):\n        pass\nassert f(A(), [x for x in g(map(int, 'ab'))]) == 1"
+    assert read_cases(problem(handed, entry_point="f")).cases == (ProgramCase(handed),)
+    with pytest.raises(RewardError, match="cannot be sent"):
+        read_cases(problem("assert f(iter([1])) == 1", entry_point="f"))
 
 
 VALUES: list[Any] = [
