@@ -124,12 +124,11 @@ class Diagnosis:
         what was suspected to the end. `good`: step of the checkpoint from before a ruinous update."""
         counts, sums = self.counts, self.counts.sums
         carried = self.config.algorithm.carried(sums)
-        text = f"Finished {counts.steps} steps; {carried:,} of {sums['groups']:,} groups carried a signal."
+        steps = f"{counts.steps:,} step{'' if counts.steps == 1 else 's'}"
+        groups = f"{sums['groups']:,} group{'' if sums['groups'] == 1 else 's'}"
+        text = f"Finished {steps}; {carried:,} of {groups} carried a signal."
         if carried == 0 and counts.informative == 0:
-            text = (
-                f"No group carried a signal in {counts.steps} steps ({sums['groups']:,} groups): the policy was not "
-                "changed by rewards."
-            )
+            text = f"No group carried a signal in {steps} ({groups}): the policy was not changed by rewards."
         more = [str(finding) for finding in findings(Evidence(sums, self.config, self.ends))]
         if RUINED in counts.held:
             kept = f"; {step_folder(good)} is the last checkpoint from before it" if good is not None else ""

@@ -35,5 +35,9 @@ def test_a_message_is_sent_by_keys_and_its_answer_comes_by_itself(
         expect(newest.get_by_role("button", name="Right")).to_have_attribute("aria-pressed", "true")
         page.locator("#next").get_by_role("button", name="Send").click()
         expect(page.locator("#message-2")).to_contain_text("half written")
+        page.once("dialog", lambda dialog: dialog.accept())
+        with page.expect_event("dialog"), page.expect_navigation():
+            page.locator("#end-chat").click()
+    assert Conversation.objects.get().jobs.latest("pk").cancel_asked
     judged = AnswerJudgement.objects.get()
     assert (judged.verdict, judged.note, judged.answer.text) == ("right", "sums are fine", "it is 5")

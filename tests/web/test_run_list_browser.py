@@ -74,6 +74,10 @@ def test_a_search_is_saved_as_a_view_and_found_again(open_page: OpenPage, runs: 
     for fold in page.locator(".list-tools > details").all():
         fold.locator("summary").click()
     picture(page, "runs-list-folds")
+    page.once("dialog", lambda dialog: dialog.accept())
+    with page.expect_event("dialog"), page.expect_navigation():
+        page.get_by_role("button", name="Delete big groups").click()
+    expect(page.get_by_role("status").first).to_contain_text("The view big groups is deleted.")
     assert serious_faults(page, "runs/") == []
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 360, "height": 900})

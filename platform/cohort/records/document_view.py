@@ -35,8 +35,8 @@ NOT_PROVEN = (
     "That nobody held the signing key who should not have.",
 )
 CHECKED = (
-    "It works without a network: it computes every digest and the statistics again from the files in the card, checks "
-    "the signature and that the audit log holds the record, and prints the seal, one digest over all of it. "
+    "The command needs no network. It computes every digest and the statistics again from the files in the card, "
+    "checks the signature and that the audit log holds the record, and prints the seal, one digest over all of it. "
     "Compare that with the seal on the record's page, or with one you were given."
 )
 LEGEND = (

@@ -101,7 +101,10 @@ def _time(facts: Facts) -> Answer:
         "superseded_step_seconds": round(sum(tried.superseded_seconds for tried in past.tries), 1),
     }
     if len(past.tries) == 1:
-        return measured(value, f"{span(past.held_seconds if seconds is None else seconds)} on {device}")
+        note = "In the trainer, from loading the model to the end; waits for a node, and sealing, are not in it."
+        if seconds is None:
+            note = "From the claim of its node to its release."
+        return measured(value, f"{span(past.held_seconds if seconds is None else seconds)} on {device}", note=note)
     note = "From each claim of a node to its release: what was superseded or broken off is in it."
     by = facts.newest_attempt
     which = "the newest" if by is None or by.fence == facts.run.fence else f"attempt {by.fence}"

@@ -167,7 +167,7 @@ def _scores(row: RunRow, _: Column, __: str) -> Cell:
     shares = [row.scores.get(f"evaluation.{phase}.{row.suite}") for phase in ("before", "after")]
     before, after = ("–" if share is None else percent(share) for share in shares)
     verdict = row.verdicts.get(row.suite, "")
-    shown = f' <span class="muted small suite anywhere">{_text(verdict)}</span>' if verdict else ""
+    shown = f' <span class="muted small scored-on anywhere">{_text(verdict)}</span>' if verdict else ""
     return "num nowrap", f"{before} → {after}{_scored_on(row)}{shown}"
 
 
@@ -178,7 +178,7 @@ def _scored_on(row: RunRow) -> str:
         text = row.judge.text
     else:
         text = f"by {judge} v{row.run.eval_verifier_version__number}" if row.suite == HELDOUT else row.suite
-    return f' <span class="muted small suite anywhere">{_text(text)}</span>'
+    return f' <span class="muted small scored-on anywhere">{_text(text)}</span>'
 
 
 def _model(row: RunRow, column: Column, _: str) -> Cell:

@@ -180,9 +180,9 @@ def _back(request: HttpRequest, slug: str, query: str) -> HttpResponse:
     """To the page that the view is of."""
     run_id = natural(request.POST.get("run"))
     if run_id is None:
-        return redirect(_list_address(slug, query))
+        return redirect_to(request, _list_address(slug, query))
     address = reverse("run_samples", args=[slug, run_id])
-    return redirect(f"{address}?{QueryDict(storable(query)).urlencode()}")
+    return redirect_to(request, f"{address}?{QueryDict(storable(query)).urlencode()}")
 
 
 def _may_change(request: HttpRequest, view: SavedView) -> bool:
