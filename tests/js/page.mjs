@@ -80,12 +80,12 @@ class Clock {
 
 // Runs `script`, or several in their order, and gives what a test needs of its world. `ids`: elements by id; `found`: by
 // selector; `globals`: more.
-export const load = (script, { ids = {}, found = {}, globals = {} } = {}) => {
+export const load = (script, { ids = {}, found = {}, globals = {}, body = new Element("body") } = {}) => {
   const clock = new Clock(), document = new Listeners(), window = new Listeners();
   Object.assign(document, {
     hidden: false,
     documentElement: new Element("html"),
-    body: new Element("body"),
+    body,
     getElementById: (id) => ids[id] ?? null,
     querySelector: (selector) => [found[selector] ?? []].flat()[0] ?? null,
     querySelectorAll: (selector) => [found[selector] ?? []].flat(),
