@@ -96,6 +96,15 @@ def test_a_draft_that_is_typed_back_or_discarded_is_gone(client: Client, run: Ru
     assert not StatementDraft.objects.exists()
 
 
+def test_a_draft_that_arrives_after_its_answer_is_no_draft(client: Client, address: str) -> None:
+    sent = opened(client, address) | {"method-rationale-text": "as planned"}
+    assert client.post(address, sent | {"action": "save"}).status_code == 302
+    client.post(address, sent | {"action": "draft"}, headers=HTMX)
+    assert not StatementDraft.objects.exists()
+    client.post(address, sent | {"action": "draft", "method-rationale-text": "as planned, and"}, headers=HTMX)
+    assert StatementDraft.objects.get().text == "as planned, and"
+
+
 def test_the_later_window_wins_and_says_what_it_replaced(client: Client, address: str) -> None:
     first, second = opened(client, address), opened(client, address)
 

@@ -75,7 +75,8 @@ class Sent:
     revision: int
     """The draft's, when the window was opened."""
     changed: bool
-    """Whether it differs from the answer that was in force then."""
+    """Whether it differs from the answer that was in force then, and from the one in force now: what a window sends
+    after its answer was saved is no draft."""
 
 
 @dataclass
@@ -271,7 +272,7 @@ class Sheet:
             row.sent = Sent(
                 Edit(given, since, standing),
                 revision=natural(sent.get(f"{name}-revision")) or 0,
-                changed=given != base and not unanswered,
+                changed=given not in (base, row.held) and not unanswered,
             )
 
     def _used(self, row: Row, given: Given, standing: int) -> int:

@@ -38,6 +38,8 @@
     if (question && !confirm(question)) event.preventDefault();
     else sent = true;
   });
+  // What was typed last goes with the form.
+  document.addEventListener("htmx:beforeRequest", (event) => { if (sent && part(event)) event.preventDefault(); });
   addEventListener("pageshow", () => (sent = false));
   addEventListener("pagehide", () => {
     if (sent || !unsent.size) return;
