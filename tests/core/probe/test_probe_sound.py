@@ -16,8 +16,8 @@ from .probing import component, paid, probed, rubric_of
 DEMO = (component("exact", weight=0.8), component("r1_format", weight=0.2))
 R1 = (component("numeric"), component("r1_format"))
 WORDS_AND_MARKS = {
-    *("bold", "backticks", "quotes", "sentence_inside", "colon_inside", "equals_inside", "thousands_space"),
-    *("unit", "unit_short", "variable", "words", "full_width", "arabic_indic"),
+    *("backticks", "quotes", "sentence_inside", "colon_inside"),
+    *("unit", "unit_short", "words", "full_width", "arabic_indic"),
     *("over_one", "latex_dfrac", "latex_fraction", "fraction_unreduced"),
 }
 """What numeric does not pay, whatever it extracts by a mark: it does not read it, or wants a whole number worked out

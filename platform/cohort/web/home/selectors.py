@@ -250,11 +250,12 @@ def _scores(runs: Sequence[Run]) -> dict[int, dict[str, Any]]:
     """Of each run's held-out problems, or else of its first suite: {suite, verdict, before, after}; a later attempt's
     result takes the place of an earlier one's."""
     results: dict[int, dict[str, dict[str, float | None]]] = defaultdict(lambda: defaultdict(dict))
-    rows = EvalResult.objects.filter(run__in=[run.pk for run in runs], phase__in=("before", "after")).order_by("pk")
+    shown = [run.pk for run in runs]
+    rows = EvalResult.objects.filter(run__in=shown, phase__in=("before", "after")).order_by("pk")
     totals = ("correct", "problems", "errors")
     for run, suite, phase, correct, problems, errors in rows.values_list("run_id", "suite", "phase", *totals):
         results[run][suite][phase] = scored_share(correct, problems, errors)
-    verdicts = RunValue.objects.filter(run__in=results, key__startswith=VERDICT).values_list("run_id", "key", "text")
+    verdicts = RunValue.objects.filter(run__in=shown, key__startswith=VERDICT).values_list("run_id", "key", "text")
     stored = {(run, key.removeprefix(VERDICT)): text for run, key, text in verdicts}
     return {
         run: {
