@@ -92,7 +92,9 @@ def test_a_long_prompt_is_cut_and_says_so(home: Path) -> None:
 def test_a_tag_that_the_template_opens_and_a_reward_waits_for(home: Path) -> None:
     opening = "{{ messages[0].content }}<think>\n"
     (note,) = [
-        note for note in shown(home, data={"chat_template": opening}, reward=R1).notes if "itself writes <think>" in note
+        note
+        for note in shown(home, data={"chat_template": opening}, reward=R1).notes
+        if "itself writes <think>" in note
     ]
     assert "the reward form waits for it: each completion fails" in note
 

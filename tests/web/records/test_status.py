@@ -13,6 +13,7 @@ from django.urls import reverse
 from pypdf import PdfReader
 
 from cohort.audit import services as audit
+from cohort.audit.entries import clock
 from cohort.evidence.canonical import canonical
 from cohort.evidence.verify.command import main
 from cohort.records.after_seal.services import incident, public_link_make, revoke, sign_off
@@ -109,7 +110,7 @@ def test_a_lost_message_is_sent_again(sealed: Record, world: World, monkeypatch:
     monkeypatch.setattr(services, "UNCLAIMED", -dispatch.UNCLAIMED)
     assert statuses_republish() == [sealed.pk]
     for row in RecordStatus.objects.filter(record=sealed):
-        row.pk, row.log_index, row.issued_at = None, row.log_index + 1, row.issued_at + timedelta(minutes=1)
+        row.pk, row.log_index, row.issued_at = None, row.log_index + 1, clock()
         row.save()
     assert statuses_republish() == []
     monkeypatch.setattr(services, "RECENT", recent)
