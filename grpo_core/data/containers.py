@@ -86,7 +86,7 @@ def container_of(handle: IO[bytes], *, source: str) -> tuple[Container, IO[bytes
 
 def rows_of(handle: IO[bytes], *, source: str, faults: RowFaults) -> Rows:
     """Each row's fields, and the Line that says where a fault is. A row that is none is collected as a fault and passed
-    over; what keeps later rows from being found raises DataError naming file and line or row."""
+    over; what keeps later rows from being read raises DataError naming file and line or row."""
     container, opened = container_of(handle, source=source)
     with _unpacking(source):
         yield from _READ[container](opened, source, faults)

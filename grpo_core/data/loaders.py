@@ -1,4 +1,4 @@
-"""Problems from files. A fault names file, line or row, what was found and what was expected; the faults of several
+"""Problems from files. A fault names file, line or row, what it holds and what was expected; the faults of several
 rows are raised together.
 
 Reading is streamed: the platform checks an upload with `scan_problems` without holding it in memory. Nothing is

@@ -11,6 +11,8 @@ from django.test import Client
 from cohort.base import artifacts
 from cohort.records.cards import pdf
 from cohort.records.models import Record
+from cohort.runs.models import Run
+from tests.factories import sealed_run
 from tests.web.records.records import content_of, stored
 
 
@@ -53,6 +55,11 @@ def world(request: pytest.FixtureRequest, db: None) -> World:
 def quick_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seals without setting the card's PDF, which takes half of the time; test_card_copies.py looks at it."""
     monkeypatch.setattr(pdf, "card_pdf", lambda *_: b"%PDF-1.7 %%EOF")
+
+
+@pytest.fixture
+def finished(launch: Callable[..., Run]) -> Run:
+    return sealed_run.finished(launch())
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ class RunValue(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="values", db_index=False)
     key = models.TextField(db_collation="C")
     """The setting's path, as algorithm.kl.coef; `variant`; `evaluation.<newest, before or after>.<suite>`; or
-    `evaluation.verdict.<suite>`. Compared by its bytes, so that all that begin alike are found through the index."""
+    `evaluation.verdict.<suite>`. Compared by its bytes, so that all that begin alike are read through the index."""
     number = models.FloatField(null=True)
     """Of a score: the share that is right, 0 to 1."""
     text = models.TextField(blank=True)
