@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.replay import Replay
-from grpo_core.trainer.trainer import Trainer
+from grpo_core.trainer.grpo import GrpoTrainer
 from grpo_core.training.single import SingleTraining
 
 MATMUL = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul", "mkldnn::")
@@ -26,20 +26,20 @@ MOVES = ("aten::copy_", "aten::cat", "aten::index", "aten::index_select", "aten:
 def last_step(last: int, vocabulary: int) -> Iterator[list[str]]:
     """Profiles step `last` of the run inside; the list holds the lines to print once it has ended."""
     lines: list[str] = []
-    plain = Trainer._step
+    plain = GrpoTrainer._step
 
-    def step(self: Trainer, number: int, inputs: Any) -> None:
+    def step(self: GrpoTrainer, number: int) -> None:
         if number != last:
-            plain(self, number, inputs)
+            plain(self, number)
             return
-        hooks = _hooks(inputs.policy.model)
+        hooks = _hooks(self.policy.model)
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as watched:
-            plain(self, number, inputs)
+            plain(self, number)
         for hook in hooks:
             hook.remove()
         lines.extend(shares(list(watched.events() or []), vocabulary))
 
-    replaced = [(Trainer, "_step", step), (LocalRollout, "generate", _named("phase sample", LocalRollout.generate)),
+    replaced = [(GrpoTrainer, "_step", step), (LocalRollout, "generate", _named("phase sample", LocalRollout.generate)),
                 (Replay, "__call__", _named("model decode", Replay.__call__)),
                 (SingleTraining, "update", _named("phase update", SingleTraining.update))]  # fmt: skip
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

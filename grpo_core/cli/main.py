@@ -124,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from grpo_core.config.kinds import config_from_file
     from grpo_core.config.preset_differences import differences_line
     from grpo_core.config.run import RunConfig
     from grpo_core.distributed import launch
@@ -141,10 +142,11 @@ def _train(options: argparse.Namespace) -> int:
         return RunDir.create(options.out, spool=True) if writes and options.spool else None
 
     with _refusals_kept(unbegun, steps=0):
-        config = RunConfig.from_file(options.config)
+        config = config_from_file(options.config)
         estimate = read_estimate(options.estimate) if options.estimate is not None else None
+    planned = getattr(config, "steps", 0)
     run_dir = chosen = None
-    with _refusals_kept(unbegun, steps=config.optim.steps):
+    with _refusals_kept(unbegun, steps=planned):
         if launch.needed(config.engine):
             also = [*options.resume_from, *([options.out] if options.resume else [])]
             return launch.launch(config, options.words, config_file=options.config, also=also)
@@ -165,15 +167,15 @@ def _train(options: argparse.Namespace) -> int:
     now = run_dir.progress_file if run_dir is not None and not options.resume else None
     with Stop() as stop, closing(Progress(log=log, quiet=not writes, file=now)) as progress:
         progress.line(f"run {config.name}: {options.out}")
-        if config.preset is not None:
+        if isinstance(config, RunConfig) and config.preset is not None:
             progress.line(differences_line(config))
         from grpo_core.distributed.ranks import Ranks
-        from grpo_core.trainer.trainer import Trainer
+        from grpo_core.trainer.kinds import trainer_of
 
-        with _refusals_kept(lambda: run_dir, steps=config.optim.steps):
+        with _refusals_kept(lambda: run_dir, steps=planned):
             ranks = Ranks.join(device=config.engine.device, check=stop.raise_if_requested)
         base = options.config.resolve().parent
-        trainer = Trainer(
+        trainer = trainer_of(config)(
             config,
             run_dir,
             base=base,

@@ -31,6 +31,8 @@ HELDOUT = "heldout"
 """The name under which held-out problems are listed next to the suites."""
 REWARD = "reward"
 """The same of the training reward, where it decides the best checkpoint."""
+LOSS = "loss"
+"""The same of the loss on held-out conversations."""
 
 Category = Literal[
     "performance",

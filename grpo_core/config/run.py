@@ -1,28 +1,22 @@
-"""One type for everything a run can be given: `RunConfig`.
+"""One type for everything a GRPO run can be given, `RunConfig`, and the parts that other kinds of run share with it.
 
 Form, YAML, JSON, API and command line all use it, losslessly. Loads no torch, so that the platform may check a
 config without it. A field's docstring follows it and is what the form shows as help.
 """
 
-import hashlib
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import rfc8785
-import yaml
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core.config import presets
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.evaluation import REWARD, EvalConfig
-from grpo_core.config.messages import model_at, validated
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
 from grpo_core.config.reward import RewardConfig as RewardConfig
-from grpo_core.config.yaml_text import dump_yaml, parse_yaml
-from grpo_core.errors import ConfigError, Conflict
+from grpo_core.config.stage import Kind, RunName, StageConfig
+from grpo_core.errors import Conflict
 from grpo_core.specs.fields import (
     Count,
     CountOrZero,
@@ -270,8 +264,12 @@ class EngineConfig(Part):
     """A warning names what the run waits for when a phase has reported nothing for so long; 0 never."""
 
 
-class RunConfig(Part):
-    name: Annotated[str, Field(min_length=1, max_length=120)] = "run"
+class RunConfig(StageConfig):
+    """Of a GRPO run."""
+
+    kind: ClassVar[Kind] = "grpo"
+
+    name: RunName = "run"
     """What people call the run."""
     preset: str | None = None
     """Paper whose settings apply wherever a field is not given; differences from it are shown and recorded."""
@@ -309,60 +307,18 @@ class RunConfig(Part):
             )
         if (conflict := run_refusal(self)) is not None:
             raise conflict
-        try:
-            rfc8785.dumps(self.model_dump(mode="json"))
-        except ValueError as error:
-            raise Conflict("not_json", f"holds a value that JSON cannot carry exactly: {error}") from None
         return self
 
-    # ------------------------------------------------------------------ in and out
-
-    @classmethod
-    def from_dict(cls, data: Any, *, source: str = "config") -> Self:
-        """Fill `data` in from its preset, if it names one, and check all of it; raise ConfigError listing every fault
-        with its dotted path and the allowed values."""
-        if not isinstance(data, dict):
-            content = "a list" if isinstance(data, list) else "empty" if data is None else "a single value"
-            raise ConfigError(f"{source}: a config names fields with their values; this is {content}")
-        if isinstance(preset := data.get("preset"), str):
-            data = presets.apply(preset, data, cls.default_at)
-        return validated(cls, data, f"{source} is not a valid run config")
-
-    @classmethod
-    def from_whole(cls, data: Any, *, source: str = "config") -> Self:
-        """Read what `to_dict` returned, without applying a preset. Raises ConfigError as `from_dict` does."""
-        return validated(cls, data, f"{source} is not a valid run config")
-
-    @classmethod
-    def from_text(cls, text: str, *, source: str = "config") -> Self:
-        """Read YAML, of which JSON is a part."""
-        try:
-            data = parse_yaml(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{source} is not YAML: {error}") from None
-        return cls.from_dict(data, source=source)
-
-    @classmethod
-    def from_file(cls, path: Path) -> Self:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise ConfigError(f"no such config file: {path}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read config file {path}: {error}") from None
-        return cls.from_text(text, source=str(path))
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
-
-    def to_yaml(self) -> str:
-        return dump_yaml(self.to_dict())
-
-    def digest(self) -> str:
-        """SHA-256 of the config's canonical JSON (RFC 8785), as hex."""
-        return hashlib.sha256(rfc8785.dumps(self.to_dict())).hexdigest()
-
     # ------------------------------------------------------------------ derived
+
+    @property
+    def steps(self) -> int:
+        return self.optim.steps
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens, prompt and completion together."""
+        return self.data.max_prompt_tokens + self.sampling.max_completion_tokens
 
     @property
     def completions_per_step(self) -> int:
@@ -383,11 +339,3 @@ class RunConfig(Part):
     def heldout_reward(self) -> RewardConfig:
         """What held-out problems are judged by."""
         return self.eval.reward or self.reward
-
-    @classmethod
-    def default_at(cls, path: str) -> Any:
-        """The field's default; None where it has none or there is no such field."""
-        *parents, leaf = path.split(".")
-        model = model_at(cls, parents)
-        field = model.model_fields.get(leaf) if model else None
-        return None if field is None or field.is_required() else field.get_default(call_default_factory=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.distributed.environment import PARENT, environment, torchrun
 from grpo_core.distributed.part import GRACE, PAUSE
 from grpo_core.errors import ConfigError, Interrupted
@@ -35,7 +35,7 @@ _OWN = (HOSTS, REMOTE_SHELL, PARENT, "VLLM_HOST_IP")
 """Of the first machine alone; the last is its address."""
 
 
-def over_hosts(config: RunConfig, words: Sequence[str], *, inputs: Sequence[Path]) -> int:
+def over_hosts(config: AnyConfig, words: Sequence[str], *, inputs: Sequence[Path]) -> int:
     """Run `grpo <words>` once for each device of each machine; the status of the first part that failed, −n where
     signal n killed it, or 0. `inputs`: what every machine must find. Raises ConfigError."""
     engine = config.engine

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from grpo_core.config.run import EngineConfig, RunConfig
+from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.run import EngineConfig
 from grpo_core.distributed.environment import PARENT, environment, torchrun
 from grpo_core.distributed.hosts import over_hosts
 from grpo_core.errors import ConfigError
@@ -58,7 +59,7 @@ def _started() -> int:
     )
 
 
-def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: Sequence[Path] = ()) -> int:
+def launch(config: AnyConfig, words: Sequence[str], *, config_file: Path, also: Sequence[Path] = ()) -> int:
     """Run `grpo <words>` once for each device; returns the exit status of the first part that failed, or 0. Where a
     process was killed by a signal, this one ends by the same. On one machine it does not return: it becomes torchrun.
 
@@ -79,7 +80,7 @@ def launch(config: RunConfig, words: Sequence[str], *, config_file: Path, also: 
     return status
 
 
-def _inputs(config: RunConfig, config_file: Path) -> list[Path]:
+def _inputs(config: AnyConfig, config_file: Path) -> list[Path]:
     """Local files and folders that the config names and that are here; the trainer reports missing ones."""
     base = config_file.resolve().parent
     parts = (config.data, config.eval)

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.prompt import PromptConfig
-from grpo_core.config.run import RunConfig
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.data.prompts import Encoded, PromptEncoder, encode_problems
@@ -69,7 +69,7 @@ class Task:
     """What must be equal before and after. Digests are SHA-256."""
 
 
-def manner_of(config: RunConfig) -> Manner:
+def manner_of(config: AnyConfig) -> Manner:
     """As the config says it."""
     return Manner(
         prompts=config.data,

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig, config_from_whole
 from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import POLICY, is_checkpoint, read_origin, verify_weights
 from grpo_core.model.adapter import Adapter, merge, read_adapter
@@ -19,9 +19,9 @@ from grpo_core.model.adapter import Adapter, merge, read_adapter
 _MATRICES = {"lora_A": 0, "lora_B": 1}
 
 
-def origin_config(checkpoint: Path) -> RunConfig:
+def origin_config(checkpoint: Path) -> AnyConfig:
     """The config of the run that wrote it. Raises CheckpointError, ConfigError."""
-    return RunConfig.from_whole(read_origin(checkpoint).config, source=f"the config in {checkpoint}")
+    return config_from_whole(read_origin(checkpoint).config, source=f"the config in {checkpoint}")
 
 
 def read_adapters(folder: Path) -> Adapter:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Rollout
@@ -12,7 +12,7 @@ from grpo_core.rollout.policy_snapshot import RankedRollout, SnapshotRollout
 
 
 def make_rollout(
-    config: RunConfig,
+    config: AnyConfig,
     policy: LoadedModel,
     *,
     ranks: Ranks,
@@ -29,7 +29,7 @@ def make_rollout(
     if config.engine.rollout == "vllm":
         from grpo_core.rollout.vllm.make import make_vllm
 
-        context = positions or policy.context or config.data.max_prompt_tokens + config.sampling.max_completion_tokens
+        context = positions or policy.context or config.longest_sequence
         return make_vllm(config, policy, ranks=ranks, check=check, positions=context, folder=folder, log=log)
     engine = config.engine
     own: Rollout = LocalRollout(

@@ -9,7 +9,7 @@ from typing import Unpack
 import torch
 from pydantic import TypeAdapter
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.rollout.base import Completion, Rollout, SamplingOptions
@@ -56,7 +56,7 @@ class RankedRollout(WrappedRollout):
         return self.ranks.together(lambda: self.own.follow(step))
 
 
-def snapshot_for(config: RunConfig, policy: LoadedModel) -> LoadedModel | None:
+def snapshot_for(config: AnyConfig, policy: LoadedModel) -> LoadedModel | None:
     """The copy that the run's sampler draws from; None where it draws from the policy itself, or somewhere else. To be
     made of the policy as it was loaded, before anything is hooked into its model."""
     engine = config.engine

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.evaluate.task import Task, first_of, manner_of
 from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line, mean_score, measured_in
@@ -27,29 +27,33 @@ from grpo_core.trainer.diagnosis import Diagnosis
 from grpo_core.trainer.evaluation import Evaluation, evaluate_all
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.recorder import RunRecorder
-from grpo_core.training.single import SingleTraining
+from grpo_core.training.base import Training
 
 
 @dataclass(eq=False)
 class Evaluator:
     """Of one run. With several ranks, every rank has one and makes the same calls."""
 
-    config: RunConfig
+    config: AnyConfig
     tasks: Sequence[Task]
     """What is evaluated before and after training, in order."""
     _: KW_ONLY
     rollout: Rollout
     policy: LoadedModel
-    training: SingleTraining
+    training: Training
     checkpoints: CheckpointManager
     counts: Counts
     """The trainer's own."""
+    steps: int
+    """Planned."""
     recorder: RunRecorder
     ranks: Ranks
     check: Callable[[], None]
     """Called often while completions are judged; may raise to stop."""
     stop_if_asked: Callable[[], None]
     """Called by all ranks between two evaluations; may raise to stop."""
+    diagnosis: Diagnosis | None = None
+    """Of a kind of run that samples groups: what it says of the held-out answers is recorded."""
     pushed: dict[str, float] = field(default_factory=dict)
     """Metrics of sending the newest weights to the sampler, where an evaluation did that before the next step."""
 
@@ -62,7 +66,12 @@ class Evaluator:
 
     # ------------------------------------------------------------------ before and after
 
-    def evaluate(self, phase: Phase, diagnosis: Diagnosis) -> None:
+    @property
+    def problems(self) -> int:
+        """Of all tasks."""
+        return sum(len(task.prompts.prompts) for task in self.tasks)
+
+    def evaluate(self, phase: Phase) -> None:
         """All tasks, each recorded as soon as it is done. What was answered after the last step is not asked again."""
         step = self.counts.steps
         ready = {} if phase == "before" else self._of_this_step(step)
@@ -78,10 +87,10 @@ class Evaluator:
                     self.stop_if_asked()
         if phase == "before":
             self._start_from(done)
-        elif HELDOUT in done and self.recorder.run_dir is not None:
+        elif self.diagnosis is not None and HELDOUT in done and self.recorder.run_dir is not None:
             before = measured_in(self.recorder.run_dir.path / "evals/before.jsonl")
             items = [item for own in before if own.result.suite == HELDOUT for item in own.items]
-            if (event := diagnosis.heldout(items, done[HELDOUT].items)) is not None:
+            if (event := self.diagnosis.heldout(items, done[HELDOUT].items)) is not None:
                 self.recorder.event(event)
 
     def _of_this_step(self, step: int) -> dict[str, Evaluation]:
@@ -150,7 +159,7 @@ class Evaluator:
         own, known = self.config.eval, self.checkpoints.evaluated
         if own.every is not None:
             return step % own.every == 0
-        if known.newest is None or (own.after and step == self.config.optim.steps):
+        if known.newest is None or (own.after and step == self.steps):
             return True
         return known.seconds + known.newest <= own.cost * self.counts.seconds()
 
@@ -169,7 +178,7 @@ class Evaluator:
         what = "held-out problems" if best.by == HELDOUT else best.by
         by = f" by more than {format_percent(own.min_delta)}" if own.min_delta else ""
         return (
-            f"Stopped early after {self.counts.steps} of {self.config.optim.steps} steps by eval.patience: "
+            f"Stopped early after {self.counts.steps} of {self.steps} steps by eval.patience: "
             f"{self.checkpoints.evaluated.since} evaluations of {what} in a row were not better{by}. The best was "
             f"{format_percent(best.value)} after step {best.step}."
         )

@@ -16,7 +16,8 @@ import torch
 
 from grpo_core import __version__
 from grpo_core.config.evaluation import EvalConfig
-from grpo_core.config.run import DataConfig, RunConfig
+from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.run import DataConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.loaders import detect_file
 from grpo_core.data.prompts import Encoded, Prompted
@@ -35,7 +36,7 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pyd
 
 
 def build_manifest(
-    config: RunConfig,
+    config: AnyConfig,
     policy: LoadedModel,
     *,
     train: dict[str, Any],
@@ -135,7 +136,7 @@ def meter(device: torch.device, ranks: int) -> Meter | None:
     return None if gpus is None else open_meter(gpus)
 
 
-def model_facts(config: RunConfig, policy: LoadedModel) -> dict[str, Any]:
+def model_facts(config: AnyConfig, policy: LoadedModel) -> dict[str, Any]:
     folder = policy.source.folder
     return {
         "source": policy.source.given,

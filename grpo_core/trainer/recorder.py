@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.files.run_folder import RunDir
@@ -85,7 +86,7 @@ class RunRecorder:
             self.run_dir.close()
 
 
-def watchdog(config: RunConfig, recorder: RunRecorder, ranks: Ranks) -> Watchdog:
+def watchdog(config: AnyConfig, recorder: RunRecorder, ranks: Ranks) -> Watchdog:
     """Of this rank; the first one's message is recorded, the others' are printed, where torchrun's log has them."""
     seconds, status = config.engine.watchdog_seconds, ranks.status()
     if ranks.main:

@@ -23,16 +23,16 @@ from grpo_core.runtime.clock import Clock
 from grpo_core.trainer.checkpoints.state import RunState, read_state
 from grpo_core.trainer.checkpoints.write import load_parts, write_tensors
 from grpo_core.trainer.groups import step_groups
-from grpo_core.trainer.inputs import Inputs, load_inputs
+from grpo_core.trainer.grpo import GrpoTrainer
+from grpo_core.trainer.inputs import load_inputs
 from grpo_core.trainer.learn import Learned, count_step
 from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.telemetry import settling
-from grpo_core.trainer.trainer import Trainer
 
 
 @dataclass(eq=False)
-class Replay(Trainer):
+class Replay(GrpoTrainer):
     """One stretch of steps. `config` evaluates nothing (`replay_config`)."""
 
     _: KW_ONLY
@@ -56,9 +56,8 @@ class Replay(Trainer):
             torch.set_num_threads(config.engine.threads)
         with ExitStack() as opened:
             inputs = load_inputs(config, base=self.base, device=self.ranks.device, cache=self._own_cache(opened))
-            for runner in inputs.runners:
-                opened.enter_context(runner)
-            self._replay(inputs, opened)
+            self._use(inputs, opened)
+            self._replay(opened)
 
     def _own_cache(self, opened: ExitStack) -> Path | None:
         """A copy, to which new answers go: the run's folder is only read."""
@@ -68,19 +67,19 @@ class Replay(Trainer):
         with raise_when_full(copy, f"a copy of {self.cache}"):
             return Path(shutil.copytree(self.cache, copy / self.cache.name))
 
-    def _replay(self, inputs: Inputs, opened: ExitStack) -> None:
-        manifest = self._manifest(inputs)
+    def _replay(self, opened: ExitStack) -> None:
+        manifest = self._manifest()
         self.began(manifest)
-        self._set_up(inputs, manifest, opened)
+        self._set_up(manifest, opened)
         if self.start is not None:
             self._take_over(self.start, manifest)
         first = self._counts.steps + 1
-        self._clock = Clock(settle=settling(inputs.policy.device))
+        self._clock = Clock(settle=settling(self.policy.device))
         self.progress.begin("steps", self.last, unit="step", done=self._counts.steps)
         with self._clock.running():
             for step in range(first, self.last + 1):
                 self._stop_if_asked()
-                self._step(step, inputs)
+                self._step(step)
 
     def _take_over(self, folder: Path, manifest: Manifest) -> None:
         verify_checkpoint(folder)

@@ -1,35 +1,34 @@
-"""The training loop: load, evaluate, (draw: sample and score, learn, perhaps evaluate, record, perhaps cut a
-checkpoint) × steps, evaluate, save, say how it ended. Or the same from a checkpoint on. With engine.one_step_off a
-step's groups are sampled while the policy learns from the step before.
+"""The loop that every kind of run goes through: load, evaluate, (a step, perhaps an evaluation, its record, perhaps a
+checkpoint) × steps, evaluate, save, say how it ended. Or the same from a checkpoint on.
 
-GRPO as in DeepSeekMath (arXiv 2402.03300); grpo_core/training/single.py and grpo_core/algo/ describe departures. Knows
-nothing of the platform: it reads a config and writes a run directory.
+What a step is, its kind says: `grpo_core/trainer/kinds.py` lists them. Knows nothing of the platform: it reads a config
+and writes a run directory.
 """
 
 import traceback
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import torch
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.sample import SampleConfig
 from grpo_core.distributed.ranks import Defect, Ranks, known_cause
 from grpo_core.errors import ExchangeError, GrpoError, Interrupted
+from grpo_core.evaluate.task import Task
 from grpo_core.files.disk import disk_full, is_full
 from grpo_core.files.run_folder import RunDir
+from grpo_core.model.load import LoadedModel
 from grpo_core.records.estimate import Estimate, Estimated
-from grpo_core.records.types import Manifest, Outcome, StepMetrics
-from grpo_core.rollout.make import make_rollout
-from grpo_core.rollout.policy_snapshot import snapshot_for
-from grpo_core.runtime.clock import Clock, timed
-from grpo_core.runtime.fault_injection import fault
+from grpo_core.records.types import Event, Manifest, Outcome, Record
+from grpo_core.rollout.base import Rollout
+from grpo_core.runtime.clock import Clock
 from grpo_core.runtime.progress import Progress
-from grpo_core.runtime.watchdog import at
-from grpo_core.text import format_duration, format_percent
-from grpo_core.trainer.checkpoints.manager import CheckpointManager
+from grpo_core.trainer.checkpoints.manager import CheckpointManager, Sampler
 from grpo_core.trainer.checkpoints.resume import (
     Chosen,
     not_bit_by_bit,
@@ -41,33 +40,21 @@ from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.diagnosis import Diagnosis
 from grpo_core.trainer.evaluator import Evaluator
-from grpo_core.trainer.groups import step_groups
-from grpo_core.trainer.inputs import (
-    Inputs,
-    answer_cache,
-    check_checkpoint_alike,
-    check_inputs_alike,
-    load_inputs,
-    loaded,
-    reward_used,
-)
-from grpo_core.trainer.learn import Learned, count_step, learn
-from grpo_core.trainer.manifest import build_manifest, meter
+from grpo_core.trainer.inputs import check_checkpoint_alike, check_inputs_alike
+from grpo_core.trainer.manifest import meter
 from grpo_core.trainer.metrics import ENERGY, Counts
-from grpo_core.trainer.prefetch import RolloutPrefetcher
-from grpo_core.trainer.recorder import RunRecorder, traces, watchdog
-from grpo_core.trainer.sampled import StepBatch
-from grpo_core.trainer.sampling import GroupSampler
+from grpo_core.trainer.recorder import RunRecorder, watchdog
 from grpo_core.trainer.telemetry import Telemetry, monitor_gpu, settling
-from grpo_core.trainer.tokens import TokenWriter
-from grpo_core.training.make import make_training
+from grpo_core.training.base import Training
+
+C = TypeVar("C", bound=AnyConfig)
 
 
 @dataclass(eq=False)
-class Trainer:
+class Trainer(ABC, Generic[C]):
     """One run, from its config to its outcome."""
 
-    config: RunConfig
+    config: C
     run_dir: RunDir | None
     """None on every rank but the first, which writes the records."""
     _: KW_ONLY
@@ -82,6 +69,16 @@ class Trainer:
     estimate: Estimate | None = None
     """What the run was expected to cost."""
 
+    training_phase: ClassVar[Literal["training", "sampling"]] = "training"
+
+    steps: int = field(init=False)
+    """Planned; where the config does not say it, known once the data is loaded."""
+    policy: LoadedModel = field(init=False)
+    """The model that the run is about. Set by `_load`."""
+    _training: Training = field(init=False)
+    _checkpoints: CheckpointManager = field(init=False)
+    _evaluator: Evaluator = field(init=False)
+
     def __post_init__(self) -> None:
         self._counts = Counts()
         if self.resume is not None:
@@ -91,6 +88,44 @@ class Trainer:
         self._final: str | None = None
         self._recorder = RunRecorder(self.run_dir, self.progress, self._counts)
         self._estimated = Estimated(self.estimate)
+        self.steps = planned_steps(self.config)
+
+    # ------------------------------------------------------------------ what a kind of run says
+
+    @abstractmethod
+    def _load(self, opened: ExitStack) -> None:
+        """Read and check all inputs, and set `policy`; `opened` closes what must be closed. Every rank calls it. Raises
+        a GrpoError that says what is wrong."""
+
+    @abstractmethod
+    def _manifest(self) -> Manifest:
+        """What the run is based on."""
+
+    @abstractmethod
+    def _set_up(self, manifest: Manifest, opened: ExitStack) -> None:
+        """The parts of the loop, all with the policy as it was loaded: `_training`, `_checkpoints`, `_evaluator` and
+        the kind's own. `opened` closes those that must be."""
+
+    @abstractmethod
+    def _step(self, step: int) -> None:
+        """One step: what is learned from, the update, the evaluation that is due, the record, the checkpoint."""
+
+    def _loaded(self) -> Iterable[Event]:
+        """What was loaded, in words."""
+        return ()
+
+    def _finished(self) -> Iterable[Record]:
+        """Records about the whole run, at its end."""
+        return ()
+
+    @abstractmethod
+    def _last_words(self) -> str:
+        """The outcome of a finished run, for a person."""
+
+    def _stopping(self) -> None:
+        """Called when the run is asked to stop, before its last checkpoint."""
+
+    # ------------------------------------------------------------------ from the beginning to the outcome
 
     def run(self) -> Outcome:
         """Do everything. An error is recorded as the run's outcome and raised again."""
@@ -111,8 +146,8 @@ class Trainer:
             where = "the log" if self.run_dir is not None else "what it printed"
             self._fail(Defect(f"{type(error).__name__}: {error} (a defect; {where} has the trace)"))
             raise
-        words = self._diagnosis.last_words(self._checkpoints.good)
-        if self._evaluator.exhausted and self._counts.steps < self.config.optim.steps:
+        words = self._last_words()
+        if self._evaluator.exhausted and self._counts.steps < self.steps:
             return self._end("finished", "early_stop", f"{self._evaluator.early_stop_text()} {words}")
         return self._end("finished", "ok", words)
 
@@ -131,166 +166,68 @@ class Trainer:
     # ------------------------------------------------------------------ the loop
 
     def _run(self) -> None:
-        config = self.config
-        if config.engine.threads is not None:
-            torch.set_num_threads(config.engine.threads)
+        if self.config.engine.threads is not None:
+            torch.set_num_threads(self.config.engine.threads)
         self._phase("loading")
-        cache = answer_cache(self.ranks, self.run_dir.path if self.run_dir is not None else None)
-        inputs = self.ranks.together(lambda: load_inputs(config, base=self.base, device=self.ranks.device, cache=cache))
         with ExitStack() as opened:
-            for runner in inputs.runners:
-                opened.enter_context(runner)
-            self._run_on(inputs, opened)
+            self._load(opened)
+            self._run_on(opened)
 
-    def _run_on(self, inputs: Inputs, opened: ExitStack) -> None:
+    def _run_on(self, opened: ExitStack) -> None:
         config = self.config
-        manifest = self._manifest(inputs)
+        manifest = self._manifest()
         check_inputs_alike(self.ranks, manifest)
         if self.run_dir is not None:
-            self._recorder.meter = meter(inputs.policy.device, self.ranks.world)
+            self._recorder.meter = meter(self.policy.device, self.ranks.world)
         if self.resume is None:
             self._recorder.write(manifest)
-        self._set_up(inputs, manifest, opened)
+        self._set_up(manifest, opened)
         state = self._resume_state(manifest)
-        for event in loaded(inputs, config):
+        for event in self._loaded():
             self._recorder.event(event)
         self._recorder.commit()
         if config.eval.before and state is None:
-            self._evaluate("before", inputs)
+            self._evaluate("before")
         done = self._counts.steps
-        self._phase("training", config.optim.steps)
-        self._clock = Clock(settle=settling(inputs.policy.device))
-        self._telemetry = Telemetry(inputs.policy.device, self.ranks, monitor_gpu(inputs.policy.device))
+        self._phase(self.training_phase, self.steps)
+        self._clock = Clock(settle=settling(self.policy.device))
+        self._telemetry = Telemetry(self.policy.device, self.ranks, monitor_gpu(self.policy.device))
         try:
             with self._clock.running():
                 if state is None:
                     self._checkpoints.begin()
-                for step in range(done + 1, config.optim.steps + 1):
+                for step in range(done + 1, self.steps + 1):
                     self._stop_if_asked()
                     if self._evaluator.exhausted:
                         break
-                    self._step(step, inputs)
+                    self._step(step)
         except Interrupted:
-            self._prefetcher.close()
+            self._stopping()
             self._checkpoints.before_leaving()
             raise
         finally:
             self._telemetry.close()
         if config.eval.after:
-            self._evaluate("after", inputs)
+            self._evaluate("after")
         if config.checkpoints.final:
             self._phase("saving")
-            with self._training.whole():
-                if self.run_dir is not None:
-                    folder = self.run_dir.checkpoints / "final"
-                    step, kept = self._counts.steps, config.checkpoints.merged
-                    saved = save_weights(folder, inputs.policy, step=step, run_folder=self.run_dir.path, merged=kept)
-                    self._recorder.write(saved)
-                    self._final = saved.path
-        for event in reward_used(self.ranks.gather(inputs.reward_facts())):
-            self._recorder.write(event)
+            self._save()
+        for record in self._finished():
+            self._recorder.write(record)
         if (worth := self._estimated.compared()) is not None:
             self._recorder.event(worth)
 
-    def _manifest(self, inputs: Inputs) -> Manifest:
-        return build_manifest(
-            self.config,
-            inputs.policy,
-            train=inputs.train_facts,
-            heldout=inputs.heldout_facts,
-            suites=inputs.suite_facts,
-            overlap=self.ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
-            ranks=self.ranks.world,
-            reward=inputs.reward_facts(),
-            sandbox=inputs.runner.sandbox() or inputs.heldout_runner.sandbox(),
-        )
-
-    def _step(self, step: int, inputs: Inputs) -> None:
-        fault(f"step:{step}")
-        at(f"step {step}", "step")
+    def _save(self) -> None:
+        """Write the trained weights."""
         with self._training.whole():
-            with timed("sample"):
-                metrics = self._evaluator.pushed | self._rollout.follow(step - 1)
-                self._evaluator.pushed = {}
-            batch = self._group_sampler.draw(step)
-        if self.ranks.world > 1:
-            self._stop_if_asked()
-        fault(f"sampled:{step}")
-        if self.config.engine.one_step_off and step < self.config.optim.steps:
-            self._prefetcher.begin(lambda: self._group_sampler.prefetch(step + 1))
-        with timed("update"):
-            learned = learn(batch.kept, self.config, step=step, policy=inputs.policy, training=self._training)
-        learned.metrics.update(metrics)
-        fault(f"updated:{step}")
-        if self.config.engine.one_step_off:
-            fault(f"waiting:{step}")
-            with timed("waiting"):
-                self._prefetcher.wait()
-        learned.metrics.update(self._evaluator.during(step))
-        reward = self._record(step, batch, learned, batch.with_times(self._clock.take()))
-        fault(f"recorded:{step}")
-        self._checkpoints.after(step, reward, last=self._evaluator.exhausted)
+            if self.run_dir is not None:
+                folder = self.run_dir.checkpoints / "final"
+                step, kept = self._counts.steps, self.config.checkpoints.merged
+                saved = save_weights(folder, self.policy, step=step, run_folder=self.run_dir.path, merged=kept)
+                self._recorder.write(saved)
+                self._final = saved.path
 
-    def _set_up(self, inputs: Inputs, manifest: Manifest, opened: ExitStack) -> None:
-        """The parts of the loop, all with the policy as it was loaded. `opened` closes those that must be."""
-        config, ranks = self.config, self.ranks
-        # Ranks wait for each other, so none may stop alone: with several, all agree between steps.
-        own_check = self._check_inside if ranks.world == 1 else lambda: None
-        self._prefetcher = RolloutPrefetcher(own_check, inputs.policy.device)
-        self._inside = check = self._prefetcher.check
-        snapshot = snapshot_for(config, inputs.policy)
-        self._training = make_training(
-            config, inputs.policy, reference=inputs.reference, critic=inputs.critic, ranks=ranks, check=check
-        )
-        rollout = make_rollout(
-            config,
-            inputs.policy,
-            ranks=ranks,
-            check=check,
-            snapshot=snapshot,
-            positions=inputs.positions(config),
-            folder=self.run_dir.path if self.run_dir is not None else None,
-            log=self.progress.line,
-        )
-        self._rollout = opened.enter_context(closing(rollout))
-        opened.enter_context(closing(self._prefetcher))  # before what its work needs is closed
-        self._group_sampler = GroupSampler(
-            config,
-            inputs.train.prompts,
-            rollout=self._rollout,
-            policy=inputs.policy,
-            runner=inputs.runner,
-            ranks=ranks,
-            check=check,
-        )
-        self._checkpoints = CheckpointManager(
-            config,
-            self.run_dir,
-            training=self._training,
-            group_sampler=self._group_sampler,
-            counts=self._counts,
-            ranks=ranks,
-            device=inputs.policy.device,
-            manifest=manifest,
-            base=self.base,
-            progress=self.progress,
-        )
-        self._evaluator = Evaluator(
-            config,
-            inputs.tasks,
-            rollout=self._rollout,
-            policy=inputs.policy,
-            training=self._training,
-            checkpoints=self._checkpoints,
-            counts=self._counts,
-            recorder=self._recorder,
-            ranks=ranks,
-            check=check,
-            stop_if_asked=self._stop_if_asked,
-        )
-        self._token_writer = TokenWriter(config, inputs.policy)
-        ends = inputs.policy.tokenizer.convert_ids_to_tokens(sorted(inputs.policy.eos_ids))
-        self._diagnosis = Diagnosis(config, ", ".join(ends), self._counts, keep=self._checkpoints.keep_until)
+    # ------------------------------------------------------------------ resuming
 
     def _resume_state(self, manifest: Manifest) -> RunState | None:
         """Restore everything from the checkpoint and record that; None when the run starts from nothing. A refusal
@@ -322,37 +259,46 @@ class Trainer:
         self._checkpoints.restore(state)
         self._counted = True
 
-    def _record(self, step: int, batch: StepBatch, learned: Learned, seconds: dict[str, float]) -> float | None:
-        """Write the step's metrics and kept groups, make them durable, show a line. Returns the mean reward."""
-        groups = step_groups(
-            batch, learned.advantages, self.config, step=step, masked=learned.masked, clipped=learned.clipped
+    # ------------------------------------------------------------------ parts that all kinds have
+
+    def _make_checkpoints(self, manifest: Manifest, sampler: Sampler) -> CheckpointManager:
+        return CheckpointManager(
+            self.config,
+            self.run_dir,
+            training=self._training,
+            sampler=sampler,
+            counts=self._counts,
+            steps=self.steps,
+            ranks=self.ranks,
+            device=self.policy.device,
+            manifest=manifest,
+            base=self.base,
+            progress=self.progress,
         )
-        self._recorder.count_energy()
-        metrics = count_step(self._counts, step, groups, batch, learned, self.config)
-        trained = seconds["total"] - seconds.get("evaluate", 0.0)
-        metrics["samples_per_second"] = len(batch.completions) / trained
-        metrics |= self._telemetry.take(seconds, sampled=batch.completion_tokens, learned=learned.tokens)
-        self._recorder.write(StepMetrics(step=step, metrics=metrics, seconds=seconds))
-        self._estimated.step(trained, metrics["memory/peak_bytes"])
-        if (shortage := batch.shortage(step, self.config.sampling.prompts_per_step)) is not None:
-            self._recorder.warn(shortage)
-        for event, examples in self._diagnosis.step(step, groups.fresh, metrics):
-            self._recorder.event(event, more=examples)
-        if self.run_dir is not None:
-            learned_groups, arrays = self._token_writer.write(
-                self.run_dir, step, batch.kept, groups.trained, learned.advantages, learned.token_signals
-            )
-            for trace in traces(step, learned_groups, groups.discarded, groups.left, self.config):
-                self._recorder.write(trace)
-            if arrays is not None:
-                self._recorder.write(arrays)
-        self._evaluator.write()
-        self._recorder.commit()
-        self._counts.steps = step
-        reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "nothing scored"
-        dead = f"signal in {format_percent(metrics['frac_informative'])} of groups"
-        self.progress.advance(step, f"{reward} · {dead} · {format_duration(trained)}/step")
-        return metrics.get("reward")
+
+    def _make_evaluator(
+        self,
+        tasks: Sequence[Task],
+        rollout: Rollout,
+        check: Callable[[], None],
+        *,
+        diagnosis: Diagnosis | None = None,
+    ) -> Evaluator:
+        return Evaluator(
+            self.config,
+            tasks,
+            rollout=rollout,
+            policy=self.policy,
+            training=self._training,
+            checkpoints=self._checkpoints,
+            counts=self._counts,
+            steps=self.steps,
+            recorder=self._recorder,
+            ranks=self.ranks,
+            check=check,
+            stop_if_asked=self._stop_if_asked,
+            diagnosis=diagnosis,
+        )
 
     # ------------------------------------------------------------------ records
 
@@ -366,17 +312,10 @@ class Trainer:
         if self.ranks.any(interrupted is not None):
             raise interrupted or Interrupted("another rank was asked to stop")
 
-    def _check_inside(self) -> None:
-        """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
-        is finished, for only its end can be kept."""
-        if self._training.changed_in > self._counts.steps and self._checkpoints.behind:
-            return
-        self.check()
-
-    def _evaluate(self, phase: Literal["before", "after"], inputs: Inputs) -> None:
-        if inputs.tasks:
-            self._phase(f"evaluating_{phase}", sum(len(task.prompts.prompts) for task in inputs.tasks))
-            self._evaluator.evaluate(phase, self._diagnosis)
+    def _evaluate(self, phase: Literal["before", "after"]) -> None:
+        if self._evaluator.problems:
+            self._phase(f"evaluating_{phase}", self._evaluator.problems)
+            self._evaluator.evaluate(phase)
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()
@@ -391,10 +330,15 @@ class Trainer:
                 "code": code,
                 "message": message,
                 "steps_done": self._counts.steps,
-                "steps_planned": self.config.optim.steps,
+                "steps_planned": self.steps,
                 "totals": totals,
                 "final_checkpoint": self._final,
             }
         )
         self._recorder.end(outcome)
         return outcome
+
+
+def planned_steps(config: AnyConfig) -> int:
+    """0 where the number of problems decides it, until they are read."""
+    return 0 if isinstance(config, SampleConfig) else config.steps

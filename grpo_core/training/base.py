@@ -1,10 +1,12 @@
 """What a training engine takes and gives for one step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from grpo_core.algo.aggregation import RowFacts
 
@@ -12,6 +14,28 @@ from grpo_core.algo.aggregation import RowFacts
 def products(kind: str, device: torch.device) -> AbstractContextManager[object]:
     """Within it, models compute as engine.autocast `kind` says."""
     return nullcontext() if kind == "none" else torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+class Training(Protocol):
+    """What the loop, checkpoints and evaluations need of whatever learns."""
+
+    kl_coef: float
+    """The current β; 0 without a penalty."""
+    changed_in: int
+    """Newest step whose update has moved weights, if only in part. While it is the current step, there is no state to
+    resume from but the one at its end."""
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Within it the model holds the newest weights whole, on every rank, so that anything may sample from it or
+        save it. Every rank enters and leaves it. Never entered twice, nor around an update."""
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """All tensors that training needs to continue between two steps, by what they belong to, whole. Every rank
+        calls it; the first one's answer is written. They are the live ones: to be written before the next step."""
+
+    def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
+        """Take over what `state` gave after `step` steps, whichever weights gave it. Raises CheckpointError when it is
+        of another model."""
 
 
 TokenSignals = dict[str, list[float] | list[bool]]

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import LearningConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import ConfigError
 from grpo_core.model.load import LoadedModel
@@ -46,7 +46,7 @@ class DeepSpeedWeights:
 
     even_passes = True  # a gradient is summed over ranks while a pass continues
 
-    def __init__(self, policy: LoadedModel, config: RunConfig, *, ranks: Ranks) -> None:
+    def __init__(self, policy: LoadedModel, config: LearningConfig, *, ranks: Ranks) -> None:
         """Takes over the model's weights. Raises ConfigError where DeepSpeed is not installed."""
         self._deepspeed = load_deepspeed(policy.device)
         from deepspeed import utils
@@ -143,7 +143,7 @@ class DeepSpeedWeights:
 
     # ------------------------------------------------------------------ into a checkpoint and back
 
-    def _open(self, policy: LoadedModel, config: RunConfig) -> None:
+    def _open(self, policy: LoadedModel, config: LearningConfig) -> None:
         """DeepSpeed makes the moments in its first step, and `restore` needs them before. So a first step is made that
         changes nothing: its rate and its gradient are 0, and it is not counted."""
         self.zero_gradients(1)
@@ -284,7 +284,7 @@ INSTALL = (
 )
 
 
-def settings(config: RunConfig) -> dict[str, Any]:
+def settings(config: LearningConfig) -> dict[str, Any]:
     """DeepSpeed's configuration. Learning rate, losses and the number of passes stay with us: a batch of one and one
     pass are given only because it requires them."""
     chosen = config.engine.deepspeed

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import LearningConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.layout import plan_rows
 from grpo_core.model.layout_choice import resolve_layout
@@ -54,7 +54,7 @@ class LogprobPass:
     policy: LoadedModel
     reference: Reference | None
     critic: Critic | None
-    config: RunConfig
+    config: LearningConfig
     check: Callable[[], None]
 
     @torch.no_grad()
@@ -86,7 +86,7 @@ def texts(rows: Sequence[TrainRow], indices: Sequence[int]) -> tuple[list[Ids], 
 
 
 def policy_terms(
-    policy: LoadedModel, config: RunConfig, prompts: list[Ids], completions: list[Ids], *, entropy: bool
+    policy: LoadedModel, config: LearningConfig, prompts: list[Ids], completions: list[Ids], *, entropy: bool
 ) -> Terms:
     """Terms of each completion token under the policy, at the sampling temperature, in the config's layout."""
     with products(config.engine.autocast, policy.device):
@@ -101,7 +101,7 @@ def policy_terms(
         )
 
 
-def idle_terms(policy: LoadedModel, config: RunConfig) -> Terms:
+def idle_terms(policy: LoadedModel, config: LearningConfig) -> Terms:
     """Terms of one token: for a pass that must be made and has no row."""
     return policy_terms(policy, config, [[policy.pad_id]], [[policy.pad_id]], entropy=False)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import LearningConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.model.load import LoadedModel
 from grpo_core.training.critic import Critic
@@ -11,7 +11,7 @@ from grpo_core.training.trainable import TrainableWeights
 
 
 def make_training(
-    config: RunConfig,
+    config: LearningConfig,
     policy: LoadedModel,
     *,
     reference: LoadedModel | None,

@@ -17,7 +17,7 @@ from grpo_core.algo.correction import SamplerFacts, merged, sampler_correction
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.algo.masks import high_entropy_keep, off_policy_keep
 from grpo_core.config.algorithm import AlgorithmConfig, CorrectionConfig
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import LearningConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.losses.base import Surrogate, Tokens
 from grpo_core.model.layout_choice import resolve_layout
@@ -106,7 +106,14 @@ class MetricSums:
 
 
 def update_metrics(
-    metric_sums: MetricSums, config: RunConfig, ranks: Ranks, *, updates: int, used_tokens: int, clips: bool, kl: bool
+    metric_sums: MetricSums,
+    config: LearningConfig,
+    ranks: Ranks,
+    *,
+    updates: int,
+    used_tokens: int,
+    clips: bool,
+    kl: bool,
 ) -> dict[str, float]:
     """The step's metrics from all ranks' sums. `updates` optimiser updates were made, each token of the `used_tokens`
     was looked at μ times, and without any there is nothing to be a mean of; `clips`: the ratio could leave 1, so that
@@ -160,7 +167,7 @@ class MicroBatch:
         rows: Sequence[TrainRow],
         indices: Sequence[int],
         batch: Batch,
-        config: RunConfig,
+        config: LearningConfig,
         *,
         measured: CachedLogprobs,
         mismatch: Mismatch,
@@ -325,7 +332,7 @@ class _Partly:
 
 def row_loss(
     policy: LoadedModel,
-    config: RunConfig,
+    config: LearningConfig,
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     loss_of: MicroBatch,

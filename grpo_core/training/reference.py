@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import LearningConfig
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel
 from grpo_core.model.logprobs import completion_logprobs
@@ -25,7 +25,7 @@ class Reference:
     policy: LoadedModel
     frozen: LoadedModel | None
     """None: the policy with its adapters off."""
-    config: RunConfig
+    config: LearningConfig
 
     def __post_init__(self) -> None:
         if self.frozen is None and self.config.model.lora.rank == 0:

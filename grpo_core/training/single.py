@@ -22,7 +22,8 @@ from torch import Tensor
 from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.kl import adapted_coef
 from grpo_core.algo.masks import entropy_threshold
-from grpo_core.config.run import OptimConfig, RunConfig
+from grpo_core.config.kinds import LearningConfig
+from grpo_core.config.run import OptimConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, NotFinite
 from grpo_core.model.layers import compile_layers, recompute_layers
@@ -59,15 +60,11 @@ def learning_rate(optim: OptimConfig, step: int) -> float:
 class SingleTraining:
     """Owns the policy's optimiser, and the critic's and the moving reference's state through them."""
 
-    changed_in: int
-    """Newest step whose update has moved weights, if only in part. While it is the current step, there is no state to
-    resume from but the one at its end."""
-
     def __init__(
         self,
         policy: LoadedModel,
         reference: LoadedModel | None,
-        config: RunConfig,
+        config: LearningConfig,
         *,
         check: Callable[[], None] = lambda: None,
         ranks: Ranks | None = None,
@@ -103,15 +100,13 @@ class SingleTraining:
         self._trained = weights or LocalWeights(named, lr=config.optim.lr, optim=config.optim, ranks=ranks)
 
     def whole(self) -> AbstractContextManager[None]:
-        """Within it the policy's model holds the newest weights whole, on every rank, so that anything may sample from
-        it or save it. Every rank enters and leaves it. Never entered twice, nor around `update`."""
+        """See `Training`."""
         return self._trained.whole()
 
     # ------------------------------------------------------------------ into a checkpoint and back
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """All tensors that training needs to continue between two steps, by what they belong to, whole. Every rank
-        calls it; the first one's answer is written. They are the live ones: to be written before the next step."""
+        """See `Training`."""
         parts = {"policy": self._trained.exact(), "policy-optimizer": self._trained.moments()}
         if self._critic is not None:
             parts |= {"critic": self._critic.trained.exact(), "critic-optimizer": self._critic.trained.moments()}
@@ -120,8 +115,7 @@ class SingleTraining:
         return parts
 
     def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
-        """Take over what `state` gave after `step` steps, whichever weights gave it. Raises CheckpointError when it is
-        of another model."""
+        """See `Training`."""
         needed = ["policy", "policy-optimizer"]
         if self._critic is not None:
             needed += ["critic", "critic-optimizer"]

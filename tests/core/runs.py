@@ -26,7 +26,7 @@ from grpo_core.files.checkpoint import MANIFEST, STATE, file_entries, read_manif
 from grpo_core.files.spool import SpoolReader
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.runtime import fault_injection as faults
-from grpo_core.trainer.trainer import Trainer  # noqa: F401  here, so that no child has to
+from grpo_core.trainer.kinds import TRAINERS  # noqa: F401  here, so that no child has to
 from tests.processes import below, clean_environment, wait_for
 from tests.tables import FOLDER
 

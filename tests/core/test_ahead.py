@@ -23,7 +23,7 @@ from grpo_core.rollout.policy_snapshot import SnapshotRollout, snapshot_policy
 from grpo_core.trainer import sampling as draw
 from grpo_core.trainer.checkpoints.state import read_state
 from grpo_core.trainer.prefetch import RolloutPrefetcher
-from grpo_core.trainer.trainer import Trainer
+from grpo_core.trainer.grpo import GrpoTrainer
 
 from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
 from .test_keeping import at_check, cut_at, steps_in, stop
@@ -174,7 +174,7 @@ def test_stopped_while_waiting_the_newest_checkpoint_stands(runs_home, tmp_path,
             stopping.wait()
         return score(*args)
 
-    def when(trainer: Trainer) -> bool:
+    def when(trainer: GrpoTrainer) -> bool:
         if steps_in(out) == 2 and trainer._training.changed_in == 3:
             stopping.set()
         return stopping.is_set()

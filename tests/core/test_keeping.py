@@ -15,7 +15,7 @@ from grpo_core.errors import CheckpointError, Interrupted, ModelError
 from grpo_core.files.checkpoint import pruning
 from grpo_core.files.run_folder import RunDir
 from grpo_core.runtime.progress import Progress
-from grpo_core.trainer.trainer import Trainer
+from grpo_core.trainer.grpo import GrpoTrainer
 
 from .runs import KILLED, Result, names_of_steps, outcome_of, result, rows, setting
 from .tiny import load
@@ -80,10 +80,10 @@ def test_nothing_is_removed_by_pins_that_cannot_be_read_or_while_somebody_decide
 # ---------------------------------------------------------------------- a wish to stop
 
 
-def stop(home: Path, out: Path, name: str, when: Callable[[Trainer], bool], **more: object) -> None:
+def stop(home: Path, out: Path, name: str, when: Callable[[GrpoTrainer], bool], **more: object) -> None:
     """Train in this process and ask to stop at the first check at which `when` is true."""
     config = RunConfig.from_file(setting(home, name).write(**more))
-    trainers: list[Trainer] = []
+    trainers: list[GrpoTrainer] = []
 
     def check() -> None:
         if when(trainers[0]):
@@ -91,7 +91,7 @@ def stop(home: Path, out: Path, name: str, when: Callable[[Trainer], bool], **mo
 
     with (out.parent / "printed").open("w") as printed:
         run_dir = RunDir.create(out)
-        trainers.append(Trainer(config, run_dir, base=home, progress=Progress(out=printed), check=check))
+        trainers.append(GrpoTrainer(config, run_dir, base=home, progress=Progress(out=printed), check=check))
         with pytest.raises(Interrupted):
             trainers[0].run()
     run_dir.close()
@@ -108,7 +108,7 @@ def resumed(home: Path, out: Path, name: str, **more: object) -> Result:
     return result(out)
 
 
-def at_check(out: Path, step: int, number: int) -> Callable[[Trainer], bool]:
+def at_check(out: Path, step: int, number: int) -> Callable[[GrpoTrainer], bool]:
     """Of the checks after this step: the first is between steps, others are within the next."""
     checks = count(1)
     return lambda trainer: steps_in(out) == step and next(checks) >= number

@@ -8,7 +8,7 @@ from typing import Unpack
 
 import torch
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RolloutError
 from grpo_core.model.load import LoadedModel
@@ -25,7 +25,7 @@ BLOCK = 128
 
 
 def make_vllm(
-    config: RunConfig,
+    config: AnyConfig,
     policy: LoadedModel,
     *,
     ranks: Ranks,
@@ -61,7 +61,7 @@ def make_vllm(
     return RankedRollout(ranks.together(lambda: VllmRollout(start, policy, probe, restarts=False)), ranks)
 
 
-def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, per_rank: bool) -> Settings:
+def settings_of(config: AnyConfig, policy: LoadedModel, *, positions: int, per_rank: bool) -> Settings:
     """The engine that samples from `policy`."""
     vllm, gpu = config.engine.vllm, policy.device.type == "cuda"
     server = vllm.place == "server"
@@ -82,7 +82,7 @@ def settings_of(config: RunConfig, policy: LoadedModel, *, positions: int, per_r
     )
 
 
-def _cache_bytes(config: RunConfig, policy: LoadedModel, positions: int) -> int:
+def _cache_bytes(config: AnyConfig, policy: LoadedModel, positions: int) -> int:
     """Of keys and values on a CPU: room for as many sequences as run at the same time, at most `memory_share` of the
     machine's memory. With less room vLLM lets sequences wait for each other."""
     text = policy.model.config.get_text_config()
@@ -95,7 +95,7 @@ def _cache_bytes(config: RunConfig, policy: LoadedModel, positions: int) -> int:
     return min(needed, int(config.engine.vllm.memory_share * memory))
 
 
-def server_gpus(config: RunConfig, here: int) -> list[str]:
+def server_gpus(config: AnyConfig, here: int) -> list[str]:
     """Names of the server's GPUs, as CUDA_VISIBLE_DEVICES has them: those after the trainer's, of the `here` that this
     process sees. Raises RolloutError when there are too few."""
     engine = config.engine

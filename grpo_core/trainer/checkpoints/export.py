@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from grpo_core.config.run import ModelConfig, RunConfig
+from grpo_core.config.kinds import config_from_whole
+from grpo_core.config.run import ModelConfig
 from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import verify_checkpoint
 from grpo_core.model.load import find_model
@@ -30,7 +31,7 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None, merged: bo
     if verify_checkpoint(checkpoint).final:
         raise CheckpointError(f"{checkpoint} is a model folder already: nothing is to be made of it")
     state = read_state(checkpoint)
-    config = RunConfig.from_whole(state.config, source=f"the config in {checkpoint}")
+    config = config_from_whole(state.config, source=f"the config in {checkpoint}")
     if model is not None:
         source = replace(find_model(ModelConfig(path=str(model.resolve())), base=model), given=config.model.path)
     else:

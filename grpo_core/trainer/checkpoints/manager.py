@@ -11,13 +11,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grpo_core.config.evaluation import REWARD
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.files.checkpoint import PINNED, pruning, remove_folder, step_folder, step_folders
 from grpo_core.files.run_folder import RunDir
@@ -26,16 +27,28 @@ from grpo_core.runtime.clock import timed
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.progress import Progress
 from grpo_core.runtime.watchdog import waiting
-from grpo_core.trainer.checkpoints.state import Best, Evaluated, RandomState, RunState, existing_best
+from grpo_core.trainer.checkpoints.state import Best, DrawState, Evaluated, RandomState, RunState, existing_best
 from grpo_core.trainer.checkpoints.write import save_state
 from grpo_core.trainer.manifest import inputs_of
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.sampled import Position
-from grpo_core.trainer.sampling import GroupSampler
-from grpo_core.training.single import SingleTraining
+from grpo_core.training.base import Training
 
 BEST_OVER = 10
 """Steps whose mean training reward decides which checkpoint is the best, where it decides."""
+
+
+class Sampler(Protocol):
+    """What decides the data of the next step: problems and groups, or rows of a file."""
+
+    def position(self) -> Position:
+        """What the next step takes from here; cheap."""
+
+    def serialize(self, position: Position) -> DrawState:
+        """The position as a checkpoint holds it."""
+
+    def restore(self, state: DrawState) -> None:
+        """Continue from `state`."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +65,16 @@ class _Mark:
 class CheckpointManager:
     """Cuts and keeps the checkpoints of one run. With several ranks, every rank has one and makes the same calls."""
 
-    config: RunConfig
+    config: AnyConfig
     run_dir: RunDir | None
     """None on every rank but the first."""
     _: KW_ONLY
-    training: SingleTraining
-    group_sampler: GroupSampler
+    training: Training
+    sampler: Sampler
     counts: Counts
     """The trainer's own."""
+    steps: int
+    """Planned."""
     ranks: Ranks
     device: torch.device
     manifest: Manifest
@@ -89,7 +104,7 @@ class CheckpointManager:
 
     def restore(self, state: RunState) -> None:
         """A resumed run: take over sampler position, random generators and best checkpoint."""
-        self.group_sampler.restore(state.draw)
+        self.sampler.restore(state.draw)
         if self.ranks.rank < len(state.random):
             set_random_state(state.random[self.ranks.rank], self.device)
         self._recent = state.recent
@@ -98,7 +113,7 @@ class CheckpointManager:
             self._best = None
         self._good = state.good
         self.evaluated = state.evaluated
-        if self.config.optim.steps != state.config["optim"]["steps"]:
+        if self.steps != state.steps_planned:
             self.evaluated = self.evaluated.model_copy(update={"since": 0})  # an extended run has its patience again
         self.newest = state.step
         self._remember(state.step)
@@ -163,7 +178,7 @@ class CheckpointManager:
         checkpoints = self.config.checkpoints
         if checkpoints.best and self._best is not None and self._best.step == step:
             return True
-        if step == self.config.optim.steps or (self._cost is None and checkpoints.every is None):
+        if step == self.steps or (self._cost is None and checkpoints.every is None):
             return True
         if checkpoints.every is not None:
             return step % checkpoints.every == 0
@@ -176,7 +191,7 @@ class CheckpointManager:
         self._mark = _Mark(
             step,
             self.run_dir.seq if self.run_dir is not None else 0,
-            self.group_sampler.position(),
+            self.sampler.position(),
             take_random_state(self.device),
         )
 
@@ -200,13 +215,14 @@ class CheckpointManager:
             return
         state = RunState(
             step=mark.step,
+            steps=self.steps,
             seq=mark.seq,
             config=self.config.to_dict(),
             config_digest=self.manifest.config_digest,
             inputs=inputs_of(self.manifest),
             base=str(self.base),
             kl_coef=self.training.kl_coef,
-            draw=self.group_sampler.serialize(mark.position),
+            draw=self.sampler.serialize(mark.position),
             totals=dict(self.counts.sums),
             informative=self.counts.informative,
             held=dict(self.counts.held),

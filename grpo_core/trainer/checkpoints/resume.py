@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.presets.preset import leaves
-from grpo_core.config.run import RunConfig
+from grpo_core.config.sample import SampleConfig
 from grpo_core.errors import CheckpointError, CheckpointMissing, ConfigError, FieldProblem, RunDirError
 from grpo_core.files.checkpoint import step_folders, sweep, verify_checkpoint
 from grpo_core.files.rewind import kept_bytes, rewind
@@ -67,16 +68,17 @@ class Chosen:
         )
 
 
-def choose_in(run_dir: RunDir, config: RunConfig) -> Chosen:
+def choose_in(run_dir: RunDir, config: AnyConfig) -> Chosen:
     """The newest whole checkpoint of the run directory. Raises CheckpointMissing, ConfigError, RunDirError when the run
     is finished or its records cannot be rewound to the checkpoint."""
     folders = list(step_folders(run_dir.checkpoints).values())[::-1]
     if not folders:
         raise CheckpointMissing(_none_yet(run_dir))
     chosen = choose_from(folders, config, own=True)
-    ended, patience = config.optim.steps == chosen.manifest.step, config.eval.patience
+    steps = chosen.state.steps_planned if isinstance(config, SampleConfig) else config.steps
+    ended, patience = steps == chosen.manifest.step, config.eval.patience
     if patience is not None and chosen.state.evaluated.since >= patience:
-        ended = ended or config.optim.steps == chosen.state.config["optim"]["steps"]
+        ended = ended or steps == chosen.state.steps_planned
     if run_dir.finished() and ended:
         raise RunDirError(
             f"{run_dir.path} holds a run that finished after {chosen.manifest.step} steps; to extend it, give a larger "
@@ -111,7 +113,7 @@ def _removed(run_dir: RunDir) -> tuple[CheckpointRemoved, ...]:
     )
 
 
-def choose_from(folders: Sequence[Path], config: RunConfig, *, own: bool = False) -> Chosen:
+def choose_from(folders: Sequence[Path], config: AnyConfig, *, own: bool = False) -> Chosen:
     """The first whole checkpoint among `folders`, which come newest first; `own`: those of the run directory itself.
     Raises CheckpointMissing when none is, ConfigError when the config is not the one that it was written under."""
     skipped: list[SkippedCheckpoint] = []
@@ -135,7 +137,7 @@ def choose_from(folders: Sequence[Path], config: RunConfig, *, own: bool = False
     )
 
 
-def not_bit_by_bit(manifest: Manifest, config: RunConfig, state: RunState) -> list[str]:
+def not_bit_by_bit(manifest: Manifest, config: AnyConfig, state: RunState) -> list[str]:
     """What decides the last bits of numbers and is not as it was when the checkpoint was written: one sentence each."""
     code: Mapping[str, Any] = manifest.code
     engine_then, engine = state.config["engine"], config.to_dict()["engine"]
@@ -167,7 +169,7 @@ def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
     return then["deepspeed"]["zero_stage"], now["deepspeed"]["zero_stage"]
 
 
-def check_config(config: RunConfig, state: RunState, shown: str) -> None:
+def check_config(config: AnyConfig, state: RunState, shown: str) -> None:
     """Raise ConfigError listing every field that must be as it was and is not."""
     before, now = dict(leaves(state.config)), dict(leaves(config.to_dict()))  # lists are compared whole
     problems = [
@@ -175,8 +177,8 @@ def check_config(config: RunConfig, state: RunState, shown: str) -> None:
         for path in sorted(before.keys() | now.keys())
         if before.get(path) != now.get(path) and not path.startswith(FREE)
     ]
-    if config.optim.steps < state.step:
-        message = f"is {config.optim.steps}; the checkpoint has {state.step}"
+    if not isinstance(config, SampleConfig) and config.steps < state.step:
+        message = f"is {config.steps}; the checkpoint has {state.step}"
         problems.append(FieldProblem("optim.steps", message, "fewer_steps_than_checkpoint"))
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)

@@ -109,6 +109,8 @@ class RunState(Body):
     format: Literal[1] = 1
     step: int = Field(ge=0)
     """Steps whole in the checkpoint; the position in the learning-rate schedule too."""
+    steps: int | None = None
+    """Steps that were planned. Null in checkpoints written before it was kept, whose config says it."""
     inner_iteration: Literal[0] = 0
     """Updates of the next step that were done already: none ever, for checkpoints are cut only between steps. Inside a
     step the old log-probabilities and the gradient are half done, and repeating it gives the same."""
@@ -149,6 +151,10 @@ class RunState(Body):
     code: dict[str, str | None] = Field(default_factory=dict)
     """Cohort's own version, commit and hash of the uncommitted difference, as the manifest has them. Empty in
     checkpoints written before it was kept."""
+
+    @property
+    def steps_planned(self) -> int:
+        return int(self.steps if self.steps is not None else self.config["optim"]["steps"])
 
 
 def existing_best(state: RunState, checkpoints: Path) -> Best | None:
