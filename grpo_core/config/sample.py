@@ -58,6 +58,10 @@ class SampleConfig(StageConfig):
     """How completions are drawn: `group_size` of each problem, `prompts_per_step` problems in a step."""
     filter: FilterConfig = FilterConfig()
     """Which completions become rows of the dataset."""
+    rows: Literal["conversations", "pairs", "scores"] = Field(default="conversations", title="Rows of the dataset")
+    """conversations: prompt and completion, for fine-tuning. pairs: of each problem a completion that the filter keeps
+    above one that the reward calls wrong, for a reward model. scores: every scored completion with its reward, for a
+    reward model by regression."""
     engine: EngineConfig = EngineConfig()
     """Where and in what portions the work is done."""
     traces: TracesConfig = TracesConfig(tokens=("none",))

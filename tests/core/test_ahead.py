@@ -22,8 +22,8 @@ from grpo_core.rollout.local import LocalRollout
 from grpo_core.rollout.policy_snapshot import SnapshotRollout, snapshot_policy
 from grpo_core.trainer import sampling as draw
 from grpo_core.trainer.checkpoints.state import read_state
-from grpo_core.trainer.prefetch import RolloutPrefetcher
 from grpo_core.trainer.grpo import GrpoTrainer
+from grpo_core.trainer.prefetch import RolloutPrefetcher
 
 from .runs import groups_of, metrics_of, outcome_of, result, rows, setting, train_here, warnings_of
 from .test_keeping import at_check, cut_at, steps_in, stop

@@ -55,11 +55,21 @@ class BaseModel(models.Model):
         return self.name
 
 
+class DatasetContent(models.TextChoices):
+    """What a row of a dataset is."""
+
+    PROBLEMS = "problems", "Problems"
+    CONVERSATIONS = "conversations", "Conversations"
+    PREFERENCES = "preferences", "Preferences"
+
+
 class PromptDataset(models.Model):
-    """A file of problems, stored under its SHA-256. Serves for training or for held-out evaluation."""
+    """A file of problems, stored under its SHA-256. Serves for training or for held-out evaluation. Or of conversations
+    to fine-tune on, or of preferences for a reward model."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
     name = models.CharField(max_length=120)
+    content = models.CharField(max_length=16, choices=DatasetContent.choices, default=DatasetContent.PROBLEMS)
     format = models.CharField(max_length=20)
     """Layout of its rows, as `data.format` names it; never auto."""
     mapping = models.JSONField(default=dict)
@@ -69,6 +79,7 @@ class PromptDataset(models.Model):
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     problems = models.IntegerField()
+    """Rows."""
     prompt_chars = models.JSONField(default=dict)
     """{min, mean, max}"""
     preview = models.JSONField(default=list)
@@ -77,6 +88,8 @@ class PromptDataset(models.Model):
     """{field other than prompt: problems that have it}"""
     made = models.JSONField(null=True)
     """{task, size, seed, params, version} where a reasoning-gym task made the problems; null for an upload."""
+    sampled_by = models.ForeignKey("runs.Run", on_delete=models.PROTECT, null=True, related_name="sampled_datasets")
+    """The run of kind `sample` whose completions it holds; null for what was uploaded or made by a task."""
     source = models.TextField(blank=True)
     """Where the problems come from, in the uploader's words."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)

@@ -12,6 +12,7 @@ from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.nodes.models import Leased, Node
 from cohort.runs.imported_reward import ImportedReward
+from grpo_core.config.kinds import AnyConfig, config_from_whole
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.run import RunConfig
 
@@ -34,6 +35,16 @@ class RunOrigin(models.TextChoices):
     IMPORTED = "imported", "Imported, not observed"
 
 
+class RunKind(models.TextChoices):
+    """What a run does: `grpo_core.config.kinds` has the config of each."""
+
+    GRPO = "grpo", "GRPO"
+    SFT = "sft", "Fine-tuning"
+    REWARD_MODEL = "reward_model", "Reward model"
+    SAMPLE = "sample", "Sampling"
+    DISTILL = "distill", "Distillation"
+
+
 class AttemptState(models.TextChoices):
     RUNNING = "running", "Running"
     FINISHED = "finished", "Finished"
@@ -48,6 +59,10 @@ class Desired(models.TextChoices):
     RUN = "run"
     PAUSE = "pause"
     CANCEL = "cancel"
+
+
+UNSCORED_KINDS = (RunKind.SFT, RunKind.REWARD_MODEL, RunKind.DISTILL)
+"""Kinds of run without a reward."""
 
 
 class Priority(models.IntegerChoices):
@@ -72,6 +87,7 @@ class Run(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
     name = models.CharField(max_length=120)
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT)
+    kind = models.CharField(max_length=12, choices=RunKind.choices, default=RunKind.GRPO)
     origin = models.CharField(max_length=8, choices=RunOrigin.choices, default=RunOrigin.TRAINED)
     desired = models.CharField(max_length=8, choices=Desired.choices, default=Desired.RUN)
     reason = models.TextField(blank=True)
@@ -81,11 +97,12 @@ class Run(models.Model):
     """Last lines of the trainer's log once the run has ended."""
 
     config = models.JSONField()
-    """RunConfig as JSON; data and eval paths are `inputs/<sha256>.jsonl`. Of an imported run it is
+    """The config of the run's kind as JSON; data and eval paths are `inputs/<sha256>.jsonl`. Of an imported run it is
     {"reward": ImportedReward}."""
     config_digest = models.CharField(max_length=64)
     preset = models.CharField(max_length=40, blank=True)
-    # The next three are typed as if every run had them: a constraint holds it for all but imported ones.
+    # The next three are typed as if every run had them: a constraint holds it for all but imported ones, and of the
+    # reward for the kinds that score.
     base_model: "models.ForeignKey[BaseModel, BaseModel]" = models.ForeignKey(  # type: ignore[misc]
         BaseModel, on_delete=models.PROTECT, null=True, related_name="runs"
     )
@@ -174,9 +191,11 @@ class Run(models.Model):
             models.CheckConstraint(condition=models.Q(origin__in=RunOrigin.values), name="run_origin_known"),
             models.CheckConstraint(
                 condition=models.Q(origin=RunOrigin.IMPORTED)
-                | models.Q(base_model__isnull=False, dataset__isnull=False, verifier_version__isnull=False),
+                | models.Q(base_model__isnull=False, dataset__isnull=False, verifier_version__isnull=False)
+                | models.Q(base_model__isnull=False, dataset__isnull=False, kind__in=UNSCORED_KINDS),
                 name="run_trained_of_rows",
             ),
+            models.CheckConstraint(condition=models.Q(kind__in=RunKind.values), name="run_kind_known"),
         ]
 
     def __str__(self) -> str:
@@ -195,9 +214,17 @@ class Run(models.Model):
         return self.parsed_config.reward
 
     @cached_property
-    def parsed_config(self) -> RunConfig:
-        """`config`, parsed once. Code that changes `config` must reset it."""
-        return RunConfig.from_whole(self.config, source=f"run {self.pk}")
+    def parsed_config(self) -> AnyConfig:
+        """`config`, parsed once, of the run's kind. Code that changes `config` must reset it."""
+        return config_from_whole(self.config, source=f"run {self.pk}")
+
+    @property
+    def grpo_config(self) -> RunConfig:
+        """`parsed_config` of a GRPO run, for what no other kind has."""
+        config = self.parsed_config
+        if not isinstance(config, RunConfig):
+            raise TypeError(f"run {self.pk} is of kind {self.kind}, not grpo")
+        return config
 
 
 class Attempt(Leased):
