@@ -14,6 +14,8 @@ AnyConfig = RunConfig | SftConfig | RewardModelConfig | SampleConfig
 """DistillConfig is a SftConfig."""
 LearningConfig = RunConfig | SftConfig | RewardModelConfig
 """Of the kinds that change weights."""
+ScoredConfig = RunConfig | SampleConfig
+"""Of the kinds whose completions a reward scores."""
 CONFIGS: dict[Kind, type[AnyConfig]] = {
     config.kind: config for config in (RunConfig, SftConfig, RewardModelConfig, SampleConfig, DistillConfig)
 }
