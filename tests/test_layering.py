@@ -28,7 +28,7 @@ ORDER = [
     *("errors", "text", "stats", "specs", "advantages", "losses", "config", "compute", "records", "protocol"),
     *("runtime", "files", "data", "sandbox"),
     *("algo", "distributed", "model", "rollout", "training"),
-    *("rewards", "monitors", "evaluate", "probe", "replay", "trainer", "estimate", "lab", "cli"),
+    *("rewards", "monitors", "evaluate", "probe", "replay", "pipeline", "trainer", "estimate", "lab", "cli"),
 ]
 PLATFORM_ORDER = [
     *("base", "evidence", "audit", "accounts", "catalog", "nodes", "runs"),
