@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from grpo_core.compute.shape import Shape
 from grpo_core.config.run import RunConfig
 
-Name = Literal["sampling", "old", "reference", "update", "critic", "recomputed", "evaluation"]
+Name = Literal["sampling", "old", "reference", "update", "trust_region", "critic", "recomputed", "evaluation"]
 APART: tuple[Name, ...] = ("recomputed", "evaluation")
 """Parts that are in no sum, as Annex A.1 of the guidelines has it."""
 TITLES: dict[Name, str] = {
@@ -33,6 +33,7 @@ TITLES: dict[Name, str] = {
     "old": "log-probabilities before the update, one pass forward",
     "reference": "reference policy, one pass forward",
     "update": "update",
+    "trust_region": "trust region: products with the Fisher matrix, and the line search",
     "critic": "critic",
     "recomputed": "activations computed again",
     "evaluation": "evaluations, one pass forward",
@@ -100,6 +101,8 @@ def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
     if algorithm.needs_reference:
         parts.append(model.part("reference", 1, looked))
     parts.append(model.part("update", passes * (2 if config.model.lora.rank else 3), learned, trained=passes))
+    if config.optim.method == "trpo":
+        parts.append(model.part("trust_region", _trust_region_passes(config), tokens))
     if algorithm.estimator.critic:
         parts.append(model.critic(1 + 3 * passes, tokens))
     if config.engine.gradient_checkpointing:
@@ -107,6 +110,15 @@ def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
     if work.evaluated_tokens:
         parts.append(model.part("evaluation", 1, work.evaluated_tokens))
     return Flop(tuple(parts), sum(model.attention.values()))
+
+
+def _trust_region_passes(config: RunConfig) -> float:
+    """Passes forward that a step of TRPO equals, over all tokens, with one length of the line search, which is most
+    often enough. A product with the Fisher matrix is a pass with forward derivatives, which takes 3 (2 with frozen
+    weights, which have none), one forward and one backward, 2 (1); one more product gives the length. A length that is
+    tried takes the old and the new policy forward."""
+    product = 4 if config.model.lora.rank else 6
+    return product * (config.optim.trpo.cg_iterations + 1) + 2
 
 
 def _measures_all(config: RunConfig) -> bool:

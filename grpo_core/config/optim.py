@@ -21,8 +21,9 @@ class TrpoConfig(Part):
     curvature from growing without bound. The length of the step is by the matrix without it."""
     line_search_steps: Count = Field(default=10, title="Steps of the line search, at most")
     """Lengths that are tried before the policy is left as it is."""
-    shrink: Annotated[float, Field(gt=0, lt=1, title="Shrinking of the line search")] = 0.5
-    """Each length is this share of the one before."""
+    shrink: Annotated[float, Field(gt=0, lt=1, title="Shrinking of the line search")] = 0.8
+    """Each length is this share of the one before. The first aims at the bound itself and lands beyond it about every
+    second time, so a smaller share gives much of the region away."""
     accept_ratio: Annotated[float, Field(ge=0, lt=1, title="Least share of the predicted gain")] = 0.1
     """A step is taken only where the surrogate rises by at least this share of what its gradient predicts."""
     max_parameters: Annotated[int, Field(ge=1, le=1_000_000_000, title="Trained weights, at most")] = 10_000_000

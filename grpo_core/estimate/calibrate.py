@@ -333,5 +333,6 @@ def measured_config(config: RunConfig) -> RunConfig:
             "reference": algorithm.reference.model_copy(update={"refresh": "never"}),
         }
     )
-    optim = config.optim.model_copy(update={"lr": 0.0})
+    still = config.optim.trpo.model_copy(update={"max_kl": 0.0})  # a step of length 0, after all the work for it
+    optim = config.optim.model_copy(update={"lr": 0.0, "trpo": still})
     return config.model_copy(update={"engine": engine, "algorithm": algorithm, "optim": optim})

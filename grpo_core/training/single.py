@@ -395,6 +395,6 @@ class SingleTraining:
         if not math.isfinite(norm):
             raise NotFinite(
                 f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones. "
-                "A lower optim.lr often helps"
+                f"A lower {'optim.lr' if self._trust_region is None else 'optim.trpo.max_kl'} often helps"
             )
         return norm
