@@ -100,9 +100,11 @@ def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
         parts.append(model.part("old", 1, looked))
     if algorithm.needs_reference:
         parts.append(model.part("reference", 1, looked))
-    parts.append(model.part("update", passes * (2 if config.model.lora.rank else 3), learned, trained=passes))
+    frozen = config.model.lora.rank > 0
+    parts.append(model.part("update", passes * (2 if frozen else 3), learned, unfrozen=3 * passes))
     if config.optim.method == "trpo":
-        parts.append(model.part("trust_region", _trust_region_passes(config), tokens))
+        region = _trust_region_passes(config, frozen=frozen), _trust_region_passes(config, frozen=False)
+        parts.append(model.part("trust_region", region[0], tokens, unfrozen=region[1]))
     if algorithm.estimator.critic:
         parts.append(model.critic(1 + 3 * passes, tokens))
     if config.engine.gradient_checkpointing:
@@ -112,13 +114,12 @@ def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
     return Flop(tuple(parts), sum(model.attention.values()))
 
 
-def _trust_region_passes(config: RunConfig) -> float:
+def _trust_region_passes(config: RunConfig, *, frozen: bool) -> float:
     """Passes forward that a step of TRPO equals, over all tokens, with one length of the line search, which is most
-    often enough. A product with the Fisher matrix is a pass with forward derivatives, which takes 3 (2 with frozen
-    weights, which have none), one forward and one backward, 2 (1); one more product gives the length. A length that is
+    often enough. A product with the Fisher matrix is a pass with forward derivatives, which takes 3 (2 where weights
+    are frozen and have none), one forward and one backward, 2 (1); one more product gives the length. A length that is
     tried takes the old and the new policy forward."""
-    product = 4 if config.model.lora.rank else 6
-    return product * (config.optim.trpo.cg_iterations + 1) + 2
+    return (4 if frozen else 6) * (config.optim.trpo.cg_iterations + 1) + 2
 
 
 def _measures_all(config: RunConfig) -> bool:
@@ -148,15 +149,16 @@ class _Passes:
         self.attention: dict[Name, float] = {}
         """By part, of those that are in the sum."""
 
-    def part(self, name: Name, forward: float, tokens: float, *, trained: int = 0) -> Part:
-        """`forward`: passes that it equals; `trained`: passes in which adapters learn, which take 6 each."""
+    def part(self, name: Name, forward: float, tokens: float, *, unfrozen: float = 0) -> Part:
+        """`forward`: passes that it equals; `unfrozen`: those of adapters and attention, where they are more than those
+        of frozen weights."""
         shape = self._shape
         completions = tokens
         if shape.head and name != "evaluation" and self._work.completion_tokens is not None and self._work.tokens:
             completions = tokens * self._work.completion_tokens / self._work.tokens
-        each = 3 * trained if trained else forward
+        each = unfrozen or forward
         products = 2 * (forward * (shape.body * tokens + shape.head * completions) + each * shape.adapters * tokens)
-        attention = max(each, forward) * self._attended(tokens, name)
+        attention = each * self._attended(tokens, name)
         if name not in APART:
             self.attention[name] = attention
         return Part(name, forward, shape.active + shape.adapters, tokens, products + attention)

@@ -151,6 +151,7 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
     mixed = sum(algorithm.learns_from(signal_of(group.scores, config.reward, algorithm)) for group in groups)
     between = wilson(mixed, len(groups))
     skips = engine.skip_zero_advantage and algorithm.zero_advantage_is_inert and not algorithm.dynamic_sampling.enabled
+    skips = skips and config.optim.method != "trpo"  # nearly all of whose work is on every token
     share = max(mixed, 0.5) / len(groups)
 
     def learned(of: float) -> float:

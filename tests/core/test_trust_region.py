@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -13,6 +14,8 @@ from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.single import SingleTraining
 
+from .runs import far, make_home, metrics_of, setting, weights_of
+from .test_ranks import two
 from .test_trainer_update import ROWS, weights
 from .tiny import config, load, sharpen, tiny_folder
 
@@ -170,3 +173,20 @@ def test_its_state_is_the_weights_alone(folder):
     training.update(ROWS, step=2)
     resumed.update(ROWS, step=2)
     assert torch.equal(weights(policy), weights(other))
+
+
+def test_two_ranks_take_the_step_of_one(tmp_path):
+    """Each with a part of the rows, through the real command."""
+    home = make_home(tmp_path)
+    run, more = setting(home, "trpo"), {"optim": {"steps": 2, "trpo": {"cg_iterations": 3, "cg_damping": 0.1}}}
+    assert run.train(home / "one", **more) == 0
+    (home / "run.yaml").write_text(run.write(**more, engine={"devices": 2}).read_text())
+    ended, printed, _ = two(home, home / "two", before="", status="finished")
+    assert ended == 0, printed
+    steps = metrics_of(home / "one")
+    moved = far(weights_of(home / "one"), load_file(home / "base" / "model.safetensors"))
+    assert far(weights_of(home / "one"), weights_of(home / "two")) < 1e-3 * moved
+    assert len(steps) == 2
+    for mine, theirs in zip(steps, metrics_of(home / "two"), strict=True):
+        assert mine["trpo/accepted"] == theirs["trpo/accepted"] == 1
+        assert mine["trpo/kl"] == pytest.approx(theirs["trpo/kl"], rel=1e-3)
