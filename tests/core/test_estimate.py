@@ -46,7 +46,7 @@ def test_the_plan_follows_from_the_config(prompts, group, rollout, minis, wanted
 
 def test_the_measured_config_cannot_move_weights() -> None:
     measured = measured_config(config(algorithm={"advantage": "gae", "scale": "batch_std"}))
-    assert (measured.optim.lr, measured.algorithm.critic.lr) == (0, 0)
+    assert (measured.optim.lr, measured.optim.trpo.max_kl, measured.algorithm.critic.lr) == (0, 0, 0)
 
 
 def estimate_of(home: Path, name: str, **parts: object) -> Estimate:

@@ -64,10 +64,7 @@ def method(facts: Facts) -> Method:
         ),
         optimiser=declared(
             {**optim.model_dump(), "lora": config.model.lora.model_dump(), "quantization": config.model.quantization},
-            f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}"
-            + (f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else "")
-            + f", gradient norm at most {number(optim.max_grad_norm)}"
-            + (f"; {trained}" if trained else ""),
+            method_text.optimiser(config) + (f"; {trained}" if trained else ""),
         ),
         preset=_preset(facts),
         config=declared(

@@ -61,6 +61,20 @@ def normalization(algorithm: AlgorithmConfig) -> str:
     return algorithm.scaling.words.format(**settings, std=std, eps=settings["advantage_eps"])
 
 
+def optimiser(config: RunConfig) -> str:
+    optim = config.optim
+    if optim.method == "trpo":
+        region = optim.trpo
+        return (
+            f"TRPO, mean KL of a step at most {number(region.max_kl)} nats a token; conjugate gradient, at most "
+            f"{region.cg_iterations} iterations, damping {number(region.cg_damping)}; line search, at most "
+            f"{region.line_search_steps} lengths, each {number(region.shrink)} of the one before"
+        )
+    warm_up = f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else ""
+    bound = f"gradient norm at most {number(optim.max_grad_norm)}"
+    return f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}{warm_up}, {bound}"
+
+
 def clipping(algorithm: AlgorithmConfig) -> str:
     """The bound of the ratio, or that the loss has none."""
     spec = algorithm.loss_spec
