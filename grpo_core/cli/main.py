@@ -97,19 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(handler=_train)
 
-    for name in (
-        "estimate",
-        "eval",
-        "lab",
-        "model",
-        "pipeline",
-        "preview",
-        "probe",
-        "replay",
-        "rescore",
-        "suite",
-        "tasks",
-    ):
+    names = ("best_of_n", "estimate", "eval", "lab", "model", "pipeline", "preview", "probe", "replay", "rescore")
+    for name in (*names, "suite", "tasks"):
         import_module(f"grpo_core.cli.{name}").add(commands)
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")

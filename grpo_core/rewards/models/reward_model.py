@@ -12,7 +12,7 @@ from pydantic import Field
 
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
-from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
@@ -53,8 +53,6 @@ class RewardModel(ModelScorer[RewardModelParams]):
                 ids = model.ids(text, special=True)
         except ValueError as error:
             return failed("sample", f"the model's chat template refuses the text: {error}")
-        if len(ids) > model.longest:
-            return too_long(len(ids), model.longest)
         if not ids:
             return failed("sample", "prompt and completion are empty, and the reward's model reads no empty text")
         return Row(ids)
