@@ -102,7 +102,7 @@ def _other(config: AnyConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...
     if isinstance(config, ScoredConfig):
         parts = [model.part("sampling", 1, work.tokens)]
     else:
-        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, trained=1)]
+        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, unfrozen=3)]
         if config.engine.gradient_checkpointing:
             parts.append(model.part("recomputed", 1, work.tokens))
     if work.evaluated_tokens:
