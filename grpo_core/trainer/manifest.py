@@ -70,10 +70,12 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     """SHA-256 of each input of a run that must not change when it continues."""
     heldout = manifest.data["eval"]
     suites = manifest.data["suites"].items()
+    replay = manifest.data["train"].get("replay")
     return {
         **inputs_of_model(manifest.model),
         "the training problems": manifest.data["train"]["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
+        **({"the replayed preferences": replay["problems_digest"]} if isinstance(replay, dict) else {}),
         **{f"the problems of the suite {name}": facts["items_digest"] for name, facts in suites},
         **{
             f"the {what} of the reward component {name}": facts[f"{part}_sha256"]
