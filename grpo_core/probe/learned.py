@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from grpo_core.monitors.figures import spearman
 from grpo_core.probe.cases.attacks import ATTACKS, LARGEST_LIMIT, long_attacks
 from grpo_core.probe.cases.case import Case, ProbeClass
 from grpo_core.probe.report import ClassResult, LearnedReward, LengthRanks
@@ -15,6 +14,7 @@ from grpo_core.rewards.models.scoring_model import ModelScorer
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.runner import Runner
 from grpo_core.stats.bootstrap import bootstrap
+from grpo_core.stats.correlation import spearman
 
 OVER_LIMIT = "over_limit"
 """The class whose texts are too long on purpose: that they get no reward is as it should be."""

@@ -185,10 +185,7 @@ class TrustRegion:
                 old_nV = torch.log_softmax(scale * logits(old_ND[here]), -1)
                 new_nV = torch.log_softmax(scale * self._swapped.run(moved, logits), -1)
                 sums["kl"] += (old_nV.exp() * (old_nV - new_nV)).sum().item()
-                before, after = (
-                    loss(Terms(table_nV.gather(-1, targets_N[here, None])[:, 0].float(), None), here).item()
-                    for table_nV in (old_nV, new_nV)
-                )
+                before, after = (loss(_terms(table_nV, targets_N[here]), here).item() for table_nV in (old_nV, new_nV))
                 sums["gain"] += before - after
         total = self._ranks.sums(sums)
         return total["kl"] / self._tokens, total["gain"]
@@ -220,6 +217,12 @@ class TrustRegion:
     def _forget_gradient(self) -> None:
         for weight in self._named.values():
             weight.grad = None
+
+
+def _terms(table_nV: Tensor, targets_n: Tensor) -> Terms:
+    """Of each token, from the log-probabilities of the whole vocabulary."""
+    chosen_n = table_nV.gather(-1, targets_n[:, None])[:, 0]
+    return Terms(chosen_n.float(), None, chosen_n >= table_nV.amax(-1))
 
 
 def _dual(value: Tensor, along: Tensor) -> Tensor:
