@@ -67,7 +67,7 @@ class Shipper:
         for body in filter(None, map(_with_files, acked_records)):
             if isinstance(body, CheckpointManifest):
                 self.checkpoints.append(body)
-            else:
+            elif isinstance(body, TokenArrays | SampledDataset):
                 self.files.append(body)
         self._pending = [record for record in self._pending if record.seq > acked]
         self._reader.drop_through(acked)
