@@ -14,10 +14,13 @@ from grpo_core.config.reward import RewardConfig
 from grpo_core.config.sample import FilterConfig, SampleConfig
 from grpo_core.data.near_duplicates import near_duplicates
 from grpo_core.records.types import Group, Sample
+from grpo_core.text import UNSTORABLE
 
 KEPT = "kept"
 FILTERS: dict[str, tuple[str, str]] = {
     "unscored": ("the reward could not score it", "see the errors of the reward: reward_errors in the metrics"),
+    "empty": ("no text in it", "give the model a prompt that it answers"),
+    "unstorable": ("characters that no dataset can hold, such as NUL", "sample at a lower temperature"),
     "no_verdict": (
         "no verdict of the success component",
         "name a verifier in reward.success, or set filter.passed: false",
@@ -54,21 +57,24 @@ class Choice:
 
 def choose(group: Group, config: SampleConfig) -> Choice:
     """Filter one problem's completions, choose among those that pass, and for pairs put each above a wrong one."""
-    if config.rows == "scores":
-        scored = tuple(sample for sample in group.samples if sample.reward is not None)
-        return _choice(group, scored, Counter(unscored=len(group.samples) - len(scored)))
     rules, dropped = config.filter, Counter[str]()
     passing: list[Sample] = []
     for sample in group.samples:
-        if (reason := _reason(sample, rules, config.reward)) is not None:
+        reason = _unusable(sample)
+        if reason is None and config.rows != "scores":
+            reason = _reason(sample, rules, config.reward)
+        if reason is not None:
             dropped[reason] += 1
         else:
             passing.append(sample)
+    if config.rows == "scores":
+        return _choice(group, passing, dropped)
     passing = _distinct(passing, rules, dropped)
     passing = _best_of(passing, rules, (config.seed, _CHOICE, group.step, group.index), dropped)
     if config.rows != "pairs":
         return _choice(group, passing, dropped)
-    wrong = [sample for sample in group.samples if _verdict(sample, config.reward) is False]
+    usable = (sample for sample in group.samples if _unusable(sample) is None)
+    wrong = [sample for sample in usable if _verdict(sample, config.reward) is False]
     wrong = _distinct(wrong, rules, Counter())
     pairs = list(zip(passing, wrong, strict=False))
     dropped["unpaired"] = len(passing) - len(pairs)
@@ -82,10 +88,18 @@ def _choice(group: Group, kept: Iterable[Sample], dropped: Counter[str], below: 
     return Choice(kept, tuple(below), counts)
 
 
-def _reason(sample: Sample, rules: FilterConfig, reward: RewardConfig) -> str | None:
-    """The first filter that drops the completion for itself; None where it passes them."""
+def _unusable(sample: Sample) -> str | None:
+    """Why no row can hold the completion, whatever the filters; None where one can."""
     if sample.reward is None:
         return "unscored"
+    if not sample.completion.strip():
+        return "empty"
+    return "unstorable" if UNSTORABLE.search(sample.completion) else None
+
+
+def _reason(sample: Sample, rules: FilterConfig, reward: RewardConfig) -> str | None:
+    """The first filter that drops the completion for itself; None where it passes them."""
+    assert sample.reward is not None, "_unusable comes first"
     if rules.passed and not (right := _verdict(sample, reward)):
         return "no_verdict" if right is None else "wrong"
     if rules.min_reward is not None and sample.reward < rules.min_reward:

@@ -102,9 +102,9 @@ def test_rows_are_those_that_the_filters_keep(sampled: Path) -> None:
     assert sum(record["counts"].values()) == 8 * PROBLEMS
     metrics = rows(sampled / "metrics.jsonl")
     assert metrics[-1]["metrics"]["dataset/rows"] == kept
-    assert [row["metrics"]["dataset/kept"] * 8 * problems for row, problems in zip(metrics, (2, 2, 2, 1), strict=True)] == [
-        sum(1 for row in lines_of(sampled) if row["from"]["step"] == step) for step in range(1, STEPS + 1)
-    ]
+    assert [
+        row["metrics"]["dataset/kept"] * 8 * problems for row, problems in zip(metrics, (2, 2, 2, 1), strict=True)
+    ] == [sum(1 for row in lines_of(sampled) if row["from"]["step"] == step) for step in range(1, STEPS + 1)]
 
 
 def test_where_it_came_from_lies_next_to_the_rows(sampled: Path) -> None:
