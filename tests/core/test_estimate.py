@@ -54,9 +54,10 @@ def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
     return calibrate.estimate(config_, base=home, progress=Progress(quiet=True))
 
 
-@pytest.mark.parametrize(
-    "name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adaptive", "lora", "iterations"))]
-)
+SLOW = ("adaptive", "lora", "iterations", "trpo")
+
+
+@pytest.mark.parametrize("name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_an_estimate_adds_up_and_moves_no_weight(runs_home: Path, monkeypatch, name: str) -> None:
     loaded, loading = [], calibrate.load_inputs
 

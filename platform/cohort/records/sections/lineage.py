@@ -65,7 +65,7 @@ def _method(provenance: dict[str, Any]) -> str:
 def pipeline(facts: Facts) -> Answer:
     """Every known stage with its source; the GRPO stages are this run and earlier ones."""
     statement = facts.statements.get("subject.pipeline")
-    name, _ = method_text.training_method(facts.config.algorithm)
+    name, _ = method_text.training_method(facts.config)
     what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
     here = {"kind": "grpo", "what": what, "known_by": "measured"}
     if statement is None:

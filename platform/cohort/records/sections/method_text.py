@@ -21,9 +21,12 @@ _AGGREGATIONS = {
 _MEANS = ("sequence_mean", "token_mean", "local_token_mean", "constant", "sequence_sum")
 
 
-def training_method(algorithm: AlgorithmConfig) -> tuple[str, str]:
+def training_method(config: RunConfig) -> tuple[str, str]:
     """(short name, in words)."""
+    algorithm = config.algorithm
     name, words = ESTIMATORS[algorithm.advantage].method
+    if config.optim.method == "trpo":
+        return "TRPO", f"Trust Region Policy Optimization (TRPO), with the advantages of {words}"
     implied = algorithm.loss == "clip" or name in algorithm.loss_spec.implied_by
     return name, words if implied else f"{words}, with the loss {algorithm.loss}"
 

@@ -76,7 +76,7 @@ def _outcome(facts: Facts) -> Answer:
 def _training_method(facts: Facts) -> Answer:
     if facts.steps_done == 0:
         return measured("none", "none: the run ended before its first training step")
-    name, words = method_text.training_method(facts.config.algorithm)
+    name, words = method_text.training_method(facts.config)
     return measured(name, f"yes: {words}, {counted(facts.steps_done, 'step')}")
 
 
