@@ -194,7 +194,7 @@ def _train(options: argparse.Namespace) -> int:
         finally:
             ranks.leave()
         if run_dir is not None:
-            _tell_end(outcome, options.out, progress)
+            _tell_end(outcome, run_dir, options.out, progress)
     return 0
 
 
@@ -288,15 +288,20 @@ def _presets(options: argparse.Namespace) -> int:
 # ---------------------------------------------------------------------- around them
 
 
-def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
+def _tell_end(outcome: "Outcome", run_dir: "RunDir", out: Path, progress: "Progress") -> None:
     from grpo_core.config.evaluation import HELDOUT
+    from grpo_core.evaluate.preference_report import FACTS, table
     from grpo_core.evaluate.text_report import measured_in, share
+    from grpo_core.records.types import Event
 
     progress.line(outcome.message)
     for phase in ("before", "after"):
         for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
             name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "
             progress.line(f"{phase:6} {name}{share(measured)}")
+    facts = [event.data for event in run_dir.events() if isinstance(event, Event) and event.type == FACTS]
+    if facts:
+        progress.line(table(facts[-1]))
     if outcome.final_checkpoint is not None:
         progress.line(f"weights: {out / outcome.final_checkpoint}")
     progress.line(f"records: {out}")

@@ -5,6 +5,7 @@ from typing import Any
 from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.stage import Kind
 from grpo_core.trainer.grpo import GrpoTrainer
+from grpo_core.trainer.reward_model import RewardModelTrainer
 from grpo_core.trainer.sft import SftTrainer
 from grpo_core.trainer.trainer import Trainer
 
@@ -12,6 +13,7 @@ TRAINERS: dict[Kind, type[Trainer[Any]]] = {
     "grpo": GrpoTrainer,
     "sft": SftTrainer,
     "distill": SftTrainer,
+    "reward_model": RewardModelTrainer,
 }
 
 
