@@ -12,7 +12,7 @@ from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.nodes.models import Leased, Node
 from cohort.runs.imported_reward import ImportedReward
-from grpo_core.config.kinds import AnyConfig, config_from_whole
+from grpo_core.config.kinds import AnyConfig, config_from_whole, reward_of
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.run import RunConfig
 
@@ -206,12 +206,20 @@ class Run(models.Model):
         """Made by another trainer: there is no config, record or attempt of a worker."""
         return self.origin == RunOrigin.IMPORTED
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether it samples groups and scores them, which people can then review."""
+        return self.kind not in UNSCORED_KINDS
+
     @cached_property
     def scored_by(self) -> RewardConfig | ImportedReward:
-        """What gave its samples their rewards, as far as it is known."""
+        """What gave its samples their rewards, as far as it is known. Of a run that `has_samples`."""
         if self.imported:
             return ImportedReward.model_validate(self.config["reward"])
-        return self.parsed_config.reward
+        reward = reward_of(self.parsed_config)
+        if reward is None:
+            raise TypeError(f"run {self.pk} is of kind {self.kind}, which scores nothing")
+        return reward
 
     @cached_property
     def parsed_config(self) -> AnyConfig:
