@@ -23,9 +23,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_core.compute.shape import Shape
-from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.kinds import AnyConfig, ScoredConfig
 from grpo_core.config.run import RunConfig
-from grpo_core.config.sample import SampleConfig
 
 Name = Literal["sampling", "old", "reference", "update", "critic", "recomputed", "evaluation"]
 APART: tuple[Name, ...] = ("recomputed", "evaluation")
@@ -92,9 +91,25 @@ class Flop:
 
 
 def training_flop(config: AnyConfig, shape: Shape, work: Work) -> Flop:
-    """Operations of a run of this config with this model."""
-    if not isinstance(config, RunConfig):
-        return _without_policy_gradient(config, shape, work)
+    """Operations of a run of this config with this model. Fine-tuning and reward models sample nothing, and sampling
+    learns nothing."""
+    return Flop(*_grpo(config, shape, work)) if isinstance(config, RunConfig) else Flop(*_other(config, shape, work))
+
+
+def _other(config: AnyConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...], float]:
+    model = _Passes(shape, work)
+    if isinstance(config, ScoredConfig):
+        parts = [model.part("sampling", 1, work.tokens)]
+    else:
+        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, trained=1)]
+        if config.engine.gradient_checkpointing:
+            parts.append(model.part("recomputed", 1, work.tokens))
+    if work.evaluated_tokens:
+        parts.append(model.part("evaluation", 1, work.evaluated_tokens))
+    return tuple(parts), sum(model.attention.values())
+
+
+def _grpo(config: RunConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...], float]:
     algorithm, model = config.algorithm, _Passes(shape, work)
     tokens, learned, passes = work.tokens, work.tokens * work.learned_share, algorithm.inner_iterations
     looked = tokens if _measures_all(config) else learned
@@ -110,21 +125,7 @@ def training_flop(config: AnyConfig, shape: Shape, work: Work) -> Flop:
         parts.append(model.part("recomputed", passes, learned))
     if work.evaluated_tokens:
         parts.append(model.part("evaluation", 1, work.evaluated_tokens))
-    return Flop(tuple(parts), sum(model.attention.values()))
-
-
-def _without_policy_gradient(config: AnyConfig, shape: Shape, work: Work) -> Flop:
-    """Of a run that only samples, or only learns from given texts, all of whose tokens go through one update."""
-    model = _Passes(shape, work)
-    if isinstance(config, SampleConfig):
-        parts = [model.part("sampling", 1, work.tokens)]
-    else:
-        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, trained=1)]
-        if config.engine.gradient_checkpointing:
-            parts.append(model.part("recomputed", 1, work.tokens))
-    if work.evaluated_tokens:
-        parts.append(model.part("evaluation", 1, work.evaluated_tokens))
-    return Flop(tuple(parts), sum(model.attention.values()))
+    return tuple(parts), sum(model.attention.values())
 
 
 def _measures_all(config: RunConfig) -> bool:

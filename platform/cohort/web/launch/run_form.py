@@ -1,7 +1,7 @@
 """The run form: the input, whether it makes a valid run, and the errors of each field.
 
 One form state for all ways in (empty, preset, clone, YAML, a posted page): a flat dict of texts by field name. The
-check is the one that creating a run makes (`launch.creation.run_config`), so the two cannot disagree.
+check is the one that creating a run makes (`launch.configs.run_config`), so the two cannot disagree.
 """
 
 import re
@@ -18,7 +18,7 @@ from cohort.base.formatting import natural
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite
 from cohort.lab.gate import Gate, gate
-from cohort.launch.creation import run_config
+from cohort.launch.configs import run_config
 from cohort.runs.base_models import OFFER_AGAIN
 from cohort.runs.models import Priority, Run
 from cohort.runs.preregistration import hypotheses_checked
@@ -335,11 +335,13 @@ class RunForm:
         if "variant" in self.problems:
             decided = {path.removeprefix("algorithm.") for path in FROM_VARIANT}
             settings["algorithm"] = {key: value for key, value in settings["algorithm"].items() if key not in decided}
-        return run_config(
+        config = run_config(
             name=self.texts["name"].strip(),
             settings=settings,
             **{name: row or _STAND_INS[name] for name, row in self.rows.items()},
         )
+        assert isinstance(config, RunConfig), "of kind grpo"
+        return config
 
     def _archived_model(self) -> BaseModel | None:
         """The chosen one where it is no longer offered."""
