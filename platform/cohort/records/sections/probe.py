@@ -28,13 +28,16 @@ _CLASS_FIELDS = {"name", "title", "family", "n", "paid", "rate", "wilson95", "me
 
 @dataclass(frozen=True)
 class Probed:
-    """The newest probe of the run's reward when the record was made, and what was known when the run was launched."""
+    """The newest probe of the run's reward when the record was made, and what was known when the run was launched. Of
+    a kind of run without a reward, none."""
 
     newest: VerifierProbe | None
     launch: LaunchProbe | None
 
 
 def probed(run: Run) -> Probed:
+    if run.verifier_version_id is None:
+        return Probed(None, None)
     return Probed(gate(run.verifier_version, run.dataset).probe, launch_of(run))
 
 
