@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_core.compute.shape import Shape
+from grpo_core.config.kinds import AnyConfig, ScoredConfig
 from grpo_core.config.run import RunConfig
 
 Name = Literal["sampling", "old", "reference", "update", "critic", "recomputed", "evaluation"]
@@ -89,8 +90,26 @@ class Flop:
         return sum(part.flop for part in self.parts if part.name == name)
 
 
-def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
-    """Operations of a run of this config with this model."""
+def training_flop(config: AnyConfig, shape: Shape, work: Work) -> Flop:
+    """Operations of a run of this config with this model. Fine-tuning and reward models sample nothing, and sampling
+    learns nothing."""
+    return Flop(*_grpo(config, shape, work)) if isinstance(config, RunConfig) else Flop(*_other(config, shape, work))
+
+
+def _other(config: AnyConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...], float]:
+    model = _Passes(shape, work)
+    if isinstance(config, ScoredConfig):
+        parts = [model.part("sampling", 1, work.tokens)]
+    else:
+        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, trained=1)]
+        if config.engine.gradient_checkpointing:
+            parts.append(model.part("recomputed", 1, work.tokens))
+    if work.evaluated_tokens:
+        parts.append(model.part("evaluation", 1, work.evaluated_tokens))
+    return tuple(parts), sum(model.attention.values())
+
+
+def _grpo(config: RunConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...], float]:
     algorithm, model = config.algorithm, _Passes(shape, work)
     tokens, learned, passes = work.tokens, work.tokens * work.learned_share, algorithm.inner_iterations
     looked = tokens if _measures_all(config) else learned
@@ -106,7 +125,7 @@ def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
         parts.append(model.part("recomputed", passes, learned))
     if work.evaluated_tokens:
         parts.append(model.part("evaluation", 1, work.evaluated_tokens))
-    return Flop(tuple(parts), sum(model.attention.values()))
+    return tuple(parts), sum(model.attention.values())
 
 
 def _measures_all(config: RunConfig) -> bool:
@@ -118,9 +137,11 @@ def _measures_all(config: RunConfig) -> bool:
     return algorithm.estimator.critic or in_reward or masked
 
 
-def learned_share(config: RunConfig, sums: Mapping[str, float]) -> float:
+def learned_share(config: AnyConfig, sums: Mapping[str, float]) -> float:
     """Share of the sampled groups that go through the update, of a run's sums by signal (groups, groups_mixed, …):
     those that carry a signal, where others are skipped or replaced. 1 where nothing is known."""
+    if not isinstance(config, RunConfig):
+        return 1.0
     algorithm, groups = config.algorithm, sums.get("groups", 0.0)
     skipped = config.engine.skip_zero_advantage and algorithm.zero_advantage_is_inert
     if not groups or not (skipped or algorithm.dynamic_sampling.enabled):

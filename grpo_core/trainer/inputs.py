@@ -318,4 +318,4 @@ def _differ(ranks: Ranks, rank: int, what: str) -> str:
 def _kind(what: str) -> type[GrpoError]:
     if what == _CONFIG:
         return ConfigError
-    return DataError if "problems" in what else ModelError
+    return DataError if "problems" in what or "conversations" in what else ModelError

@@ -5,10 +5,13 @@ from typing import Any
 from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.stage import Kind
 from grpo_core.trainer.grpo import GrpoTrainer
+from grpo_core.trainer.sft import SftTrainer
 from grpo_core.trainer.trainer import Trainer
 
 TRAINERS: dict[Kind, type[Trainer[Any]]] = {
     "grpo": GrpoTrainer,
+    "sft": SftTrainer,
+    "distill": SftTrainer,
 }
 
 

@@ -219,14 +219,14 @@ class SingleTraining:
                     value_norms.append(self._critic.step(self._config.optim.max_grad_norm))
 
         several, stale = algorithm.updates_per_batch > 1, any(rows[index].stale for index in used) and not weighs
-        tokens = sum(len(rows[index].completion) for index in active - dropped)
+        tokens = sum(rows[index].length for index in active - dropped)
         clips = loss.clips and tokens > 0 and (loss.ratio == "sampler" or several or stale)
         metrics = update_metrics(
             metric_sums,
             self._config,
             ranks,
             updates=len(norms),
-            used_tokens=sum(len(rows[index].completion) for index in used if index not in dropped),
+            used_tokens=sum(rows[index].length for index in used if index not in dropped),
             clips=clips,
             kl=algorithm.kl.coef > 0 and algorithm.kl.place == "loss",
         )

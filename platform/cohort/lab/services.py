@@ -118,7 +118,7 @@ def config_job_request(
     """Have a worker measure what a run of the form's config will take (`kind` estimate), or show its exact tokens
     (preview). Returns the job; the one that is under way already where there is one.
 
-    `config` is of these rows (`cohort.launch.creation.run_config`). Raises ConfigError when no node has what it needs,
+    `config` is of these rows (`cohort.launch.configs.run_config`). Raises ConfigError when no node has what it needs,
     or too many jobs wait. A preview runs no reward and loads no weights, so any node has what it needs.
     """
     rubric = Rubric(config.reward)
