@@ -4,11 +4,10 @@ Filters apply in the order of FILTERS, and each completion is counted at the fir
 sum to what was sampled. Source: DeepSeek-R1 (arXiv 2501.12948), section 2.3.3. Loads no torch.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.sample import FilterConfig, SampleConfig
@@ -39,8 +38,6 @@ FILTERS: dict[str, tuple[str, str]] = {
 """Filter → (what it drops, how to loosen it), in the order in which they apply."""
 _GRAM = 5
 """Words of a gram that near-duplicates are compared by."""
-_CHOICE = 7
-"""Name of the random stream of `choose`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def choose(group: Group, config: SampleConfig) -> Choice:
     if config.rows == "scores":
         return _choice(group, passing, dropped)
     passing = _distinct(passing, rules, dropped)
-    passing = _best_of(passing, rules, (config.seed, _CHOICE, group.step, group.index), dropped)
+    passing = _best_of(passing, group, config, dropped)
     if config.rows != "pairs":
         return _choice(group, passing, dropped)
     usable = (sample for sample in group.samples if _unusable(sample) is None)
@@ -134,13 +131,15 @@ def _distinct(samples: Sequence[Sample], rules: FilterConfig, dropped: Counter[s
     return [sample for index, sample in enumerate(distinct) if index not in near]
 
 
-def _best_of(samples: list[Sample], rules: FilterConfig, stream: Sequence[int], dropped: Counter[str]) -> list[Sample]:
+def _best_of(samples: list[Sample], group: Group, config: SampleConfig, dropped: Counter[str]) -> list[Sample]:
     """At most filter.per_problem of them, in the order in which they were sampled. What is equal is chosen among by
-    seed: a rank of its own for every completion, drawn before any is looked at."""
+    SHA-256 of seed, group and index."""
+    rules = config.filter
     most = rules.per_problem
     if most is None or len(samples) <= most:
         return samples
-    by_seed = np.random.default_rng(list(stream)).permutation(len(samples)).tolist()
+    stream = f"{config.seed}:{group.step}:{group.index}"
+    by_seed = [hashlib.sha256(f"{stream}:{sample.index}".encode()).digest() for sample in samples]
     chosen = sorted(range(len(samples)), key=lambda index: (_preference(samples[index], rules.choose), by_seed[index]))[
         :most
     ]

@@ -10,11 +10,10 @@ import pytest
 import yaml
 
 from grpo_core.errors import DataError, NothingKept
-from grpo_core.files.checkpoint import step_folder
 from grpo_core.files.dataset import read_facts
 from grpo_core.model.tiny import byte_tokenizer
 
-from .runs import KILLED, Launched, forked, groups_of, outcome_of, rows, samples_of, untimed
+from .runs import KILLED, Launched, forked, groups_of, names_of_steps, outcome_of, rows, samples_of, untimed
 
 PLAIN: dict[str, Any] = {
     "kind": "sample",
@@ -102,9 +101,9 @@ def test_rows_are_those_that_the_filters_keep(sampled: Path) -> None:
     assert sum(record["counts"].values()) == 8 * PROBLEMS
     metrics = rows(sampled / "metrics.jsonl")
     assert metrics[-1]["metrics"]["dataset/rows"] == kept
-    assert [
-        row["metrics"]["dataset/kept"] * 8 * problems for row, problems in zip(metrics, (2, 2, 2, 1), strict=True)
-    ] == [sum(1 for row in lines_of(sampled) if row["from"]["step"] == step) for step in range(1, STEPS + 1)]
+    shares = [row["metrics"]["dataset/kept"] for row in metrics]
+    of_steps = [sum(row["from"]["step"] == step for row in lines_of(sampled)) for step in range(1, STEPS + 1)]
+    assert [share * 8 * problems for share, problems in zip(shares, (2, 2, 2, 1), strict=True)] == of_steps
 
 
 def test_where_it_came_from_lies_next_to_the_rows(sampled: Path) -> None:
@@ -165,7 +164,8 @@ def test_killed_and_resumed(runs_home: Path, tmp_path: Path, sampled: Path, poin
 def test_resumed_elsewhere(runs_home: Path, tmp_path: Path, sampled: Path) -> None:
     """From a checkpoint alone, as a worker's next attempt does."""
     assert sample(runs_home, tmp_path / "run", fault="sampled:3") == KILLED
-    checkpoint = shutil.copytree(tmp_path / "run/checkpoints" / step_folder(2), tmp_path / step_folder(2))
+    newest = names_of_steps(tmp_path / "run")[-1]
+    checkpoint = shutil.copytree(tmp_path / "run/checkpoints" / newest, tmp_path / newest)
     assert sample(runs_home, tmp_path / "other", "--resume-from", str(checkpoint)) == 0
     assert dataset_of(tmp_path / "other")[0] == dataset_of(sampled)[0]
     assert outcome_of(tmp_path / "other")["totals"]["kept"] == outcome_of(sampled)["totals"]["kept"]

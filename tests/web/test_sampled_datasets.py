@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 
-from cohort.audit.models import AuditPending
+from cohort.audit.models import AuditEntry
 from cohort.base import artifacts
 from cohort.catalog.models import PromptDataset
 from cohort.review.models import DatasetFile
@@ -66,8 +67,8 @@ def registers(worker: AttemptCaller, *bodies: Any) -> Any:
     return worker.records(packed(envelopes(bodies, first=seq)))
 
 
-def arrives(worker: AttemptCaller, rows: list[dict[str, Any]], **record: Any) -> DatasetFile:
-    content = content_of(rows)
+def arrives(worker: AttemptCaller, given: list[dict[str, Any]], /, **record: Any) -> DatasetFile:
+    content = content_of(given)
     assert registers(worker, announced(content, **record)).status_code == 200
     reply = worker.dataset(hashlib.sha256(content).hexdigest(), content, offset=0)
     assert reply.json() == {"received": len(content), "done": True}
@@ -102,10 +103,9 @@ def test_sent_in_parts_and_twice_it_is_one_dataset(worker: AttemptCaller, run: R
     assert b"".join(artifacts.read_chunks(dataset.artifact)) == content
     assert not artifacts.sizes(DatasetFile.objects.get().folder)
     assert RunEvent.objects.filter(run=run, kind="dataset_stored").count() == 1
-    entries = [json.loads(bytes(entry.body)) for entry in AuditPending.objects.all()]
-    (entry,) = [entry for entry in entries if entry["kind"] == "dataset_sampled"]
-    assert entry["after"]["run"] == run.pk
-    assert entry["actor"].startswith("node:")
+    entry = AuditEntry.objects.get(kind="dataset_sampled")
+    assert json.loads(bytes(entry.body))["after"]["run"] == run.pk
+    assert (entry.actor, entry.subject) == ("node:gpu-1", f"dataset:{dataset.pk}")
 
 
 @pytest.mark.parametrize(("rows", "layout"), [(PAIRS, "pairs"), (SCORES, "scores")])
@@ -135,7 +135,7 @@ def requeued(run: Run) -> Run:
 
 
 def test_a_taken_name_gets_the_runs_number(worker: AttemptCaller, run: Run) -> None:
-    Run.objects.filter(pk=run.pk).update(name=(taken := PromptDataset.objects.get().name))
+    Run.objects.filter(pk=run.pk).update(name=(taken := run.dataset.name))
     dataset = arrives(worker, CONVERSATIONS).dataset
     assert dataset is not None
     assert dataset.name == f"{taken} (run {run.pk})"
@@ -191,4 +191,20 @@ def test_the_page_says_which_run_sampled_it(worker: AttemptCaller, run: Run, vie
     assert dataset is not None
     page = html(viewer.get(f"/p/ours/datasets/{dataset.pk}/"))
     assert f'href="/p/ours/runs/{run.pk}/"' in page
-    assert "5 wrong" in page or "wrong by the success component" in page
+    assert "wrong by the success component" in page
+    assert "prompt and completion, or messages" in page
+
+
+def test_the_runs_page_links_its_dataset(worker: AttemptCaller, run: Run) -> None:
+    """The part of the page by itself: what is known at each moment."""
+
+    def part() -> str:
+        return render_to_string("runs/_dataset.html", {"run": run, "project": run.project})
+
+    assert "once every problem was answered" in part()
+    content = content_of(CONVERSATIONS)
+    registers(worker, announced(content))
+    assert "not yet" in part()
+    worker.dataset(hashlib.sha256(content).hexdigest(), content, offset=0)
+    dataset = PromptDataset.objects.get(sampled_by=run)
+    assert f'href="/p/ours/datasets/{dataset.pk}/"' in part()

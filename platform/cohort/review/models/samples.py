@@ -8,6 +8,7 @@ from django.db import models
 
 from cohort.catalog.models import PromptDataset
 from cohort.runs.models import Attempt, Run, SentFile
+from grpo_core.data.rejection import FILTERS, KEPT
 
 
 class Group(models.Model):
@@ -202,3 +203,20 @@ class DatasetFile(SentFile):
 
     def __str__(self) -> str:
         return f"dataset of {self.run}"
+
+    @property
+    def completions(self) -> int:
+        """All that were sampled."""
+        return sum(self.counts.values())
+
+    @property
+    def became(self) -> list[tuple[str, int]]:
+        """(what became of them in words, completions), in the order of the filters."""
+        words = {KEPT: KEPT, **{name: f"{name}: {what}" for name, (what, _) in FILTERS.items()}}
+        return [(words.get(name, name), count) for name, count in sorted(self.counts.items(), key=_place)]
+
+
+def _place(count: tuple[str, int]) -> int:
+    """JSON of the database has an order of its own."""
+    names = [KEPT, *FILTERS]
+    return names.index(count[0]) if count[0] in names else len(names)
