@@ -32,7 +32,7 @@ ORDER = [
 ]
 PLATFORM_ORDER = [
     *("base", "evidence", "audit", "accounts", "catalog", "nodes", "runs"),
-    *("evaluations", "lab", "contamination", "review", "launch", "ingest", "records", "alerts"),
+    *("evaluations", "lab", "contamination", "review", "launch", "pipelines", "ingest", "records", "alerts"),
     *("worker_api", "background", "server", "api", "web", "urls", "cli"),
 ]
 """The platform's folders; `settings` stands beside them and is imported by Django."""
