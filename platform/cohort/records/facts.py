@@ -227,7 +227,7 @@ def collect(run: Run, *, state: State) -> Facts:
         stage=stage_facts(run),
         committed=committed(run),
         flags=watched(run, compared),
-        judgements=judgements(newest_annotations(run), run=run),
+        judgements=judgements(newest_annotations(run), run=run) if run.has_samples else [],
         rescores=rescored(run),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),

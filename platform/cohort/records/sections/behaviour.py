@@ -16,6 +16,7 @@ from cohort.records.sections.from_statements import given, statement_answer, sta
 from cohort.runs.models import ImportedResult
 from grpo_core.config.evaluation import Category, ScorerKind
 from grpo_core.config.kinds import judge_of
+from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.rewards import Rubric
 from grpo_core.rewards.kinds.refusal import AGREEMENT
 
@@ -34,9 +35,10 @@ def behaviour(facts: Facts) -> Behaviour:
         "not_chosen": absence.not_chosen(facts.absent),
         "imported": imported_answer(facts.imported),
     }
-    if not facts.comparisons:  # else something was evaluated, and is shown
-        own |= dict(absent_section(facts.config.kind, Behaviour))
-    return Behaviour(**own)
+    absent = dict(absent_section(facts.config.kind, Behaviour))
+    if facts.comparisons:  # of a reward model: its held-out pairs
+        absent = {name: answer for name, answer in absent.items() if name not in ("performance", "protocol")}
+    return Behaviour(**{**own, **absent})
 
 
 def _of(facts: Facts, category: Category) -> list[Comparison]:
@@ -202,6 +204,8 @@ def _protocol(facts: Facts) -> Answer:
     success = judge.success_component if judge is not None else None
     if not (config.eval.before or config.eval.after) or not (facts.comparisons or config.eval.has_something):
         return not_applicable("nothing was evaluated")
+    if isinstance(config, RewardModelConfig):
+        return _ranked_pairs(config)
     samples = config.eval.samples_per_problem
     text = (
         f"temperature {number(config.eval.temperature)}, {samples} completion{'' if samples == 1 else 's'} a problem, "
@@ -224,6 +228,14 @@ def _protocol(facts: Facts) -> Answer:
         times = ", ".join(f"{name} {counted(number, 'time')}" for name, number in facts.during.items())
         note += f" Evaluated while training too, without storing texts: {times}."
     return declared(value, text, note=note)
+
+
+def _ranked_pairs(config: RewardModelConfig) -> Answer:
+    text = (
+        "held-out pairs, right where the better answer has the higher reward; verdict by the 95 % interval of the "
+        f"difference and a margin of {number(100 * config.eval.margin)} points"
+    )
+    return declared({"margin": config.eval.margin, "objective": config.objective}, text)
 
 
 def _judge(facts: Facts) -> dict[str, Any] | None:

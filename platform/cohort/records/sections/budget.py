@@ -115,8 +115,9 @@ def _time(facts: Facts) -> Answer:
 def _tokens(facts: Facts, tokens: float) -> Answer:
     besides = facts.history.superseded_tokens
     if not isinstance(facts.config, ScoredConfig):
-        value = {"tokens": tokens, "superseded_tokens": besides}
-        text = f"{count(tokens)} tokens learned from and read"
+        learned = facts.totals.get("completion_tokens")
+        value = {"tokens": tokens, "answer_tokens": learned or None, "superseded_tokens": besides}
+        text = f"{count(tokens)} tokens read" + (f", {count(learned)} of them answers" if learned else "")
         if facts.history.superseded_steps:
             text += f"; besides {'a number not reported' if besides is None else count(besides)} in superseded steps"
         return measured(value, text)

@@ -2,22 +2,21 @@
 that was sampled, or as a reward model that scored. Read once when the record is made. Writes nothing.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from django.db.models import Q
 
 from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.evidence.canonical import dig
 from cohort.records.models import Audience, Record
 from cohort.records.sections.history_facts import DEEPEST, origin_of
 from cohort.runs.base_models import weight_files
-from cohort.runs.models import Checkpoint, Run
-from cohort.runs.models.run import RunKind
+from cohort.runs.models import Checkpoint, DatasetRole, Run, RunKind
 
 Gave = Literal["weights", "dataset", "reward_model"]
 GAVE_WORDS: dict[Gave, str] = {"weights": "its weights", "dataset": "its dataset", "reward_model": "a reward model"}
-_DATASET = re.compile(r"inputs/([0-9a-f]{64})\.\w+")
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,9 @@ def weights_of(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def sampled_datasets(run: Run) -> list[PromptDataset]:
-    """The datasets that the run learned from and another run sampled: its own, and further files of its config."""
-    data = run.config.get("data") or {}
-    paths = [data.get("path"), *(data.get("more") or ()), data.get("replay_path")]
-    matches = (_DATASET.fullmatch(path) for path in paths if isinstance(path, str))
-    digests = {match[1] for match in matches if match is not None}
-    if run.dataset_id is not None:
-        digests.add(run.dataset.sha256)
-    rows = PromptDataset.objects.filter(project=run.project, sha256__in=digests).exclude(sampled_by=None)
+    """The datasets that the run learned from and another run sampled: its own, and the further ones."""
+    learned = run.run_datasets.exclude(role=DatasetRole.HELDOUT).values("dataset")
+    rows = PromptDataset.objects.filter(Q(pk=run.dataset_id) | Q(pk__in=learned)).exclude(sampled_by=None)
     return list(rows.exclude(sampled_by=run).select_related("sampled_by").order_by("pk"))
 
 

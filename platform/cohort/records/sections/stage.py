@@ -13,6 +13,7 @@ from cohort.records.sections.by_kind import KIND_WORDS
 from cohort.records.sections.sampled import DUPLICATES, KEPT, dropped, dropped_completions, words_of
 from cohort.records.sections.stage_facts import ACCURACY
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.sample import SampleConfig
 from grpo_core.config.sft import SftConfig
@@ -41,7 +42,7 @@ def _fine_tuning(facts: Facts, config: SftConfig) -> Stage:
         kind=_kind(facts),
         conversations=_conversations(facts, config),
         packing=_packing(facts, config),
-        epochs=_epochs(facts, config, "conversations"),
+        epochs=_epochs(facts, config),
         heldout_loss=_heldout_loss(facts, config),
         token_accuracy=_token_accuracy(facts),
         teacher=_teacher(facts) if config.kind == "distill" else None,
@@ -53,28 +54,32 @@ def _conversations(facts: Facts, config: SftConfig) -> Answer:
     train = dig(facts.manifest, "data", "train")
     if train is None:
         return not_measured(NO_MANIFEST)
-    rows, tokens, learned = (train.get(name) for name in ("conversations", "tokens", "answer_tokens"))
+    tokens, learned = train.get("tokens"), train.get("learned_tokens")
     value = {
-        "conversations": rows,
-        "sha256": train.get("conversations_digest"),
+        "conversations": train["problems"],
+        "sha256": train["problems_digest"],
+        "rows": train.get("rows"),
         "tokens": tokens,
-        "answer_tokens": learned,
+        "learned_tokens": learned,
         "learned_share": learned / tokens if tokens and learned is not None else None,
-        "answers": train.get("answers"),
         "turns": config.data.turns,
+        "format": train.get("format"),
         "files": train.get("files"),
+        "chat": train.get("chat"),
     }
-    parts = [f"{count(rows)} conversations" if rows is not None else "a number of conversations not reported"]
-    if tokens is not None:
-        parts.append(f"{count(tokens)} tokens")
+    parts = [f"{count(train['problems'])} conversations"]
     if tokens and learned is not None:
-        parts.append(f"{count(learned)} of them answers that are learned from ({percent(learned / tokens)})")
-    if value["answers"] is not None:
-        parts.append(f"{count(value['answers'])} answers")
+        parts.append(f"{count(tokens)} tokens, of which {count(learned)} are answers and learned from")
+        parts[-1] += f" ({percent(learned / tokens)})"
     parts.append("every turn of the assistant" if config.data.turns == "all" else "the last turn of each")
-    if value["sha256"]:
-        parts.append(short(value["sha256"]))
-    return measured(plain(value), "; ".join(parts))
+    parts.append(short(train["problems_digest"]))
+    note = ""
+    if train.get("rows") not in (None, train["problems"]):
+        note = (
+            f"In {count(train['rows'])} rows of tokens: where the chat template rewrites earlier turns, a conversation "
+            "is a row for each answer."
+        )
+    return measured(plain(value), "; ".join(parts), note=note)
 
 
 def _packing(facts: Facts, config: SftConfig) -> Answer:
@@ -87,16 +92,15 @@ def _packing(facts: Facts, config: SftConfig) -> Answer:
     )
 
 
-def _epochs(facts: Facts, config: SftConfig | RewardModelConfig, rows_are: str) -> Answer:
-    rows = dig(facts.manifest, "data", "train", rows_are)
-    if not rows:
-        return not_measured(
-            NO_MANIFEST if facts.manifest is None else f"The trainer did not report how many {rows_are}."
-        )
-    seen = facts.steps_done * config.optim.batch_size
-    value = {"epochs": seen / rows, "rows": rows, "batch_size": config.optim.batch_size, "steps": facts.steps_done}
-    text = f"{number(round(seen / rows, 2))}: {counted(facts.steps_done, 'step')} of {config.optim.batch_size} rows"
-    return measured(value, f"{text}, {count(rows)} {rows_are} in an epoch")
+def _epochs(facts: Facts, config: SftConfig | RewardModelConfig) -> Answer:
+    """How often the rows were gone through."""
+    epochs = facts.last.metrics.get("epoch") if facts.last is not None else None
+    if epochs is None:
+        return not_measured("No step reported it.")
+    size = config.optim.batch_size
+    value = {"epochs": float(epochs), "batch_size": size, "steps": facts.steps_done}
+    text = f"{number(round(float(epochs), 2))} after {counted(facts.steps_done, 'step')} of {counted(size, 'row')}"
+    return measured(value, text, evidence="recomputable")
 
 
 def _heldout_loss(facts: Facts, config: SftConfig) -> Answer:
@@ -136,7 +140,7 @@ def _teacher(facts: Facts) -> Answer:
     """The model that answered, by the run that sampled it and that run's record."""
     teacher = facts.stage.teacher
     if teacher is None:
-        read = dig(facts.manifest, "data", "train", "teacher")
+        read = dig(facts.manifest, "data", "sampled_by")
         if read is None:
             return not_measured("No run of this platform sampled the dataset, and the trainer reported no teacher.")
         return measured(plain(read), f"{dig(read, 'model', 'source') or 'a model'}, as the dataset names it")
@@ -150,6 +154,7 @@ def _teacher(facts: Facts) -> Answer:
         "model": teacher.run.base_model.name,
         "weights": weights,
         "dataset_sha256": facts.run.dataset.sha256,
+        "dataset": dig(facts.manifest, "data", "sampled_by"),
     }
     digest = next(iter(weights.values()), "")
     text = f"{teacher.run.base_model.name}" + (f", weights {short(digest)}" if digest else "")
@@ -226,7 +231,7 @@ def _reward_model(facts: Facts, config: RewardModelConfig) -> Stage:
         ),
         preferences=_preferences(facts, config),
         replay=_replay(facts, config),
-        epochs=_epochs(facts, config, "pairs" if config.objective == "bradley_terry" else "scores"),
+        epochs=_epochs(facts, config),
         accuracy=_accuracy(facts, config),
         calibration=_calibration(facts, config),
         length_bias=_length_bias(facts, config),
@@ -237,56 +242,49 @@ def _preferences(facts: Facts, config: RewardModelConfig) -> Answer:
     train = dig(facts.manifest, "data", "train")
     if train is None:
         return not_measured(NO_MANIFEST)
-    rows_are = "pairs" if config.objective == "bradley_terry" else "scores"
-    value = {name: train.get(name) for name in ("pairs", "scores", "prompts", "dropped", "sha256", "files")}
-    rows = train.get(rows_are)
-    text = f"{count(rows)} {rows_are}" if rows is not None else f"a number of {rows_are} not reported"
+    rows_are = "pairs" if config.objective == "bradley_terry" else "scored completions"
+    value = {name: train.get(name) for name in ("problems", "problems_digest", "prompts", "dropped", "files", "texts")}
+    text = f"{count(train['problems'])} {rows_are}"
     if train.get("prompts") is not None:
-        text += f" of {count(train['prompts'])} prompts"
-    return measured(plain(value), f"{text}, {short(train['sha256'])}")
+        text += f" of {counted(train['prompts'], 'prompt')}"
+    return measured(plain(value), f"{text}; {short(train['problems_digest'])}")
 
 
 def _replay(facts: Facts, config: RewardModelConfig) -> Answer:
     data = config.data
     if data.replay_path is None:
         return declared({"share": 0.0}, "none: no earlier preferences were given")
-    value: dict[str, Any] = {"share": data.replay_share, "path": data.replay_path}
-    drawn = {name: facts.totals[name] for name in ("rows_replayed", "rows") if name in facts.totals}
-    text = f"{percent(data.replay_share)} of every batch are rows of an earlier reward model's preferences"
-    if len(drawn) == len(("rows_replayed", "rows")):
-        text += f"; {of(drawn['rows_replayed'], drawn['rows'])} rows of the run"
-        return measured(value | drawn, text)
-    return declared(value, text)
-
-
-def _held_out(facts: Facts) -> dict[str, Any] | None:
-    return facts.stage.preferences.get("after") or facts.stage.preferences.get("before")
+    text = f"{percent(data.replay_share)} of the rows of the run are an earlier reward model's preferences"
+    read = dig(facts.manifest, "data", "train", "replay")
+    if read is None:
+        return declared({"share": data.replay_share}, text)
+    value = {"share": data.replay_share, **{name: read.get(name) for name in ("problems", "problems_digest", "files")}}
+    return measured(plain(value), f"{text}, drawn from {count(read['problems'])}; {short(read['problems_digest'])}")
 
 
 def _figures_missing(facts: Facts, config: RewardModelConfig) -> Answer:
     if not config.data.has_heldout:
         return not_measured("No preferences were held out to measure on.")
-    return not_measured("The run ended before it was measured.")
+    return not_measured("The run ended before it was measured, or no two held-out answers could be ranked.")
 
 
 def _accuracy(facts: Facts, config: RewardModelConfig) -> Answer:
-    """Share of held-out pairs ranked right."""
-    phases = {phase: dig(data, "accuracy") for phase, data in facts.stage.preferences.items()}
-    shown = [
-        f"{percent(held['share'])} [{percent(held['low'])}, {percent(held['high'])}] {phase} training"
-        for phase in ("before", "after")
-        if (held := phases.get(phase)) is not None
-    ]
-    last = phases.get("after") or phases.get("before")
-    if last is None:
+    """Share of held-out pairs ranked right, after training; before, as an evaluation of these pairs has it."""
+    held = dig(facts.stage.preferences, "accuracy")
+    if held is None:
         return _figures_missing(facts, config)
-    text = f"{', '.join(shown)}, of {counted(last['pairs'], 'pair')} of {counted(last['prompts'], 'prompt')}"
+    text = f"{percent(held['share'])} [{percent(held['low'])}, {percent(held['high'])}] of "
+    text += f"{counted(held['pairs'], 'pair')} of {counted(held['prompts'], 'prompt')}"
+    before = next((each.before for each in facts.comparisons if each.suite == HELDOUT and each.before), None)
+    if before is not None and before.share is not None:
+        text += f"; {percent(before.share)} before training"
     note = "95 % interval (Wilson) of the effective number of pairs: those of one prompt are no independent evidence."
-    return measured(plain(phases), text, note=note)
+    value = {"after": held, "before": before.share if before is not None else None}
+    return measured(plain(value), text, note=note)
 
 
 def _calibration(facts: Facts, config: RewardModelConfig) -> Answer:
-    held = dig(_held_out(facts), "calibration")
+    held = dig(facts.stage.preferences, "calibration")
     if held is None:
         return _figures_missing(facts, config)
     text = f"expected calibration error {held['ece']:.3f} over {counted(len(held['bins']), 'bin')} of certainty"
@@ -296,7 +294,7 @@ def _calibration(facts: Facts, config: RewardModelConfig) -> Answer:
 
 def _length_bias(facts: Facts, config: RewardModelConfig) -> Answer:
     """Whether it goes by length."""
-    held = dig(_held_out(facts), "length")
+    held = dig(facts.stage.preferences, "length")
     if held is None:
         return _figures_missing(facts, config)
     rho = held.get("rho")

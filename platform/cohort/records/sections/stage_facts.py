@@ -11,8 +11,8 @@ from cohort.runs.transitions import current_steps
 
 HELDOUT_LOSS = "heldout_loss"
 """Type of the trainer's event with the loss on held-out conversations, before training and after."""
-PREFERENCES = "preferences"
-"""Type of the trainer's event with a reward model's figures on held-out pairs, before training and after."""
+PREFERENCES = "reward_model_facts"
+"""Type of the trainer's event with a reward model's figures on held-out pairs (grpo_core/stats/preferences.py)."""
 ACCURACY = "mean_token_accuracy"
 
 
@@ -32,8 +32,8 @@ class Teacher:
 class StageFacts:
     heldout_loss: dict[str, dict[str, Any]]
     """phase → data of the newest event."""
-    preferences: dict[str, dict[str, Any]]
-    """phase → data of the newest event."""
+    preferences: dict[str, Any] | None
+    """Data of the newest event."""
     token_accuracy: tuple[tuple[int, float], tuple[int, float]] | None
     """(step, share) of the first and the last current step that has it."""
     teacher: Teacher | None
@@ -44,7 +44,7 @@ class StageFacts:
 def stage_facts(run: Run) -> StageFacts:
     return StageFacts(
         heldout_loss=_by_phase(run, HELDOUT_LOSS),
-        preferences=_by_phase(run, PREFERENCES),
+        preferences=RunEvent.objects.filter(run=run, kind=PREFERENCES).values_list("data", flat=True).last(),
         token_accuracy=_token_accuracy(run),
         teacher=_teacher(run),
         written=PromptDataset.objects.filter(sampled_by=run).order_by("-pk").first(),
