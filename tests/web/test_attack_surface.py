@@ -93,7 +93,8 @@ def test_a_best_of_n_is_asked_for_with_what_is_taken_for_the_truth(
     job = LabJob.objects.get()
     assert (job.kind, job.version, job.ground_truth, job.base_model) == ("best_of_n", learned, truth, base_model)
     assert (job.options["problems"], job.options["group_size"], job.options["seed"]) == (8, 8, 3)
-    assert AuditEntry.objects.get(kind="lab_job_asked").after["ground_truth"] == truth.pk  # type: ignore[index]
+    entry = json.loads(bytes(AuditEntry.objects.get(kind="lab_job_asked").body))
+    assert entry["after"]["ground_truth"] == truth.pk
     given = Job.model_validate(job_config(job))
     assert given.verifier is not None
     assert given.verifier.components[0].kind == "regex"
