@@ -78,11 +78,13 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     suites = manifest.data["suites"].items()
     train = manifest.data["train"]
     more: Any = manifest.data.get(HELDOUT_CONVERSATIONS)
+    replay = train.get("replay")
     return {
         **inputs_of_model(manifest.model),
         f"the training {train.get('content', 'problems')}": train["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
         **({"the held-out conversations": more["problems_digest"]} if more is not None else {}),
+        **({"the replayed preferences": replay["problems_digest"]} if isinstance(replay, dict) else {}),
         **{f"the problems of the suite {name}": facts["items_digest"] for name, facts in suites},
         **{
             f"the {what} of the reward component {name}": facts[f"{part}_sha256"]

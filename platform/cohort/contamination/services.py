@@ -13,7 +13,7 @@ from cohort.accounts.models import User
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.storable import Refused
-from cohort.catalog.models import EvalSuiteVersion, PromptDataset, dataset_added, suite_version_added
+from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDataset, dataset_added, suite_version_added
 from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination import selectors
 from cohort.contamination.models import DataOverlap, LaunchOverlap
@@ -106,8 +106,9 @@ def request_dataset_comparisons(dataset: PromptDataset, **_: Any) -> None:
 
 @receiver(suite_version_added)
 def request_suite_comparisons(version: EvalSuiteVersion, **_: Any) -> None:
-    """Compare a new suite version with every dataset of its project."""
-    _request([(dataset, version, None) for dataset in PromptDataset.objects.filter(project=version.suite.project)])
+    """Compare a new suite version with every dataset of problems of its project."""
+    datasets = PromptDataset.objects.filter(project=version.suite.project, content=DatasetContent.PROBLEMS)
+    _request([(dataset, version, None) for dataset in datasets])
 
 
 def request_comparisons(

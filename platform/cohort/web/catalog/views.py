@@ -18,6 +18,7 @@ from cohort.catalog.dataset_files import check_file
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, PromptDataset
 from cohort.catalog.pretraining import origin_of, pretraining_state, published_original, stated_original
+from cohort.catalog.sampled import ROWS
 from cohort.contamination.selectors import of_dataset
 from cohort.lab.evaluations import evaluations_of
 from cohort.lab.services import doctor_request
@@ -265,7 +266,13 @@ def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
     dataset = get_object_or_404(PromptDataset.objects.select_related("created_by"), project=project, pk=pk)
     used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project)
-    read = {"layout": LAYOUTS[dataset.format], "container": TITLES[dataset.container]}
+    files = dataset.files.select_related("run").order_by("-pk")
+    read = {
+        "layout": LAYOUTS.get(dataset.format),
+        "rows_of": ROWS.get(dataset.format, ""),
+        "container": TITLES[dataset.container],
+        "sampled": files.first() if dataset.sampled_by_id is not None else None,
+    }
     return render(
         request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset), **read}
     )

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from cohort.base.formatting import exact
-from cohort.ingest.run_state import PHASE_WORDS
+from cohort.ingest.run_state import IN_STEPS, PHASE_WORDS
 from cohort.lab.judged import TrainingRewardJudge, training_reward_judge
 from cohort.nodes.models import Draining
 from cohort.records.after_seal.rules import Standing
@@ -22,6 +22,7 @@ from cohort.web.after_seal.timeline import standings
 from cohort.web.context import LIVE, version_of
 from cohort.web.launch.variants import variant_in_words
 from cohort.web.records.listing import record_of
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.preset_differences import Difference, diff
 from grpo_core.config.presets import PRESETS, Preset
 from grpo_core.config.relevance import idle
@@ -84,7 +85,7 @@ class Header:
         return training_reward_judge(self.run)
 
     @property
-    def config(self) -> RunConfig:
+    def config(self) -> AnyConfig:
         return self.run.parsed_config
 
     @property
@@ -94,7 +95,8 @@ class Header:
     @cached_property
     def differences(self) -> tuple[Difference, ...]:
         """From the preset."""
-        return tuple(diff(self.config)) if self.config.preset in PRESETS else ()
+        config = self.config
+        return tuple(diff(config)) if isinstance(config, RunConfig) and config.preset in PRESETS else ()
 
     @cached_property
     def variant(self) -> str:
@@ -253,7 +255,7 @@ class Header:
             return f"trained; {record}"
         text = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
-        if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
+        if inside.get("phase") == self.run.phase not in IN_STEPS and inside.get("total"):
             text += f", {inside['done']:,} of {inside['total']:,}"
         return text
 
