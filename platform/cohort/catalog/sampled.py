@@ -1,19 +1,22 @@
-"""Datasets that runs of kind `sample` wrote. The bytes come from a machine that runs untrusted code, so every row is
-read before a row of the catalog is made."""
+"""Datasets of the catalog that runs made: what one of kind `sample` wrote, and what people judged of a run's
+completions. The first come from a machine that runs untrusted code, so every row of a file is read before there is a
+dataset."""
 
+import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from cohort.accounts.models import Project
+from cohort.accounts.models import Project, User
 from cohort.accounts.quotas import over_project
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.catalog.dataset_files import PREVIEW_CHARS, PREVIEW_PROBLEMS
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import DatasetContent, PromptDataset
 from cohort.catalog.services import uploaded_bytes
 from grpo_core.data.containers import rows_of
 from grpo_core.data.conversations import read_messages
@@ -41,53 +44,69 @@ def sampled_dataset_create(
     existing = PromptDataset.objects.filter(project=project, sampled_by=run_id, sha256=sha256).first()
     if existing is not None:
         return existing
-    if size > settings.COHORT_MAX_DATASET_BYTES:
-        raise DataError(f"the file has {size:,} bytes; a dataset has {settings.COHORT_MAX_DATASET_BYTES:,} at most")
-    if fault := over_project(project, "max_upload_bytes", used=uploaded_bytes(project), more=size):
-        raise DataError(fault)
     dataset = PromptDataset(project=project, content=content, sha256=sha256, size=size, sampled_by_id=run_id)
-    _survey(dataset, handle, announced=rows)
-    completions = sum(counts.values())
     dataset.source = (
-        f"Sampled by the run {run_name} (run {run_id}): {counts.get('kept', 0):,} of {completions:,} completions kept"
+        f"Sampled by the run {run_name} (run {run_id}): {counts.get('kept', 0):,} of {sum(counts.values()):,} "
+        "completions kept"
     )
-    if not artifacts.exists(dataset.artifact):
-        handle.seek(0)
-        artifacts.put(dataset.artifact, iter(lambda: handle.read(1 << 20), b""))
-    _save(dataset, run_name, node)
-    log.info("dataset %r of %d rows sampled in %r", dataset.name, dataset.problems, project.slug)
+    _survey(dataset, handle)
+    if dataset.problems != rows:
+        raise DataError(f"the file has {dataset.problems:,} rows, and {rows:,} were announced")
+    _store(dataset, handle, _names(run_name, run_id), f"node:{node}", "dataset_sampled", {"run": run_id})
     return dataset
 
 
-def _save(dataset: PromptDataset, run_name: str, node: str) -> None:
-    """Under the run's name, or the first like it that is free."""
-    for name in _names(run_name, dataset.sampled_by_id):
+def judged_dataset_create(
+    *, project: Project, actor: User, run_id: int, run_name: str, lines: Iterable[bytes], made: dict[str, Any]
+) -> PromptDataset:
+    """The preferences that people's judgements of a run's completions give, as rows of pairs. `made`: {judgements:
+    run, and counts}. The same judgements again are the same dataset. Raises DataError where the project has no room."""
+    with tempfile.TemporaryFile() as spooled:
+        digest, size = hashlib.sha256(), 0
+        for line in lines:
+            digest.update(line)
+            size += spooled.write(line)
+        name = {"sha256": digest.hexdigest(), "made__judgements": run_id}
+        if (existing := PromptDataset.objects.filter(project=project, **name).first()) is not None:
+            return existing
+        dataset = PromptDataset(project=project, content=DatasetContent.PREFERENCES, sha256=digest.hexdigest())
+        dataset.size, dataset.made, dataset.created_by = size, made, actor
+        dataset.source = f"Judgements of the completions of the run {run_name} (run {run_id}) by reviewers"
+        _survey(dataset, spooled)
+        names = _names(f"judgements of {run_name}"[:NAME_CHARS], run_id)
+        _store(dataset, spooled, names, audit.who(actor), "dataset_judged", made)
+    return dataset
+
+
+def _store(
+    dataset: PromptDataset, handle: IO[bytes], names: Iterator[str], actor: str, kind: str, origin: dict[str, Any]
+) -> None:
+    """Store file and row, under the first of `names` that is free. Raises DataError."""
+    project = dataset.project
+    if dataset.size > settings.COHORT_MAX_DATASET_BYTES:
+        raise DataError(f"the file has {dataset.size:,} bytes; a dataset has {settings.COHORT_MAX_DATASET_BYTES:,}")
+    if fault := over_project(project, "max_upload_bytes", used=uploaded_bytes(project), more=dataset.size):
+        raise DataError(fault)
+    if not artifacts.exists(dataset.artifact):
+        handle.seek(0)
+        artifacts.put(dataset.artifact, iter(lambda: handle.read(1 << 20), b""))
+    for name in names:
         dataset.name = name
+        after = {"name": name, "sha256": dataset.sha256, "content": dataset.content, "rows": dataset.problems, **origin}
         try:
             with transaction.atomic():
                 dataset.save()
-                audit.log(
-                    actor=f"node:{node}",
-                    kind="dataset_sampled",
-                    subject=f"dataset:{dataset.pk}",
-                    project=dataset.project,
-                    after={
-                        "name": name,
-                        "sha256": dataset.sha256,
-                        "content": dataset.content,
-                        "rows": dataset.problems,
-                        "run": dataset.sampled_by_id,
-                    },
-                )
+                audit.log(actor=actor, kind=kind, subject=f"dataset:{dataset.pk}", project=project, after=after)
         except IntegrityError:
-            if not PromptDataset.objects.filter(project=dataset.project, name=name).exists():
+            if not PromptDataset.objects.filter(project=project, name=name).exists():
                 raise
             dataset.pk = None
         else:
+            log.info("dataset %r of %d rows stored in %r", name, dataset.problems, project.slug)
             return
 
 
-def _names(run_name: str, run_id: int | None) -> Iterator[str]:
+def _names(run_name: str, run_id: int) -> Iterator[str]:
     yield run_name
     number = 1
     while True:
@@ -96,7 +115,7 @@ def _names(run_name: str, run_id: int | None) -> Iterator[str]:
         number += 1
 
 
-def _survey(dataset: PromptDataset, handle: IO[bytes], *, announced: int) -> None:
+def _survey(dataset: PromptDataset, handle: IO[bytes]) -> None:
     """Read every row once: layout, count, prompt lengths, the first few. Raises DataError."""
     handle.seek(0)
     faults = RowFaults()
@@ -118,8 +137,8 @@ def _survey(dataset: PromptDataset, handle: IO[bytes], *, announced: int) -> Non
                     shown = {"id": _origin(fields), "prompt": prompt, "answer": answer}
                     dataset.preview.append({name: text[:PREVIEW_CHARS] for name, text in shown.items()})
     faults.raise_any()
-    if count != announced:
-        raise DataError(f"the file has {count:,} rows, and {announced:,} were announced")
+    if not count:
+        raise DataError("the file holds no rows")
     expected = "conversations" if dataset.format == "conversations" else "preferences"
     if dataset.content != expected:
         raise DataError(f"the rows are {dataset.format}, and {dataset.content} were announced")
