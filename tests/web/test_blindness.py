@@ -27,7 +27,7 @@ API = "api/v1/projects/<slug>/runs/<int:run_id>/samples"
 CLOSED = {
     *("run_groups", "group_detail", "sample_tokens", "sample_use", "sample_proof", "run_samples", "samples_export"),
     *("run_scatter", "run_problems", "run_problem", "run_rescores", "run_rescore", "run_rescore_live", "run_review"),
-    *("preferences_download", "preferences_dataset", "run_compare_answers", "api"),
+    *("preferences_download", "run_compare_answers", "api"),
 }
 OVERVIEW = {"run_detail", "run_live"}
 """Stay open, without their newest groups."""

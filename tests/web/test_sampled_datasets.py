@@ -174,11 +174,15 @@ def test_only_what_the_attempt_named_is_taken(worker: AttemptCaller, run: Run) -
     sha256 = hashlib.sha256(content).hexdigest()
     assert refused(worker.dataset(sha256, content, offset=0)) == (404, "unknown_file")
     assert registers(worker, announced(content)).status_code == 200
-    assert refused(registers(worker, announced(content))) == (422, "bad_record")
+    assert refused(registers(worker, announced(content))) == (422, "bad_record")  # a second one
     wrong = content[:-2] + b"x\n"
     assert refused(worker.dataset(sha256, wrong, offset=0)) == (422, "bad_file")
     assert refused(worker.dataset(sha256, content, offset=0, fence=9))[1] == "stale_fence"
     assert worker.dataset(sha256, content, offset=0).json()["done"]
+
+
+def test_more_rows_than_a_column_holds_are_refused(worker: AttemptCaller) -> None:
+    assert refused(registers(worker, announced(b"{}\n", rows=2**40))) == (422, "bad_record")
 
 
 def test_a_run_that_samples_none_names_none(worker: AttemptCaller, run: Run) -> None:
