@@ -97,7 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(handler=_train)
 
-    for name in ("estimate", "eval", "lab", "model", "preview", "probe", "replay", "rescore", "suite", "tasks"):
+    names = ("best_of_n", "estimate", "eval", "lab", "model", "pipeline", "preview", "probe", "replay", "rescore")
+    for name in (*names, "suite", "tasks"):
         import_module(f"grpo_core.cli.{name}").add(commands)
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
@@ -194,7 +195,7 @@ def _train(options: argparse.Namespace) -> int:
         finally:
             ranks.leave()
         if run_dir is not None:
-            _tell_end(outcome, options.out, progress)
+            _tell_end(outcome, run_dir, options.out, progress)
     return 0
 
 
@@ -288,11 +289,13 @@ def _presets(options: argparse.Namespace) -> int:
 # ---------------------------------------------------------------------- around them
 
 
-def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
+def _tell_end(outcome: "Outcome", run_dir: "RunDir", out: Path, progress: "Progress") -> None:
     from grpo_core.config.evaluation import HELDOUT
     from grpo_core.data.rejection import table
+    from grpo_core.evaluate import preference_report
     from grpo_core.evaluate.text_report import measured_in, share
     from grpo_core.files.dataset import FOLDER, ROWS, read_facts
+    from grpo_core.records.types import Event
 
     progress.line(outcome.message)
     if (facts := read_facts(out / FOLDER / ROWS)) is not None:
@@ -304,6 +307,11 @@ def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
         for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
             name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "
             progress.line(f"{phase:6} {name}{share(measured)}")
+    measured_facts = [
+        event.data for event in run_dir.events() if isinstance(event, Event) and event.type == preference_report.FACTS
+    ]
+    if measured_facts:
+        progress.line(preference_report.table(measured_facts[-1]))
     if outcome.final_checkpoint is not None:
         progress.line(f"weights: {out / outcome.final_checkpoint}")
     progress.line(f"records: {out}")

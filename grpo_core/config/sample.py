@@ -120,6 +120,10 @@ class SampleConfig(StageConfig):
         return -(-problems // self.sampling.prompts_per_step)
 
     @property
+    def completions_per_step(self) -> int:
+        return self.sampling.group_size * self.sampling.prompts_per_step
+
+    @property
     def longest_sequence(self) -> int:
         """Tokens, prompt and completion together."""
         return self.data.max_prompt_tokens + self.sampling.max_completion_tokens

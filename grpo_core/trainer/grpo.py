@@ -136,10 +136,3 @@ class GrpoTrainer(RewardedTrainer[RunConfig]):
         dead = f"signal in {format_percent(metrics['frac_informative'])} of groups"
         self.progress.advance(step, f"{reward} · {dead} · {format_duration(trained)}/step")
         return metrics.get("reward")
-
-    def _check_inside(self) -> None:
-        """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
-        is finished, for only its end can be kept."""
-        if self._training.changed_in > self._counts.steps and self._checkpoints.behind:
-            return
-        self.check()

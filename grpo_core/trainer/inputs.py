@@ -2,7 +2,7 @@
 fault is reported in the first seconds and not after an hour of sampling."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.lora import load_policy
+from grpo_core.model.source import vocabulary_sha256
 from grpo_core.records.types import Event, Manifest
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
@@ -248,6 +249,7 @@ def loaded(inputs: Inputs, config: ScoredConfig) -> list[Event]:
     if inputs.policy.unshared is not None:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))
+    events += _other_tokenizers(inputs)
     events += [Event(type="prompts", message=note) for note in inputs.notes]
     events += [finding.event() for finding in findings(inputs.policy, config) if finding.severity != "note"]
     for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
@@ -259,6 +261,20 @@ def loaded(inputs: Inputs, config: ScoredConfig) -> list[Event]:
             message = f"{len(faults)} {what} problems were dropped: the reward cannot read their reference"
             events.append(Event(type="data", message=message, data={"unreadable": dict(faults[:100])}))
     return events
+
+
+def _other_tokenizers(inputs: Inputs) -> Iterator[Event]:
+    """Models of the reward that read other tokens than the policy writes. They are given text, so that is allowed; a
+    text that is one token here may be several there, and limits in tokens differ."""
+    own = vocabulary_sha256(inputs.policy.tokenizer)
+    for name, facts in inputs.reward_facts().items():
+        if facts.get("vocabulary_sha256", own) != own:
+            message = (
+                f"the reward component {name} reads with the tokenizer of {facts['source']}, which is another than the "
+                f"policy's, of {inputs.policy.source.given}: it is given text, so this is allowed; its limits count "
+                "its own tokens"
+            )
+            yield Event(type="model", message=message, data={"component": name})
 
 
 def answer_cache(ranks: Ranks, run_folder: Path | None) -> Path | None:
@@ -322,4 +338,4 @@ def _differ(ranks: Ranks, rank: int, what: str) -> str:
 def _kind(what: str) -> type[GrpoError]:
     if what == _CONFIG:
         return ConfigError
-    return DataError if "problems" in what else ModelError
+    return DataError if "problems" in what or "conversations" in what else ModelError

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.base import artifacts
-from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDataset
 from grpo_core.config import builtin_suites
 from grpo_core.data.loaders import scan_problems
 from grpo_core.data.problem import Problem
@@ -36,7 +36,9 @@ def dataset_problems(dataset: PromptDataset) -> Iterator[Problem]:
 
 
 def data_part(dataset: PromptDataset) -> dict[str, Any]:
-    """What a config's `data` or `eval` says of the dataset's file."""
+    """What a config's `data` or `eval` says of the dataset's file. Only problems have a layout to choose."""
+    if dataset.content != DatasetContent.PROBLEMS:
+        return {"path": input_path(dataset)}
     return {"path": input_path(dataset), "format": dataset.format, "columns": dataset.mapping}
 
 
@@ -53,7 +55,7 @@ def input_rows(
     rows: dict[str, PromptDataset | EvalSuiteVersion] = {
         input_path(dataset): dataset for dataset in datasets if dataset is not None
     }
-    named = {suite["path"] for suite in config["eval"]["suites"]}
+    named = {suite["path"] for suite in config.get("eval", {}).get("suites", ())}
     for version in versions:
         if (path := f"inputs/{version.sha256}.jsonl") in named:
             rows.setdefault(path, version)

@@ -22,6 +22,7 @@ from cohort.web.after_seal.timeline import standings
 from cohort.web.context import LIVE, version_of
 from cohort.web.launch.variants import variant_in_words
 from cohort.web.records.listing import record_of
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.preset_differences import Difference, diff
 from grpo_core.config.presets import PRESETS, Preset
 from grpo_core.config.relevance import idle
@@ -84,7 +85,7 @@ class Header:
         return training_reward_judge(self.run)
 
     @property
-    def config(self) -> RunConfig:
+    def config(self) -> AnyConfig:
         return self.run.parsed_config
 
     @property
@@ -94,7 +95,8 @@ class Header:
     @cached_property
     def differences(self) -> tuple[Difference, ...]:
         """From the preset."""
-        return tuple(diff(self.config)) if self.config.preset in PRESETS else ()
+        config = self.config
+        return tuple(diff(config)) if isinstance(config, RunConfig) and config.preset in PRESETS else ()
 
     @cached_property
     def variant(self) -> str:
