@@ -78,12 +78,12 @@ def load_classifier(source: ModelSource, config: RewardModelConfig, *, device: t
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without transformers' report of tensors that are missing: what is missing is checked here."""
-    before = logging.get_verbosity()  # type: ignore[no-untyped-call]
+    before = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        logging.set_verbosity(before)  # type: ignore[no-untyped-call]
+        logging.set_verbosity(before)
 
 
 def _draw_head(model: Any, missing: list[str], folder: Path, *, seed: int) -> None:

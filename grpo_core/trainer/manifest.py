@@ -192,6 +192,7 @@ def data_facts(source: DataSource, encoded: Encoded, unreadable: int) -> dict[st
     """Hashes, layout and prompt lengths of one set's problems; `unreadable` were dropped for their reference.
     Of several files, `sha256` is that of their names and hashes."""
     part = source.part
+    assert not isinstance(part, ConversationsConfig), "their facts are conversation_facts"
     detected = detect_file(source.files[0], part.format, columns=part.columns)
     hashes = {source.name(path): file_sha256(path) for path in source.files}
     return {

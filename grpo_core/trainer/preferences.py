@@ -150,11 +150,7 @@ class _Encoder:
         self._texts = ScoringTexts(classifier.loaded.tokenizer, source=classifier.loaded.source.folder)
         if config.data.chat:
             self._texts.check_chat()
-        context = classifier.loaded.context
-        if context is not None and config.data.max_tokens > context:
-            raise ConfigError(
-                f"data.max_tokens {config.data.max_tokens} is more than the {context} positions of the model; lower it"
-            )
+        self._context = classifier.loaded.context
 
     def rows(self, rows: Sequence[Preference], source: str, dropped: list[str]) -> list[EncodedRow]:
         """All that fit; ids of those that are too long are added to `dropped`, where data.long says so. Raises
@@ -164,6 +160,12 @@ class _Encoder:
             texts = tuple(self.ids(row, completion, source) for completion in row.completions)
             longest = max(map(len, texts))
             if longest <= self._data.max_tokens:
+                if self._context is not None and longest > self._context:
+                    raise ConfigError(
+                        f"{source}: row {row.problem.id} has a text of {longest} tokens, and the model has "
+                        f"{self._context} positions; set data.max_tokens: {self._context} and data.long: drop, or take "
+                        "a model with more positions"
+                    )
                 target = row.margin if isinstance(row, Pair) else row.score
                 encoded.append(EncodedRow(row, PreferenceRow(texts, target)))
             elif self._data.long == "drop":

@@ -130,6 +130,7 @@ def evaluator(config: RunConfig, kept: Any) -> Evaluator:
         training=None,  # type: ignore[arg-type]
         checkpoints=kept,
         counts=counts,
+        steps=config.steps,
         recorder=RunRecorder(None, progress, counts),
         ranks=Ranks(),
         check=lambda: None,

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from grpo_core.monitors.figures import rising
-from grpo_core.stats.correlation import spearman
 from grpo_core.monitors.recorded import HeldOut, KeptGroup, monitor
+from grpo_core.stats.correlation import spearman
 from tests.tables import cases
 
 

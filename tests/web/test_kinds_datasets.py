@@ -21,8 +21,8 @@ ASKED = {"role": "user", "content": "what is 1 + 1?"}
 ANSWERED = {"role": "assistant", "content": "2"}
 
 
-def upload(client: Client, content: bytes, **more: str) -> Any:
-    file = SimpleUploadedFile("rows.jsonl", content)
+def upload(client: Client, file_content: bytes, **more: str) -> Any:
+    file = SimpleUploadedFile("rows.jsonl", file_content)
     return client.post(NEW, {"name": "set", "format": "auto", "file": file, **more})
 
 

@@ -1,4 +1,4 @@
-"""The run form of the kinds besides GRPO: the same machinery, the kind's own fields and rows, copies that make it again."""
+"""The run form of the kinds besides GRPO: the kind's own fields and rows, and copies that make the run again."""
 
 import json
 from typing import Any

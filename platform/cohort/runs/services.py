@@ -258,6 +258,7 @@ def run_sealed(*, run: Run) -> None:
     run_lock(run=run)
     if run.state == RunState.SEALING:
         run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
+        dispatch.stages_on_commit(run_id=run.pk)
 
 
 def requested_reason(*, run: Run) -> str:

@@ -18,6 +18,7 @@ from cohort.catalog.dataset_files import check_file, layout_title
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, DatasetContent, PromptDataset
 from cohort.catalog.pretraining import origin_of, pretraining_state, published_original, stated_original
+from cohort.catalog.sampled import ROWS
 from cohort.contamination.selectors import of_dataset
 from cohort.lab.evaluations import evaluations_of
 from cohort.lab.services import doctor_request
@@ -291,10 +292,13 @@ def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     dataset = get_object_or_404(rows, project=project, pk=pk)
     further = Run.objects.filter(run_datasets__dataset=dataset)
     used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset) | Q(pk__in=further), project=project)
+    files = dataset.files.select_related("run").order_by("-pk")
     read = {
         "layout": layout_title(dataset),
+        "rows_of": ROWS.get(dataset.format, ""),
         "container": TITLES[dataset.container],
         "kinds": KINDS_FOR[DatasetContent(dataset.content)],
+        "sampled": files.first() if dataset.sampled_by_id is not None else None,
     }
     return render(
         request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset), **read}

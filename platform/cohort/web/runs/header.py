@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from cohort.base.formatting import exact
-from cohort.ingest.run_state import PHASE_WORDS
+from cohort.ingest.run_state import IN_STEPS, PHASE_WORDS
 from cohort.lab.judged import TrainingRewardJudge, training_reward_judge
 from cohort.nodes.models import Draining
 from cohort.records.after_seal.rules import Standing
@@ -272,7 +272,7 @@ class Header:
             return f"trained; {record}"
         text = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
-        if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
+        if inside.get("phase") == self.run.phase not in IN_STEPS and inside.get("total"):
             text += f", {inside['done']:,} of {inside['total']:,}"
         return text
 
