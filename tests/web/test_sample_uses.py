@@ -231,7 +231,7 @@ def judged_pairs(rita: User, group: Group, *verdicts: str) -> None:
 
 def test_a_dataset_of_judgements_has_each_pair_once(operator: Client, rita: User, group: Group, run: Run) -> None:
     judged_pairs(rita, group, "right", "wrong", "wrong", "right")
-    Sample.objects.filter(group=group, index=3).update(completion="completion 2")  # equal to one that is wrong
+    Sample.objects.filter(group=group, index=3).update(completion="completion  2")  # as one that is wrong
     url = f"/p/ours/runs/{run.pk}/review/dataset/"
     for _ in range(2):  # a form sent twice makes one dataset
         response = operator.post(url)
@@ -241,7 +241,7 @@ def test_a_dataset_of_judgements_has_each_pair_once(operator: Client, rita: User
     assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [
         (group.prompt, "completion 0", "completion 1"),
         (group.prompt, "completion 0", "completion 2"),
-        (group.prompt, "completion 2", "completion 1"),
+        (group.prompt, "completion  2", "completion 1"),
     ]
     assert (dataset.content, dataset.format, dataset.problems) == ("preferences", "pairs", 3)
     assert dataset.made == {"judgements": run.pk, "pairs": 3, "groups": 1, "equal": 1}

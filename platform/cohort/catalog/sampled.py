@@ -15,20 +15,13 @@ from cohort.accounts.models import Project, User
 from cohort.accounts.quotas import over_project
 from cohort.audit import services as audit
 from cohort.base import artifacts
-from cohort.catalog.dataset_files import PREVIEW_CHARS, PREVIEW_PROBLEMS
-from cohort.catalog.models import DatasetContent, PromptDataset
+from cohort.catalog.dataset_files import survey
+from cohort.catalog.models import DatasetContent, PromptDataset, dataset_added
 from cohort.catalog.services import uploaded_bytes
-from grpo_core.data.containers import rows_of
-from grpo_core.data.conversations import read_messages
-from grpo_core.data.lines import Line, RowFaults
 from grpo_core.errors import DataError
 
-ROWS = {
-    "conversations": "prompt and completion, or messages",
-    "pairs": "prompt or messages, chosen and rejected",
-    "scores": "prompt or messages, completion and score",
-}
-"""Layout of the rows → its fields."""
+FILE = "dataset/rows.jsonl"
+"""How messages call the file."""
 NAME_CHARS = 120
 
 log = logging.getLogger(__name__)
@@ -49,7 +42,7 @@ def sampled_dataset_create(
         f"Sampled by the run {run_name} (run {run_id}): {counts.get('kept', 0):,} of {sum(counts.values()):,} "
         "completions kept"
     )
-    _survey(dataset, handle)
+    survey(dataset, handle, FILE)
     if dataset.problems != rows:
         raise DataError(f"the file has {dataset.problems:,} rows, and {rows:,} were announced")
     _store(dataset, handle, _names(run_name, run_id), f"node:{node}", "dataset_sampled", {"run": run_id})
@@ -72,9 +65,10 @@ def judged_dataset_create(
         dataset = PromptDataset(project=project, content=DatasetContent.PREFERENCES, sha256=digest.hexdigest())
         dataset.size, dataset.made, dataset.created_by = size, made, actor
         dataset.source = f"Judgements of the completions of the run {run_name} (run {run_id}) by reviewers"
-        _survey(dataset, spooled)
+        survey(dataset, spooled, FILE)
         names = _names(f"judgements of {run_name}"[:NAME_CHARS], run_id)
         _store(dataset, spooled, names, audit.who(actor), "dataset_judged", made)
+        dataset_added.send(sender=PromptDataset, dataset=dataset)
     return dataset
 
 
@@ -113,57 +107,3 @@ def _names(run_name: str, run_id: int) -> Iterator[str]:
         end = f" (run {run_id})" if number == 1 else f" (run {run_id}, {number})"
         yield run_name[: NAME_CHARS - len(end)] + end
         number += 1
-
-
-def _survey(dataset: PromptDataset, handle: IO[bytes]) -> None:
-    """Read every row once: layout, count, prompt lengths, the first few. Raises DataError."""
-    handle.seek(0)
-    faults = RowFaults()
-    count = characters = longest = 0
-    shortest: int | None = None
-    dataset.format, dataset.container = "", "jsonl"
-    dataset.preview = []
-    with faults.collected():
-        for line, fields in rows_of(handle, source="dataset/rows.jsonl", faults=faults):
-            with faults.collected():
-                layout, prompt, answer = _row(line, fields)
-                if dataset.format not in ("", layout):
-                    line.fail(f"is a row of {layout}, and those before it are of {dataset.format}")
-                dataset.format = layout
-                count, characters = count + 1, characters + len(prompt)
-                longest = max(longest, len(prompt))
-                shortest = len(prompt) if shortest is None else min(shortest, len(prompt))
-                if len(dataset.preview) < PREVIEW_PROBLEMS:
-                    shown = {"id": _origin(fields), "prompt": prompt, "answer": answer}
-                    dataset.preview.append({name: text[:PREVIEW_CHARS] for name, text in shown.items()})
-    faults.raise_any()
-    if not count:
-        raise DataError("the file holds no rows")
-    expected = "conversations" if dataset.format == "conversations" else "preferences"
-    if dataset.content != expected:
-        raise DataError(f"the rows are {dataset.format}, and {dataset.content} were announced")
-    dataset.problems = count
-    dataset.prompt_chars = {"min": shortest, "mean": characters / count, "max": longest}
-
-
-def _row(line: Line, fields: dict[str, Any]) -> tuple[str, str, str]:
-    """Layout, prompt and answer of a row."""
-    turns = read_messages(line, fields["messages"], "messages") if "messages" in fields else ()
-    prompt = "\n\n".join(turn.content for turn in turns) if turns else line.text(fields, "prompt")
-    if "chosen" in fields:
-        answer = f"{line.text(fields, 'chosen')}\n\nabove\n\n{line.text(fields, 'rejected')}"
-        return "pairs", prompt, answer
-    if "score" in fields:
-        if not isinstance(fields["score"], int | float) or isinstance(fields["score"], bool):
-            line.fail("'score' is not a number")
-        return "scores", prompt, f"{line.text(fields, 'completion')}\n\nscore {fields['score']:g}"
-    if not turns:
-        return "conversations", prompt, line.text(fields, "completion")
-    if turns[-1].role != "assistant":
-        line.fail("'messages' ends without an answer of the assistant")
-    return "conversations", "\n\n".join(turn.content for turn in turns[:-1]), turns[-1].content
-
-
-def _origin(fields: dict[str, Any]) -> str:
-    origin = fields.get("from")
-    return str(origin.get("problem_id", "")) if isinstance(origin, dict) else ""
