@@ -28,6 +28,8 @@ class Conversation:
     """As its file has it; `line-<n>` where the file gives none."""
     messages: tuple[Message, ...]
     """System first if at all, then user and assistant by turns; the assistant last."""
+    sampled: bool = False
+    """Whether its row names the sample that its answer is, as those that a run of kind sample writes."""
 
     @property
     def text(self) -> str:
@@ -177,4 +179,5 @@ def _conversation(line: Line, fields: dict[str, Any], layout: ConversationLayout
         line.fail("has no turn of the assistant, so there is nothing to learn; add the answer, or take the row out")
     if messages[-1].role != "assistant":
         line.fail("ends with the user's turn; expected the assistant's answer to it, or take that turn out")
-    return Conversation(line.id(fields), messages)
+    origin = fields.get("from")
+    return Conversation(line.id(fields), messages, isinstance(origin, dict) and "problem_id" in origin)

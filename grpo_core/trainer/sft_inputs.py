@@ -19,13 +19,13 @@ from grpo_core.data.hub import find_data
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import holdout
 from grpo_core.data.prompts import Encoded, PromptEncoder, encode_problems
-from grpo_core.data.sampled_dataset import find_sampled, source_of
 from grpo_core.data.supervised import Conversation, load_conversations
 from grpo_core.distributed.environment import pick_device
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Task, heldout_task, manner_of, prompts_fit
 from grpo_core.files.checkpoint import read_origin
+from grpo_core.files.dataset import ABOUT, ROWS, SampledFacts, read_facts
 from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model
@@ -51,8 +51,8 @@ class SftInputs:
     """Conversations whose loss is measured."""
     train_facts: dict[str, Any]
     heldout_facts: dict[str, Any] | None
-    sampled_by: dict[str, Any] | None
-    """Facts of the sampled dataset that the conversations are."""
+    sampled_by: SampledFacts | None
+    """What the sampled dataset says of itself that the conversations are."""
     repeated: int
     """Conversations of the training data that equal an earlier one."""
     leaked: int
@@ -92,8 +92,10 @@ def load_sft_inputs(config: SftConfig, *, base: Path, device: torch.device | Non
     suites = load_suites(config.eval.suites, base=base)
     source = find_model(config.model, base=base)
     sources = training_sources(config.data, base)
-    sampled_by = _sampled_by(config, sources)
+    facts = sampled_facts(config, sources)
     train, heldout, heldout_sources = read_conversations(config, sources, base)
+    if isinstance(config, DistillConfig) and facts is None:
+        require_sampled(sources[0], [*train, *(heldout if config.data.heldout_path is None else [])])
     rubric = Rubric(config.eval.reward) if config.eval.path is not None and config.eval.reward is not None else None
     device = device or pick_device(config.engine.device)
     with ExitStack() as opened:
@@ -112,7 +114,9 @@ def load_sft_inputs(config: SftConfig, *, base: Path, device: torch.device | Non
             encoded_heldout = _encoded(heldout, encoder, policy, config.data, source=shown)
         manner = manner_of(config)
         tasks = suite_tasks(suites, policy, manner)
-        facts = {suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, tasks, strict=True)}
+        of_suites = {
+            suite.config.name: suite_facts(suite, task.prompts) for suite, task in zip(suites, tasks, strict=True)
+        }
         problems = problem_facts = None
         if runner is not None:
             problems, problem_facts = _problems(config, runner, encoder, policy, base)
@@ -124,7 +128,7 @@ def load_sft_inputs(config: SftConfig, *, base: Path, device: torch.device | Non
             encoded_heldout,
             conversation_facts(sources, encoded),
             conversation_facts(heldout_sources, encoded_heldout) if encoded_heldout is not None else None,
-            sampled_by,
+            facts,
             sum(Counter(e.conversation.messages for e in encoded.conversations).values())
             - len({e.conversation.messages for e in encoded.conversations}),
             sum(_key(e.conversation) in prompts for e in encoded_heldout.conversations) if encoded_heldout else 0,
@@ -132,7 +136,7 @@ def load_sft_inputs(config: SftConfig, *, base: Path, device: torch.device | Non
             problems,
             problem_facts,
             suites,
-            facts,
+            of_suites,
             tuple(tasks),
             tuple(encoder.notes()),
         )
@@ -150,33 +154,43 @@ def _key(conversation: Conversation) -> str:
 
 def training_sources(part: ConversationsConfig, base: Path) -> list[DataSource]:
     """`data.path`, then `data.more`. The folder of a sampled dataset stands for its rows. Raises DataError."""
-    first = find_data(part.path, part.hub, base=base)
-    found = [(part.path, first), *((path, find_data(path, None, base=base)) for path in part.more)]
+    found = [(part.path, part.hub), *((path, None) for path in part.more)]
     sources = []
-    for path, files in found:
-        sampled = find_sampled(files[0]) if len(files) == 1 else None
-        sources.append(DataSource(path, (sampled.rows,) if sampled is not None else files, part))
+    for path, hub in found:
+        files = find_data(path, hub, base=base)
+        rows = tuple(_rows_in(file) for file in files) if hub is None else files
+        sources.append(DataSource(path, rows, part))
     return sources
 
 
-def _sampled_by(config: SftConfig, sources: Sequence[DataSource]) -> dict[str, Any] | None:
-    """Facts of the sampled dataset that `data.path` is; None where it is none. Raises DataError."""
+def _rows_in(file: Path) -> Path:
+    """The rows of a sampled dataset, whose folder or description `file` may be; else the file itself."""
+    if file.is_dir() and (file / ABOUT).is_file():
+        return file / ROWS
+    return file.with_name(ROWS) if file.name == ABOUT else file
+
+
+def sampled_facts(config: SftConfig, sources: Sequence[DataSource]) -> SampledFacts | None:
+    """What the run of kind `sample` said of the dataset that `data.path` is; None where it has none of its own. Raises
+    DataError."""
     (first, *_) = sources
-    sampled = find_sampled(first.files[0])
-    if sampled is None:
-        if isinstance(config, DistillConfig):
-            raise DataError(
-                f"{first.path}: has no dataset.json of a run of kind sample next to it, so which model answered is not "
-                "known; give the dataset that such a run wrote, or use kind: sft"
-            )
-        return None
-    content = sampled.facts.get("content", "conversations")
-    if content != "conversations":
+    facts = read_facts(first.files[0]) if config.data.hub is None and first.files[0].is_file() else None
+    if facts is not None and facts.content != "conversations":
         raise DataError(
-            f"{first.path}: the sampled dataset holds {content}, which a run of kind reward_model learns from; sample "
-            "with rows: conversations"
+            f"{first.path}: the sampled dataset holds {facts.rows_are}, which a run of kind reward_model learns from; "
+            "sample with rows: conversations"
         )
-    return sampled.facts
+    return facts
+
+
+def require_sampled(source: DataSource, conversations: Sequence[Conversation]) -> None:
+    """Refuse to distil, by DataError, what no run sampled: every row of a sampled dataset names its sample."""
+    if (other := next((own for own in conversations if not own.sampled), None)) is not None:
+        raise DataError(
+            f"{source.path}: has no dataset.json of a run of kind sample next to it, and conversation {other.id} does "
+            "not name the sample that it is, so which model answered is not known; give the dataset that such a run "
+            "wrote, or use kind: sft"
+        )
 
 
 def read_conversations(
@@ -287,9 +301,7 @@ def loaded_events(inputs: SftInputs, config: SftConfig) -> Iterable[Event]:
         advice = f"each conversation is learned {epochs:.0f} times, and a model then learns them by heart: one to three"
         advice += f" epochs are usual, optim.steps {fewer} is three"
         yield Event(type="warning", message=advice)
-    if inputs.sampled_by is not None:
-        who = source_of(inputs.sampled_by)
-        yield Event(type="sampled_by", message=f"the answers were sampled from {who}", data=dict(inputs.sampled_by))
+    yield from _sampled_events(inputs, config)
     yield from (Event(type="prompts", message=note) for note in inputs.notes)
     yield from (finding.event() for finding in findings(policy, config) if finding.severity != "note")
     yield from _data_events(inputs)
@@ -304,6 +316,26 @@ def _model_events(policy: LoadedModel, config: SftConfig) -> Iterable[Event]:
         step = read_origin(checkpoint).step
         message = f"the weights are those of the checkpoint {checkpoint}, after step {step} of its run; the optimiser "
         yield Event(type="model", message=f"{message}is new")
+
+
+def _sampled_events(inputs: SftInputs, config: SftConfig) -> Iterable[Event]:
+    """Who answered, and whether behind the prompts that the answers are learned behind."""
+    facts = inputs.sampled_by
+    if facts is None:
+        if isinstance(config, DistillConfig):
+            message = "each row names the sample that it is, and no dataset.json next to them the model that answered"
+            yield Event(type="data", message=message)
+        return
+    message = f"the answers are samples of {facts.model['source']}, by the run {facts.run}"
+    yield Event(type="sampled_by", message=message, data=facts.model_dump(mode="json"))
+    own = {"template": config.data.template, "system": config.data.system}
+    if other := sorted(name for name, value in own.items() if facts.prompt.get(name) != value):
+        message = (
+            f"the answers were sampled with another {' and '.join(f'data.{name}' for name in other)} than they are "
+            "learned with, so each stands behind a prompt that its model was not given; set them alike if that is not "
+            "meant"
+        )
+        yield Event(type="warning", message=message)
 
 
 def _data_events(inputs: SftInputs) -> Iterable[Event]:

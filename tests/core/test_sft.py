@@ -353,48 +353,62 @@ def test_settings_that_do_not_go_together(parts: dict[str, Any], code: str) -> N
 # ---------------------------------------------------------------------- distillation
 
 
-def dataset(folder: Path, **facts: Any) -> Path:
-    folder.mkdir()
-    lines = [{"prompt": f"say {each}", "completion": each, "from": {"problem_id": each, "step": 1}} for each in "abc"]
-    path = write(folder / "rows.jsonl", lines)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    whole = {"content": "conversations", "rows": 3, "sha256": sha256, "model": {"source": "large"}, **facts}
-    (folder / "dataset.json").write_text(json.dumps(whole), encoding="utf-8")
-    return folder
+@pytest.fixture(scope="module")
+def sampled(home: Path, tmp_path_factory) -> Path:
+    """What a run of kind sample wrote: two answers of the base model to each of three problems."""
+    out = tmp_path_factory.mktemp("sampled") / "run"
+    config = {
+        "kind": "sample",
+        "name": "teacher",
+        "model": {"path": "base"},
+        "data": {"path": "heldout.jsonl"},
+        "reward": {"components": [{"name": "same", "kind": "exact", "params": {"extract": "whole"}}]},
+        "sampling": {"group_size": 2, "prompts_per_step": 3, "max_completion_tokens": 8},
+        "filter": {"passed": False, "finished": False},
+        "engine": {"threads": 1},
+    }
+    path = home / "sample.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert forked(["train", str(path), "--out", str(out)]) == 0
+    return out / "dataset"
 
 
-def distill(home: Path, out: Path, path: Path, log: Path | None = None) -> int:
+def distill(home: Path, out: Path, path: Path, log: Path | None = None, **data: Any) -> int:
     config = home / f"{out.name}.yaml"
-    fields = {**sft(data={"path": str(path)}, optim={"steps": 1}).to_dict(), "kind": "distill"}
+    fields = {**sft(data={"path": str(path), **data}, optim={"steps": 1}).to_dict(), "kind": "distill"}
     config.write_text(yaml.safe_dump(fields), encoding="utf-8")
     return forked(["train", str(config), "--out", str(out)], log=log)
 
 
 @pytest.mark.parametrize("part", ["", "rows.jsonl", "dataset.json"])
-def test_a_distilled_model_names_who_answered(home: Path, tmp_path: Path, part: str) -> None:
-    folder = dataset(tmp_path / "sampled")
-    assert distill(home, tmp_path / "run", folder / part) == 0
-    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
-    assert manifest["data"]["sampled_by"]["model"] == {"source": "large"}
-    assert manifest["data"]["train"]["problems"] == 3
+def test_a_distilled_model_names_who_answered(home: Path, sampled: Path, tmp_path: Path, part: str) -> None:
+    assert distill(home, tmp_path / "run", sampled / part) == 0
+    data = json.loads((tmp_path / "run/manifest.json").read_text())["data"]
+    assert (data["sampled_by"]["run"], data["sampled_by"]["model"]["source"]) == ("teacher", "base")
+    assert (data["train"]["problems"], data["train"]["sha256"]) == (6, data["sampled_by"]["sha256"])
     (event,) = [row for row in rows(tmp_path / "run/events.jsonl") if row.get("type") == "sampled_by"]
-    assert event["message"] == "the answers were sampled from large"
+    assert event["message"] == "the answers are samples of base, by the run teacher"
+    assert not warnings_of(tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("facts", "word"),
-    [
-        (None, "use kind: sft"),
-        ({"sha256": "0" * 64}, "is not the dataset that dataset.json describes"),
-        ({"content": "pairs"}, "holds pairs, which a run of kind reward_model learns from"),
-    ],
-    ids=["no sampling run", "changed rows", "pairs"],
-)
-def test_distillation_of_what_nobody_knows_is_refused(
-    home: Path, tmp_path: Path, facts: dict[str, Any] | None, word: str
-) -> None:
-    folder = dataset(tmp_path / "sampled", **(facts or {}))
-    if facts is None:
-        (folder / "dataset.json").unlink()
-    assert distill(home, tmp_path / "run", folder / "rows.jsonl", tmp_path / "log") == DataError.exit_status
-    assert word in (tmp_path / "log").read_text()
+def test_answers_learned_behind_another_prompt_are_said(home: Path, sampled: Path, tmp_path: Path) -> None:
+    assert distill(home, tmp_path / "run", sampled, template="Q: {prompt}") == 0
+    assert any("sampled with another data.template" in warning for warning in warnings_of(tmp_path / "run"))
+
+
+def test_rows_alone_name_their_samples(home: Path, sampled: Path, tmp_path: Path) -> None:
+    """As a platform hands them out, which knows the run that wrote them."""
+    shutil.copy(sampled / "rows.jsonl", tmp_path / "rows.jsonl")
+    assert distill(home, tmp_path / "run", tmp_path / "rows.jsonl") == 0
+    assert "sampled_by" not in json.loads((tmp_path / "run/manifest.json").read_text())["data"]
+
+
+def test_distillation_of_what_nobody_sampled_is_refused(home: Path, sampled: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert distill(home, tmp_path / "one", home / "train.jsonl", log) == DataError.exit_status
+    assert "use kind: sft" in log.read_text()
+    changed = shutil.copytree(sampled, tmp_path / "dataset")
+    (changed / "rows.jsonl").chmod(0o644)
+    write(changed / "rows.jsonl", [{"prompt": "a", "completion": "b", "from": {"problem_id": "x"}}])
+    assert distill(home, tmp_path / "two", changed, log) == DataError.exit_status
+    assert "was changed after its run wrote it" in log.read_text()

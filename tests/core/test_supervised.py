@@ -42,7 +42,8 @@ def test_each_layout_is_known_by_its_fields(tmp_path: Path, row: Row, layout: st
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     assert detect_conversations(path) == layout
-    assert load_conversations(path) == [Conversation("line-1", tuple(Message(*turn) for turn in turns))]
+    messages = tuple(Message(*turn) for turn in turns)
+    assert load_conversations(path) == [Conversation("line-1", messages, sampled="from" in row)]
 
 
 def test_the_docs_list_every_layout_as_it_is_declared() -> None:
