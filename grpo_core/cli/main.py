@@ -97,7 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(handler=_train)
 
-    for name in ("estimate", "eval", "lab", "model", "preview", "probe", "replay", "rescore", "suite", "tasks"):
+    names = ("best_of_n", "estimate", "eval", "lab", "model", "pipeline", "preview", "probe", "replay", "rescore")
+    for name in (*names, "suite", "tasks"):
         import_module(f"grpo_core.cli.{name}").add(commands)
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
@@ -290,18 +291,29 @@ def _presets(options: argparse.Namespace) -> int:
 
 def _tell_end(outcome: "Outcome", run_dir: "RunDir", out: Path, progress: "Progress") -> None:
     from grpo_core.config.evaluation import HELDOUT
-    from grpo_core.evaluate.preference_report import FACTS, table
+    from grpo_core.data.rejection import table
+    from grpo_core.data.sampled_dataset import find_sampled
+    from grpo_core.evaluate import preference_report
     from grpo_core.evaluate.text_report import measured_in, share
+    from grpo_core.files.dataset import FOLDER
     from grpo_core.records.types import Event
 
     progress.line(outcome.message)
+    if (sampled := find_sampled(out / FOLDER)) is not None:
+        facts = sampled.facts
+        for line in table(facts["counts"]):
+            progress.line(line)
+        problems = f"{facts['problems']:,} of {facts['problems_sampled']:,} problems"
+        progress.line(f"dataset: {sampled.rows} ({facts['rows']:,} rows of {problems})")
     for phase in ("before", "after"):
         for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
             name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "
             progress.line(f"{phase:6} {name}{share(measured)}")
-    facts = [event.data for event in run_dir.events() if isinstance(event, Event) and event.type == FACTS]
-    if facts:
-        progress.line(table(facts[-1]))
+    measured_facts = [
+        event.data for event in run_dir.events() if isinstance(event, Event) and event.type == preference_report.FACTS
+    ]
+    if measured_facts:
+        progress.line(preference_report.table(measured_facts[-1]))
     if outcome.final_checkpoint is not None:
         progress.line(f"weights: {out / outcome.final_checkpoint}")
     progress.line(f"records: {out}")

@@ -23,9 +23,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_core.compute.shape import Shape
+from grpo_core.config.kinds import AnyConfig, ScoredConfig
 from grpo_core.config.run import RunConfig
 
-Name = Literal["sampling", "old", "reference", "update", "critic", "recomputed", "evaluation"]
+Name = Literal["sampling", "old", "reference", "update", "trust_region", "critic", "recomputed", "evaluation"]
 APART: tuple[Name, ...] = ("recomputed", "evaluation")
 """Parts that are in no sum, as Annex A.1 of the guidelines has it."""
 TITLES: dict[Name, str] = {
@@ -33,6 +34,7 @@ TITLES: dict[Name, str] = {
     "old": "log-probabilities before the update, one pass forward",
     "reference": "reference policy, one pass forward",
     "update": "update",
+    "trust_region": "trust region: products with the Fisher matrix, and the line search",
     "critic": "critic",
     "recomputed": "activations computed again",
     "evaluation": "evaluations, one pass forward",
@@ -89,8 +91,26 @@ class Flop:
         return sum(part.flop for part in self.parts if part.name == name)
 
 
-def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
-    """Operations of a run of this config with this model."""
+def training_flop(config: AnyConfig, shape: Shape, work: Work) -> Flop:
+    """Operations of a run of this config with this model. Fine-tuning and reward models sample nothing, and sampling
+    learns nothing."""
+    return Flop(*_grpo(config, shape, work)) if isinstance(config, RunConfig) else Flop(*_other(config, shape, work))
+
+
+def _other(config: AnyConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...], float]:
+    model = _Passes(shape, work)
+    if isinstance(config, ScoredConfig):
+        parts = [model.part("sampling", 1, work.tokens)]
+    else:
+        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, unfrozen=3)]
+        if config.engine.gradient_checkpointing:
+            parts.append(model.part("recomputed", 1, work.tokens))
+    if work.evaluated_tokens:
+        parts.append(model.part("evaluation", 1, work.evaluated_tokens))
+    return tuple(parts), sum(model.attention.values())
+
+
+def _grpo(config: RunConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...], float]:
     algorithm, model = config.algorithm, _Passes(shape, work)
     tokens, learned, passes = work.tokens, work.tokens * work.learned_share, algorithm.inner_iterations
     looked = tokens if _measures_all(config) else learned
@@ -99,14 +119,26 @@ def training_flop(config: RunConfig, shape: Shape, work: Work) -> Flop:
         parts.append(model.part("old", 1, looked))
     if algorithm.needs_reference:
         parts.append(model.part("reference", 1, looked))
-    parts.append(model.part("update", passes * (2 if config.model.lora.rank else 3), learned, trained=passes))
+    frozen = config.model.lora.rank > 0
+    parts.append(model.part("update", passes * (2 if frozen else 3), learned, unfrozen=3 * passes))
+    if config.optim.method == "trpo":
+        region = _trust_region_passes(config, frozen=frozen), _trust_region_passes(config, frozen=False)
+        parts.append(model.part("trust_region", region[0], tokens, unfrozen=region[1]))
     if algorithm.estimator.critic:
         parts.append(model.critic(1 + 3 * passes, tokens))
     if config.engine.gradient_checkpointing:
         parts.append(model.part("recomputed", passes, learned))
     if work.evaluated_tokens:
         parts.append(model.part("evaluation", 1, work.evaluated_tokens))
-    return Flop(tuple(parts), sum(model.attention.values()))
+    return tuple(parts), sum(model.attention.values())
+
+
+def _trust_region_passes(config: RunConfig, *, frozen: bool) -> float:
+    """Passes forward that a step of TRPO equals, over all tokens, with one length of the line search, which is most
+    often enough. A product with the Fisher matrix is a pass with forward derivatives, which takes 3 (2 where weights
+    are frozen and have none), one forward and one backward, 2 (1); one more product gives the length. A length that is
+    tried takes the old and the new policy forward."""
+    return (4 if frozen else 6) * (config.optim.trpo.cg_iterations + 1) + 2
 
 
 def _measures_all(config: RunConfig) -> bool:
@@ -118,9 +150,11 @@ def _measures_all(config: RunConfig) -> bool:
     return algorithm.estimator.critic or in_reward or masked
 
 
-def learned_share(config: RunConfig, sums: Mapping[str, float]) -> float:
+def learned_share(config: AnyConfig, sums: Mapping[str, float]) -> float:
     """Share of the sampled groups that go through the update, of a run's sums by signal (groups, groups_mixed, …):
     those that carry a signal, where others are skipped or replaced. 1 where nothing is known."""
+    if not isinstance(config, RunConfig):
+        return 1.0
     algorithm, groups = config.algorithm, sums.get("groups", 0.0)
     skipped = config.engine.skip_zero_advantage and algorithm.zero_advantage_is_inert
     if not groups or not (skipped or algorithm.dynamic_sampling.enabled):
@@ -136,15 +170,16 @@ class _Passes:
         self.attention: dict[Name, float] = {}
         """By part, of those that are in the sum."""
 
-    def part(self, name: Name, forward: float, tokens: float, *, trained: int = 0) -> Part:
-        """`forward`: passes that it equals; `trained`: passes in which adapters learn, which take 6 each."""
+    def part(self, name: Name, forward: float, tokens: float, *, unfrozen: float = 0) -> Part:
+        """`forward`: passes that it equals; `unfrozen`: those of adapters and attention, where they are more than those
+        of frozen weights."""
         shape = self._shape
         completions = tokens
         if shape.head and name != "evaluation" and self._work.completion_tokens is not None and self._work.tokens:
             completions = tokens * self._work.completion_tokens / self._work.tokens
-        each = 3 * trained if trained else forward
+        each = unfrozen or forward
         products = 2 * (forward * (shape.body * tokens + shape.head * completions) + each * shape.adapters * tokens)
-        attention = max(each, forward) * self._attended(tokens, name)
+        attention = each * self._attended(tokens, name)
         if name not in APART:
             self.attention[name] = attention
         return Part(name, forward, shape.active + shape.adapters, tokens, products + attention)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 
 Dtype = Literal["float32", "bfloat16"]
 READ = "2026-11-28"
@@ -88,7 +88,7 @@ class Hardware:
         return self.device_seconds * self.peak * (1.0 if self.utilisation is None else self.utilisation)
 
 
-def dtype_of(config: RunConfig) -> Dtype:
+def dtype_of(config: AnyConfig) -> Dtype:
     """Number format of the matrix products, the faster of the two where sampling and update differ."""
     return "bfloat16" if "bfloat16" in (config.model.dtype, config.engine.autocast) else "float32"
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, get_args
 
+from grpo_core.config.reward import RewardConfig
 from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.config.sample import SampleConfig
@@ -16,9 +17,33 @@ AnsweringConfig = RunConfig | SftConfig | SampleConfig
 """Of the kinds whose model answers prompts."""
 LearningConfig = RunConfig | SftConfig | RewardModelConfig
 """Of the kinds that change weights."""
+ScoredConfig = RunConfig | SampleConfig
+"""Of the kinds whose completions a reward scores."""
 CONFIGS: dict[Kind, type[AnyConfig]] = {
     config.kind: config for config in (RunConfig, SftConfig, RewardModelConfig, SampleConfig, DistillConfig)
 }
+
+
+def reward_of(config: AnyConfig) -> RewardConfig | None:
+    """What scores the completions that the run samples; None of the kinds that score none."""
+    return config.reward if isinstance(config, ScoredConfig) else None
+
+
+def judge_of(config: AnyConfig) -> RewardConfig | None:
+    """What held-out problems are judged by; None where the run can have none."""
+    return None if isinstance(config, RewardModelConfig) else config.heldout_reward
+
+
+def steps_of(config: AnyConfig, rows: int) -> int:
+    """Steps of the run, on a dataset of `rows` rows: sampling takes each problem once."""
+    if not isinstance(config, SampleConfig):
+        return config.steps
+    return config.steps_for(min(rows, config.data.limit or rows))
+
+
+def samples_per_step(config: AnyConfig) -> int:
+    """Completions sampled in a step, or rows learned from."""
+    return config.completions_per_step if isinstance(config, ScoredConfig) else config.optim.batch_size
 
 
 def kind_of(data: Any, *, source: str = "config") -> Kind:

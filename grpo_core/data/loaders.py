@@ -39,7 +39,7 @@ def load_problems(
 
 
 def rows_of_files(paths: Sequence[Path], faults: RowFaults) -> Rows:
-    """The rows of files that are one set, in their order. Raises DataError for a file that cannot be read."""
+    """Of files that are one set, in their order, each as `containers.rows_of`. Raises DataError."""
     before = 0
     for path in paths:
         line = None

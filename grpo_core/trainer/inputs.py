@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.hub import find_data
@@ -62,7 +63,7 @@ class Inputs:
     unreadable: dict[str, list[tuple[str, str]]]
     """(id, why) of problems that were dropped because the reward cannot read their reference: training, held-out."""
 
-    def positions(self, config: RunConfig) -> int:
+    def positions(self, config: ScoredConfig) -> int:
         """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
         limits = [(self.train, config.sampling.max_completion_tokens)]
         limits += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
@@ -96,7 +97,7 @@ class Inputs:
 
 
 def load_inputs(
-    config: RunConfig,
+    config: ScoredConfig,
     *,
     base: Path,
     device: torch.device | None = None,
@@ -148,7 +149,7 @@ def load_inputs(
             reference = load_model(source, dtype=config.model.dtype, device=device)
             reference.model.requires_grad_(False)
             resolve_layout(reference, config.engine.layout)
-        if learning and config.algorithm.estimator.critic:
+        if learning and isinstance(config, RunConfig) and config.algorithm.estimator.critic:
             critic = load_critic(source, config, device=device)
         inputs = Inputs(
             policy,
@@ -185,7 +186,7 @@ def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) ->
     return tasks
 
 
-def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], list[DataSource]]:
+def read_problems(config: ScoredConfig, base: Path) -> tuple[list[Problem], list[Problem], list[DataSource]]:
     """Training problems, held-out problems (empty when nothing is evaluated), and where they are from: one source, or
     with `eval.path` two."""
     part = config.data
@@ -202,13 +203,13 @@ def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Pr
     return train, heldout[: config.eval.limit], [source]
 
 
-def fit_limit(config: RunConfig, encoded: Encoded, source: str) -> Encoded:
+def fit_limit(config: ScoredConfig, encoded: Encoded, source: str) -> Encoded:
     """What the config takes of training or held-out problems. Raises DataError."""
     drop_long = config.data.long_prompts == "drop"
     return within_limit(encoded, config.data.max_prompt_tokens, drop_long=drop_long, source=source)
 
 
-def fit_context(config: RunConfig, context: int | None, train: Encoded, heldout: Encoded | None) -> None:
+def fit_context(config: ScoredConfig, context: int | None, train: Encoded, heldout: Encoded | None) -> None:
     """A model run past its positions (`context`) outputs noise without an error, so this is refused beforehand, by
     ConfigError."""
     if context is None:
@@ -225,7 +226,7 @@ def fit_context(config: RunConfig, context: int | None, train: Encoded, heldout:
             )
 
 
-def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
+def loaded(inputs: Inputs, config: ScoredConfig) -> list[Event]:
     """What was loaded, in words, what the doctor warns of, and which problems were dropped."""
     parameters = inputs.policy.parameters()
     text = f"{inputs.policy.source.given}: {parameters:,} parameters; {len(inputs.train.prompts):,} problems"
@@ -235,13 +236,16 @@ def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
         text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
     events = [Event(type="loaded", message=text)]
     if (adapter := inputs.policy.source.adapter) is not None:
-        does = "go on being trained" if config.model.adapter == "continue" else "are merged into the weights"
+        trained = isinstance(config, RunConfig) and config.model.adapter == "continue"
+        does = "go on being trained" if trained else "are merged into the weights"
         message = f"the adapters in {adapter} {does}; their base model is {inputs.policy.source.folder}"
         events.append(Event(type="model", message=message))
     if (checkpoint := inputs.policy.source.checkpoint) is not None:
         step = read_origin(checkpoint).step
-        message = f"the weights are those of the checkpoint {checkpoint}, after step {step} of its run; the optimiser "
-        events.append(Event(type="model", message=f"{message}is new"))
+        message = f"the weights are those of the checkpoint {checkpoint}, after step {step} of its run"
+        if isinstance(config, RunConfig):
+            message += "; the optimiser is new"
+        events.append(Event(type="model", message=message))
     if inputs.policy.unshared is not None:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))
@@ -334,4 +338,4 @@ def _differ(ranks: Ranks, rank: int, what: str) -> str:
 def _kind(what: str) -> type[GrpoError]:
     if what == _CONFIG:
         return ConfigError
-    return DataError if "problems" in what else ModelError
+    return DataError if "problems" in what or "conversations" in what else ModelError

@@ -22,7 +22,6 @@ from grpo_core.model.load import LoadedModel
 from grpo_core.runtime.fault_injection import fault
 from grpo_core.runtime.watchdog import doing
 from grpo_core.training.base import UpdateResult, products
-from grpo_core.training.single import learning_rate
 from grpo_core.training.trainable import LocalWeights
 
 
@@ -95,7 +94,7 @@ class RewardModelTraining:
         """One optimiser step on the mean loss of `rows`. Raises NotFinite on NaN or infinity; `metrics` as
         docs/metrics.md has them, of the model before the step."""
         config = self._config
-        rate = learning_rate(config.optim, step)
+        rate = config.optim.learning_rate(step)
         self._trained.set_rate(rate)
         self._trained.zero_gradients()
         lengths = [max(map(len, row.texts)) for row in rows]

@@ -14,7 +14,7 @@ from cohort.accounts.models import Project, User
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import dataset_problems, input_path
 from cohort.catalog.services import dataset_create
-from cohort.launch.creation import run_config
+from cohort.launch.configs import run_config
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.specs.fields import DataColumns

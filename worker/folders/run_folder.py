@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import config_from_dict
 from grpo_core.files.checkpoint import PINNED, pruning, remove_folder, step_folder
 from grpo_core.files.disk import is_full, need_room
 from grpo_core.files.run_folder import RunDir
@@ -198,7 +198,7 @@ def fill(folder: Path, claimed: ClaimReply, link: AttemptLink, *, meanwhile: Mea
     """Fetch the inputs, write the config. Raises what `fetch_inputs` raises, and ConfigError for a config that this
     worker does not understand."""
     fetch_inputs(folder, claimed.files, link, meanwhile=meanwhile, patience=patience)
-    config = RunConfig.from_dict(claimed.config, source=f"the config of run {claimed.run_id}")
+    config = config_from_dict(claimed.config, source=f"the config of run {claimed.run_id}")
     RunDir(folder).config_file.write_text(config.to_yaml(), encoding="utf-8")
 
 

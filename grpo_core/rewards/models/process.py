@@ -16,7 +16,7 @@ from pydantic import Field
 
 from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
-from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, too_long
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
@@ -70,8 +70,6 @@ class Process(ModelScorer[ProcessParams]):
         for text, _ in steps:
             ids += [*texts.ids(texts.plain(text), special=False), *self._marker]
             marks.append(len(ids) - 1)
-        if len(ids) > model.longest:
-            return too_long(len(ids), model.longest)
         return Row(ids, marks, [end for _, end in steps])
 
     def _score(self, row: Row, output: Any) -> ComponentScore:

@@ -14,7 +14,7 @@ from grpo_core.config.reward_model import TRAINED_ON, scoring_texts
 from grpo_core.errors import ConfigError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
-from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, ScoringModel, Transform, too_long
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, ScoringModel, Transform
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
@@ -60,8 +60,6 @@ class RewardModel(ModelScorer[RewardModelParams]):
                 )
         except ValueError as error:
             return failed("sample", f"the model's chat template refuses the text: {error}")
-        if len(ids) > model.longest:
-            return too_long(len(ids), model.longest)
         if not ids:
             return failed("sample", "prompt and completion are empty, and the reward's model reads no empty text")
         return Row(ids)

@@ -179,7 +179,7 @@ class ModelScorer(ABC, Generic[P]):
         rows: list[tuple[int, Row]] = []
         for index, sample in enumerate(samples):
             check()
-            outcome = unreadable(sample) or self._row(sample)
+            outcome = self._checked(sample)
             if isinstance(outcome, Row):
                 rows.append((index, outcome))
             else:
@@ -192,12 +192,27 @@ class ModelScorer(ABC, Generic[P]):
         share = (time.perf_counter() - began) / max(1, len(scores))
         return [scores[index].model_copy(update={"seconds": share}) for index in range(len(samples))]
 
+    @property
+    def longest(self) -> int:
+        """Most tokens that the model reads of a sample."""
+        return self._model.longest
+
+    def tokens_of(self, sample: ScoreRequest) -> int:
+        """How many tokens the sample is for the model, also beyond what it reads; 0 where it reads nothing of it."""
+        row = unreadable(sample) or self._row(sample)
+        return len(row.ids) if isinstance(row, Row) else 0
+
     def close(self) -> None:
         """The weights go with the process that holds them."""
 
+    def _checked(self, sample: ScoreRequest) -> Row | ComponentScore:
+        row = unreadable(sample) or self._row(sample)
+        longest = self.longest
+        return too_long(len(row.ids), longest) if isinstance(row, Row) and len(row.ids) > longest else row
+
     @abstractmethod
     def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
-        """What the model reads of a sample; a score where there is nothing to read."""
+        """What the model reads of a sample, however long; a score where there is nothing to read."""
 
     @abstractmethod
     def _score(self, row: Row, output: Any) -> ComponentScore:

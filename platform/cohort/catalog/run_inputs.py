@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.base import artifacts
-from cohort.catalog.models import EvalSuiteVersion, PromptDataset
+from cohort.catalog.learned_files import learned_rows
+from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDataset
 from grpo_core.config import builtin_suites
 from grpo_core.data.loaders import scan_problems
 from grpo_core.data.problem import Problem
@@ -35,8 +36,20 @@ def dataset_problems(dataset: PromptDataset) -> Iterator[Problem]:
         )
 
 
+def dataset_texts(dataset: PromptDataset) -> Iterator[tuple[str, str]]:
+    """(id, text) of every row of its stored file: a problem's prompt, all of a conversation or a preference. Raises as
+    `dataset_problems`."""
+    if dataset.content == DatasetContent.PROBLEMS:
+        yield from ((problem.id, problem.text) for problem in dataset_problems(dataset))
+        return
+    with artifacts.open_read(dataset.artifact) as handle:
+        yield from ((row.id, row.text) for row in learned_rows(handle, dataset.content, source=dataset.name))
+
+
 def data_part(dataset: PromptDataset) -> dict[str, Any]:
-    """What a config's `data` or `eval` says of the dataset's file."""
+    """What a config's `data` or `eval` says of the dataset's file. Only problems have a layout to choose."""
+    if dataset.content != DatasetContent.PROBLEMS:
+        return {"path": input_path(dataset)}
     return {"path": input_path(dataset), "format": dataset.format, "columns": dataset.mapping}
 
 
@@ -53,7 +66,7 @@ def input_rows(
     rows: dict[str, PromptDataset | EvalSuiteVersion] = {
         input_path(dataset): dataset for dataset in datasets if dataset is not None
     }
-    named = {suite["path"] for suite in config["eval"]["suites"]}
+    named = {suite["path"] for suite in config.get("eval", {}).get("suites", ())}
     for version in versions:
         if (path := f"inputs/{version.sha256}.jsonl") in named:
             rows.setdefault(path, version)

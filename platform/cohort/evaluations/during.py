@@ -9,7 +9,7 @@ from cohort.evaluations.selectors import HELDOUT_TITLE, Suite
 from cohort.runs.models import Checkpoint, EvalResult, Run
 from cohort.runs.transitions import current_evaluations, current_rows, current_steps
 from grpo_core.config.evaluation import HELDOUT, REWARD
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.stats.unscored import scored_share
 
 
@@ -40,7 +40,7 @@ class Curve:
         return next((point for point in self.points if point.best), None)
 
 
-def curves(run: Run, config: RunConfig, suites: Sequence[Suite]) -> list[Curve]:
+def curves(run: Run, config: AnyConfig, suites: Sequence[Suite]) -> list[Curve]:
     """Of every suite that was evaluated while training, in the order of the config; `suites` as of `suites_cached`.
     Three queries."""
     during = EvalResult.objects.filter(run=run, phase="during")
@@ -100,7 +100,7 @@ class BestShown:
     """A share; None where the training reward decides, or the evaluation before training answered other problems."""
 
 
-def best_shown(run: Run, config: RunConfig) -> BestShown | None:
+def best_shown(run: Run, config: AnyConfig) -> BestShown | None:
     """None where the best is not kept. Two queries."""
     if not config.checkpoints.best:
         return None

@@ -24,7 +24,7 @@ from cohort.evidence.plain_text import change_points
 from cohort.runs.models import Attempt, ComparisonCache, EvalItem, EvalResult, Run
 from cohort.runs.transitions import current_evaluations
 from grpo_core.config.evaluation import HELDOUT, SuiteConfig
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.stats.inferiority import UNSURE
 
 CHANGES = ("changed", "fixed", "broken", "unscored", "all")
@@ -154,7 +154,7 @@ class Measured:
         return self.facts, before, after, self.same_protocol, self.touched
 
 
-def suites(run: Run, config: RunConfig) -> list[Suite]:
+def suites(run: Run, config: AnyConfig) -> list[Suite]:
     """Every suite of the run that was measured, the held-out problems first, then by name. Before and after are
     compared item by item, and only when both answered the same items under one protocol. That takes seconds for long
     suites; pages take `suites_cached`."""
@@ -162,7 +162,7 @@ def suites(run: Run, config: RunConfig) -> list[Suite]:
     return _joined(measured, compare_all([suite.case() for suite in measured]))
 
 
-def _measured(run: Run, config: RunConfig) -> list[Measured]:
+def _measured(run: Run, config: AnyConfig) -> list[Measured]:
     results: dict[str, dict[str, EvalResult]] = {}
     for result in newest_results(run):
         results.setdefault(result.suite, {})[result.phase] = result
@@ -204,7 +204,7 @@ def result_items(result: EvalResult) -> QuerySet[EvalItem]:
 
 
 def _measured_suite(
-    suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: RunConfig
+    suite: SuiteConfig | None, name: str, phases: Mapping[str, EvalResult], config: AnyConfig
 ) -> Measured:
     before, after = phases.get("before"), phases.get("after")
     shown = after or before
@@ -214,17 +214,22 @@ def _measured_suite(
     return Measured(facts, before, after, same, _touched(shown))
 
 
-def suite_facts(suite: SuiteConfig | None, name: str, shown: EvalResult, config: RunConfig) -> SuiteFacts:
+def suite_facts(suite: SuiteConfig | None, name: str, shown: EvalResult, config: AnyConfig) -> SuiteFacts:
     """What the config of a run says of a suite; `suite` None: the held-out problems."""
     return SuiteFacts(
         suite=name,
-        title=suite.title if suite else HELDOUT_TITLE if name == HELDOUT else name,
+        title=suite.title if suite else heldout_title(config) if name == HELDOUT else name,
         category=suite.category if suite else "performance",
         higher_is=suite.higher_is if suite else "better",
         sensitive=suite.sensitive if suite else False,
         margin=config.eval.margin if suite is None or suite.margin is None else suite.margin,
         protocol=shown.protocol,
     )
+
+
+def heldout_title(config: AnyConfig) -> str:
+    """What is held out, to be shown: problems, or of a reward model pairs."""
+    return "Held-out pairs" if config.kind == "reward_model" else HELDOUT_TITLE
 
 
 def _scores(result: EvalResult) -> list[Item]:
@@ -318,7 +323,7 @@ _ITEMS = """
 """SHA-256 over the parts of items that `evidence.compare.Item` has, by evaluation; without items no row."""
 
 
-def suites_cached(run: Run, config: RunConfig) -> list[Suite]:
+def suites_cached(run: Run, config: AnyConfig) -> list[Suite]:
     """As `suites`."""
     measured = _measured(run, config)
     if not measured:

@@ -37,7 +37,7 @@ def require_evaluations(attempt: LockedAttempt, envelopes: Sequence[records.Enve
     if not reported:
         return
     config = Run.objects.values_list("config__eval__suites", flat=True).get(pk=attempt.run_id)
-    suites = {HELDOUT, *(suite["name"] for suite in config)}
+    suites = {HELDOUT, *(suite["name"] for suite in config or ())}
     results = EvalResult.objects.filter(attempt=attempt.attempt_id)
     over: set[tuple[str, int, str]] = set(results.values_list("phase", "step", "suite"))
     sums: dict[Key, _Items] = {}

@@ -37,6 +37,8 @@ def why_unschedulable(job: LabJob, node: NodeCapacity) -> str:
 
 def record_launch_estimate(*, run: Run, actor: User) -> LaunchEstimate | None:
     """Store the estimate of exactly this config, in the transaction of its launch; None when there is none."""
+    if not isinstance(run.parsed_config, RunConfig):  # no other kind is measured before its launch
+        return None
     done = LabJob.objects.filter(project=run.project, kind=JobKind.ESTIMATE, state=JobState.DONE)
     job = done.filter(config_digest=digest_of(run.parsed_config)).order_by("-pk").first()
     if job is None:

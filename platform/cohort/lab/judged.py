@@ -8,6 +8,7 @@ from typing import Any
 from cohort.lab.gate import gate
 from cohort.lab.models import VerifierProbe
 from cohort.runs.models import Run
+from grpo_core.config.kinds import judge_of, reward_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class TrainingRewardJudge:
 def training_reward_judge(run: Run) -> TrainingRewardJudge | None:
     """None where the run has no held-out problems, or another verifier judges them. At most one query."""
     config = run.parsed_config
-    if not config.eval.has_heldout or config.heldout_reward != config.reward:
+    reward = reward_of(config)
+    if reward is None or not config.eval.has_heldout or judge_of(config) != reward:
         return None
     probe = gate(run.verifier_version, run.dataset).probe
     return TrainingRewardJudge(None, None) if probe is None else _of_report(probe.report)

@@ -81,13 +81,22 @@ def distinct_prompts(configs: Iterable[RunConfig]) -> list[RunConfig]:
     return list(first.values())
 
 
+def prompts_unchecked(run: Run) -> bool:
+    """Whether a launch must say why its prompts are not checked."""
+    config = run.parsed_config
+    return isinstance(config, RunConfig) and prompt_checks(run.project, [config])[0].state != "checked"
+
+
 def record_launch_prompts(*, run: Run, actor: User, override: str) -> None:
     """Check what is known of the run's prompts, in the transaction of its launch, and record a launch without it.
 
     Raises ConfigError for prompts that do not fit, and at `probe_override` where nobody knows and `override` is no
-    reason.
+    reason. Of a GRPO run: no preview knows the rows of another kind, which its trainer checks as it loads them.
     """
-    [known] = prompt_checks(run.project, [run.parsed_config])
+    config = run.parsed_config
+    if not isinstance(config, RunConfig):  # a preview is of GRPO's problems
+        return
+    [known] = prompt_checks(run.project, [config])
     if known.refused:
         raise ConfigError("\n".join(known.refused), tuple(FieldProblem("", why) for why in known.refused))
     if known.state == "checked":

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cohort.runs.models import Run
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.preset_differences import Difference, written
-from grpo_core.config.run import RunConfig
 
 _CHOSEN = {"reward": "verifier_version", "data": "dataset", "eval": "eval_dataset", "model": "base_model"}
 """Part of a config → the row that decides it, which is called by its name."""
 _OF_ROWS = ("path", "format", "columns", "revision", "hub")
 
 
-def parent_differences(parent: Run, config: RunConfig, rows: Mapping[str, Any]) -> tuple[Difference, ...]:
+def parent_differences(parent: Run, config: AnyConfig, rows: Mapping[str, Any]) -> tuple[Difference, ...]:
     """In words, rows first, then in the config's order; the name is none of them. `rows` are the catalog's, by
     the names that Run has for them."""
     before, after = parent.parsed_config.to_dict(), config.to_dict()

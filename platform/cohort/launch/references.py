@@ -6,7 +6,7 @@ from django.core.cache import cache
 
 from cohort.catalog.models import PromptDataset
 from cohort.catalog.run_inputs import dataset_problems
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig, ScoredConfig, judge_of, reward_of
 from grpo_core.errors import DataError
 from grpo_core.rewards import Rubric
 
@@ -15,21 +15,21 @@ REFERENCES = 1000
 
 
 def unreadable_references(
-    config: RunConfig, dataset: PromptDataset | None, eval_dataset: PromptDataset | None
+    config: AnyConfig, dataset: PromptDataset | None, eval_dataset: PromptDataset | None
 ) -> tuple[str, ...]:
     """References of the problems that the run's reward cannot read, with row and reason. Looks at the first
     `REFERENCES` problems of a dataset, and only with rewards that are rules in time linear in the text; the trainer
     looks at all, whatever the reward."""
-    if config.data.unreadable == "drop":
+    if isinstance(config, ScoredConfig) and config.data.unreadable == "drop":
         return ()
     files = (
-        (dataset, config.reward, config.data.limit),
-        (eval_dataset, config.heldout_reward, config.eval.limit),
+        (dataset, reward_of(config), config.data.limit),
+        (eval_dataset, judge_of(config), config.eval.limit),
     )
     faults = [
         _reference_fault(rubric, dataset, min(limit or REFERENCES, REFERENCES))
         for dataset, reward, limit in files
-        if dataset is not None and (rubric := Rubric(reward)).rules_alone
+        if dataset is not None and reward is not None and (rubric := Rubric(reward)).rules_alone
     ]
     return tuple(fault for fault in faults if fault)
 

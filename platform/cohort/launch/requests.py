@@ -21,10 +21,12 @@ from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, Ve
 from cohort.catalog.run_inputs import OWN, ChosenSuite
 from cohort.contamination import selectors as overlaps
 from cohort.lab.gate import launch_of
-from cohort.launch.creation import CHOSEN, run_config, run_create, run_submit
+from cohort.launch.configs import CHOSEN, NO_FURTHER, FurtherData, further_of, run_config
+from cohort.launch.creation import run_create, run_submit
 from cohort.launch.references import unreadable_references
 from cohort.runs.models import Priority, Run, RunState
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.stage import Kind
 from grpo_core.errors import ConfigError, FieldProblem
 
 PriorityName = Literal["low", "normal", "high"]
@@ -36,6 +38,9 @@ _FIELDS = (
     ("data.path", "dataset"),
     ("data.format", "dataset"),
     ("data.columns", "dataset"),
+    ("data.more", "more"),
+    ("data.heldout_path", "heldout"),
+    ("data.replay_path", "replay"),
     ("eval.path", "eval_dataset"),
     ("eval.format", "eval_dataset"),
     ("eval.columns", "eval_dataset"),
@@ -71,13 +76,26 @@ class RunRequest(Schema):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    kind: Kind = Field("grpo", description="What the run does. Rows that its config has no place for are refused.")
     name: Annotated[str, StringConstraints(strip_whitespace=True)]
     base_model: str = Field(description="Name of a base model of the project.")
-    dataset: str = Field(description="Name of the dataset to train on.")
+    dataset: str = Field(
+        description="Name of the dataset to train on, or to sample answers for: problems (grpo, sample), conversations "
+        "(sft, distill) or preferences (reward_model)."
+    )
+    more: list[str] = Field([], description="Names of further datasets of conversations (sft, distill).")
+    heldout: str | None = Field(
+        None, description="Name of the dataset whose loss or accuracy is measured (sft, distill, reward_model)."
+    )
+    replay: str | None = Field(
+        None, description="Name of the preferences that an earlier reward model was trained on (reward_model)."
+    )
     eval_dataset: str | None = Field(
         None, description="Name of the held-out dataset. Null: `eval.holdout` problems of the dataset are held out."
     )
-    verifier: str = Field(description="Name and version of the reward, as r1@1.")
+    verifier: str | None = Field(
+        None, description="Name and version of the reward, as r1@1: of the kinds that score completions (grpo, sample)."
+    )
     eval_verifier: str | None = Field(None, description="What judges the held-out problems. Null: the reward.")
     suites: list[SuiteRequest] = Field([], description="At most one version of each suite; their order has no meaning.")
     settings: dict[str, Any] = Field(
@@ -137,7 +155,7 @@ def run_request(*, project: Project, token: ApiToken, request: RunRequest, key: 
         return _make(project, token, request, rows, config, form_token), True
 
 
-def run_request_check(*, project: Project, token: ApiToken, request: RunRequest) -> RunConfig:
+def run_request_check(*, project: Project, token: ApiToken, request: RunRequest) -> AnyConfig:
     """The config of the run that the request would make. All of it is done and rolled back, so that everything that
     would be refused is: raises as `run_request`."""
     rows, config = _checked(project, request)
@@ -148,7 +166,7 @@ def run_request_check(*, project: Project, token: ApiToken, request: RunRequest)
 
 
 def _make(
-    project: Project, token: ApiToken, request: RunRequest, rows: dict[str, Any], config: RunConfig, form_token: str
+    project: Project, token: ApiToken, request: RunRequest, rows: dict[str, Any], config: AnyConfig, form_token: str
 ) -> Run:
     called = {"api_token": {"name": token.name, "prefix": token.prefix}, "request_digest": request.digest()}
     made: dict[str, Any] = {"name": request.name, "settings": config, "form_token": form_token, "api_call": called}
@@ -170,12 +188,12 @@ def _make(
     return run
 
 
-def _checked(project: Project, request: RunRequest) -> tuple[dict[str, Any], RunConfig]:
+def _checked(project: Project, request: RunRequest) -> tuple[dict[str, Any], AnyConfig]:
     """The rows as `run_create` takes them, and the config made of them."""
     rows = _rows(project, request)
     of_config = {name: row for name, row in rows.items() if name not in NOT_OF_CONFIG}
     try:
-        config = run_config(name=request.name, settings=request.settings, **of_config)
+        config = run_config(kind=request.kind, name=request.name, settings=request.settings, **of_config)
     except ConfigError as error:
         raise _of_request(error, request.settings) from None
     if request.launch:
@@ -233,10 +251,16 @@ def _rows(project: Project, request: RunRequest) -> dict[str, Any]:
         parent = Run.objects.filter(project=project, pk=request.cloned_from).first() if known else None
         if parent is None:
             faults.append(FieldProblem("cloned_from", f"no run of the project has the id {request.cloned_from}"))
+    more = [named(PromptDataset, f"more.{at}", "dataset", name) for at, name in enumerate(request.more)]
     rows = {
         "base_model": named(BaseModel, "base_model", "base model", request.base_model),
         "dataset": named(PromptDataset, "dataset", "dataset", request.dataset),
         "eval_dataset": named(PromptDataset, "eval_dataset", "dataset", request.eval_dataset),
+        "further": FurtherData(
+            more=[row for row in more if row is not None],
+            heldout=named(PromptDataset, "heldout", "dataset", request.heldout),
+            replay=named(PromptDataset, "replay", "dataset", request.replay),
+        ),
         "verifier_version": reward,
         "eval_verifier_version": judge,
         "suites": suites,
@@ -284,7 +308,7 @@ def _field(path: str, settings: Mapping[str, Any]) -> str:
     for beginning, field in _FIELDS:
         if path == beginning or path.startswith(f"{beginning}."):
             return field + path.removeprefix(beginning) if field == "suites" else field
-    return path if path in RunRequest.model_fields else f"settings.{path}"
+    return path if path.partition(".")[0] in RunRequest.model_fields else f"settings.{path}"
 
 
 def _given(path: str, settings: Any) -> bool:
@@ -309,12 +333,13 @@ def request_of(run: Run) -> RunRequest:
         ChosenSuite(versions[suite.name, suite.version], **{name: getattr(suite, name) for name in OWN})
         for suite in run.parsed_config.eval.suites
     ]
-    at_launch, launched = launch_of(run), run.state != RunState.DRAFT
+    config, at_launch, launched = run.parsed_config, launch_of(run), run.state != RunState.DRAFT
     acknowledged = launched and (overlaps.at_launch(run) or {}).get("acknowledged")
     return request_from(
-        run.parsed_config,
+        config,
         base_model=run.base_model,
         dataset=run.dataset,
+        further=further_of(run),
         eval_dataset=run.eval_dataset,
         verifier_version=run.verifier_version,
         eval_verifier_version=run.eval_verifier_version,
@@ -330,12 +355,13 @@ def request_of(run: Run) -> RunRequest:
 
 
 def request_from(
-    config: RunConfig,
+    config: AnyConfig,
     *,
     base_model: BaseModel,
     dataset: PromptDataset,
+    further: FurtherData = NO_FURTHER,
     eval_dataset: PromptDataset | None,
-    verifier_version: VerifierVersion,
+    verifier_version: VerifierVersion | None,
     eval_verifier_version: VerifierVersion | None,
     suites: Sequence[ChosenSuite],
     priority: int,
@@ -343,18 +369,23 @@ def request_from(
 ) -> RunRequest:
     """The request for a run of this config, made of these rows; `more` are fields of the request as they are."""
     settings = deepcopy(config.to_dict())
-    for path in CHOSEN:
+    settings.pop("kind", None)
+    for path in CHOSEN[config.kind]:
         *parents, leaf = path.split(".")
         part = settings
         for parent in parents:
             part = part[parent]
         part.pop(leaf, None)
     return RunRequest(
+        kind=config.kind,
         name=config.name,
         base_model=base_model.name,
         dataset=dataset.name,
+        more=[row.name for row in further.more],
+        heldout=further.heldout.name if further.heldout else None,
+        replay=further.replay.name if further.replay else None,
         eval_dataset=eval_dataset.name if eval_dataset else None,
-        verifier=_named(verifier_version, "verifier"),
+        verifier=_named(verifier_version, "verifier") if verifier_version else None,
         eval_verifier=_named(eval_verifier_version, "verifier") if eval_verifier_version else None,
         suites=[
             SuiteRequest(suite=_named(each.version, "suite"), **{name: getattr(each, name) for name in OWN})

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cohort.nodes.models import Node
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.sandbox.report import Report
 
@@ -85,7 +85,7 @@ _FIXES = {
 }
 
 
-def packages_needed(config: RunConfig) -> list[str]:
+def packages_needed(config: AnyConfig) -> list[str]:
     """What a node must have to take the run."""
     engine, packages = config.engine, []
     if engine.rollout == "vllm":
@@ -122,7 +122,7 @@ def _versions(node: Node) -> Mapping[str, str]:
     return versions if isinstance(versions, dict) else {}
 
 
-def gpus_needed(config: RunConfig) -> int:
+def gpus_needed(config: AnyConfig) -> int:
     """GPUs that a node must have to take the run, those of a vLLM server with the trainer's; 0 where one GPU would be
     used but a CPU does as well."""
     engine = config.engine

@@ -23,6 +23,7 @@ from cohort.review.services import current_groups
 from grpo_core.advantages.base import GroupScores
 from grpo_core.advantages.explain import explain
 from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.stats.agreement import agreement_figures
 
@@ -81,8 +82,10 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
-def why_no_advantages(config: RunConfig) -> str:
+def why_no_advantages(config: AnyConfig) -> str:
     """Why the second reward's advantages cannot be had; empty where they can."""
+    if not isinstance(config, RunConfig):
+        return "The run learned from no advantages."
     algorithm = config.algorithm
     if algorithm.supervision == "process":
         return "The run's advantages are made from the rewards of single steps, and a re-score keeps one a sample."

@@ -18,7 +18,7 @@ from cohort.nodes.leases import NotWaiting, StaleFence
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_present
 from cohort.runs import dispatch, retry, schedule
-from cohort.runs.base_models import ModelFile, model_inputs
+from cohort.runs.base_models import ModelFile, model_inputs, reward_model_inputs
 from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Desired, Run, RunState, StepMetric
 from cohort.runs.run_values import evaluation_values_store
@@ -97,11 +97,13 @@ def _why_none(run_id: int, node: Node) -> str:
 
 
 def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset | EvalSuiteVersion | ModelFile, InputFile]]:
-    """The datasets, suites and files of its base model that the run reads, each with the path that its config expects
-    it at."""
+    """The datasets, suites and files of its base model and reward models that the run reads, each with the path
+    that its config expects it at."""
+    further = [row.dataset for row in run.run_datasets.select_related("dataset")]
     rows = {
-        **input_rows(run.config, (run.dataset, run.eval_dataset), run.suites.all()),
+        **input_rows(run.config, (run.dataset, run.eval_dataset, *further), run.suites.all()),
         **model_inputs(run.base_model),
+        **reward_model_inputs(run),
     }
     return [(row, InputFile(path=path, sha256=row.sha256, size=row.size)) for path, row in rows.items()]
 

@@ -59,7 +59,7 @@ def needless(attempt: Attempt) -> list[OldCheckpoint]:
     """
     if attempt.fence == 1:
         return []
-    keep = Run.objects.values_list("config__checkpoints__keep", flat=True).get(pk=attempt.run_id)
+    keep = Run.objects.get(pk=attempt.run_id).parsed_config.checkpoints.keep
     # By the run as well, because the index of what is still there begins with it.
     there = Checkpoint.objects.filter(run_id=attempt.run_id, removed_at=None, final=False)
     if there.filter(attempt=attempt).count() < keep:

@@ -14,7 +14,7 @@ from cohort.runs.transitions import current_steps
 from grpo_core.compute.flop import Flop, Work, learned_share, training_flop
 from grpo_core.compute.hardware import Hardware, dtype_of, hardware
 from grpo_core.compute.shape import Shape
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunCompute:
 
 
 def run_compute(
-    config: RunConfig,
+    config: AnyConfig,
     manifest: Mapping[str, Any] | None,
     *,
     tokens: float,
@@ -47,7 +47,7 @@ def run_compute(
     work = Work(
         tokens=tokens,
         completion_tokens=sums["completion_tokens"] * scale if scale and "completion_tokens" in sums else None,
-        completions=sums["samples"] * scale if scale else None,
+        completions=sums["samples"] * scale if scale and "samples" in sums else None,
         learned_share=learned_share(config, sums),
         evaluated_tokens=evaluated,
     )

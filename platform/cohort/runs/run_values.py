@@ -48,7 +48,7 @@ _CONFIG = f"""
         '/', coalesce(config #>> '{{algorithm,advantage}}', 'group'), config #>> '{{algorithm,scale}}',
         config #>> '{{algorithm,std_ddof}}'
     )
-    FROM runs_run WHERE id = %(run)s
+    FROM runs_run WHERE id = %(run)s AND config ? 'algorithm'
 """
 _SETTINGS = "DELETE FROM runs_runvalue WHERE run_id = %(run)s AND key NOT LIKE 'evaluation.%%'"
 _SCORES = "DELETE FROM runs_runvalue WHERE run_id = %(run)s AND key LIKE 'evaluation.%%'"

@@ -16,7 +16,7 @@ from cohort.catalog.models import BaseModel
 from cohort.runs import dispatch
 from cohort.runs.checkpoints import resumable
 from cohort.runs.limits import queue_full
-from cohort.runs.models import Checkpoint, Desired, Priority, Run, RunEvent, RunState
+from cohort.runs.models import Checkpoint, Desired, Priority, Run, RunEvent, RunKind, RunState
 from cohort.runs.preregistration import record_preregistration
 from cohort.runs.run_values import config_values_store
 from cohort.runs.transitions import (
@@ -30,7 +30,7 @@ from cohort.runs.transitions import (
     run_logged,
     run_move,
 )
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import config_from_whole
 
 _RETRIED = (RunState.FAILED, RunState.CANCELLED)
 _EXTENDED = (RunState.SUCCEEDED, RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
@@ -182,10 +182,12 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
             "it has no checkpoint to resume from, so more steps would train it anew: clone it with more steps instead",
             code="no_checkpoint",
         )
+    if run.kind == RunKind.SAMPLE:
+        raise NotPossible("it has a step for every batch of its problems, so there are no more", code="fixed_length")
     before = {"steps": run.config["optim"]["steps"], "config_digest": run.config_digest}
     longer = {**run.config, "optim": {**run.config["optim"], "steps": before["steps"] + steps}}
-    config = RunConfig.from_whole(longer, source=f"run {run.pk} extended by {steps} steps")
-    run.config, run.config_digest, run.steps_total = config.to_dict(), config.digest(), config.optim.steps
+    config = config_from_whole(longer, source=f"run {run.pk} extended by {steps} steps")
+    run.config, run.config_digest, run.steps_total = config.to_dict(), config.digest(), longer["optim"]["steps"]
     run.parsed_config = config
     run.save(update_fields=["config", "config_digest", "steps_total"])
     config_values_store(run_id=run.pk)
@@ -256,6 +258,7 @@ def run_sealed(*, run: Run) -> None:
     run_lock(run=run)
     if run.state == RunState.SEALING:
         run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
+        dispatch.stages_on_commit(run_id=run.pk)
 
 
 def requested_reason(*, run: Run) -> str:

@@ -202,9 +202,17 @@ def run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Ro
     return _run_of(project_for(request, slug, at_least=at_least), Run.objects.all(), run_id)
 
 
-def reviewed_run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
-    """As `run_for`, for the pages of samples: an imported run as well."""
+def any_run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
+    """As `run_for`, an imported run as well."""
     return _run_of(project_for(request, slug, at_least=at_least), Run.every.all(), run_id)
+
+
+def reviewed_run_for(request: HttpRequest, slug: str, run_id: int, *, at_least: Role = Role.VIEWER) -> Run:
+    """As `any_run_for`, for the pages of samples: only of a run whose kind samples and scores."""
+    run = any_run_for(request, slug, run_id, at_least=at_least)
+    if not run.has_samples:
+        raise Http404(f"{run.name} is of the kind {run.get_kind_display().lower()}, which samples no groups to review.")
+    return run
 
 
 def _run_of(project: Project, runs: QuerySet[Run], run_id: int) -> Run:

@@ -34,9 +34,11 @@ from cohort.cli.embedded.up import Up, say
 from cohort.lab.models import OPEN, JobKind, JobState, LabJob, VerifierProbe
 from cohort.lab.prompts import prompt_checks
 from cohort.lab.services import config_job_request, job_request
-from cohort.launch.creation import run_config, run_launch
+from cohort.launch.configs import run_config
+from cohort.launch.creation import run_launch
 from cohort.runs.models import Run
 from grpo_core.config.builtin_suites import names as starter_names
+from grpo_core.config.run import RunConfig
 from grpo_core.evaluate.suites.formats import FORMATS
 
 USER = PROJECT = "demo"
@@ -181,6 +183,7 @@ def launch(up: Up, project: Project, user: User, task: DemoTask, *, steps: int |
     }
     name = _free(task.run_name, Run.objects.filter(project=project))
     config = run_config(name=name, settings=settings, **rows)
+    assert isinstance(config, RunConfig), "of kind grpo"
     if [check.state for check in prompt_checks(project, [config])] != ["checked"]:
         say("checking that every prompt fits the model")
         job = config_job_request(kind=JobKind.PREVIEW, project=project, actor=user, config=config, **rows)

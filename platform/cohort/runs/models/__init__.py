@@ -13,12 +13,16 @@ from cohort.runs.models.evals import (
 from cohort.runs.models.launch import LaunchDraft, Sweep
 from cohort.runs.models.lists import RunValue, SavedView
 from cohort.runs.models.run import (
+    UNSCORED_KINDS,
     Attempt,
     AttemptState,
+    DatasetRole,
     Desired,
     Priority,
     Run,
+    RunDataset,
     RunEvent,
+    RunKind,
     RunOrigin,
     RunState,
     ServiceBeat,
@@ -26,12 +30,14 @@ from cohort.runs.models.run import (
 from cohort.runs.models.series import Bucket, Checkpoint, CheckpointFile, LogChunk, SentFile, StepMetric
 
 __all__ = [
+    "UNSCORED_KINDS",
     "Attempt",
     "AttemptState",
     "Bucket",
     "Checkpoint",
     "CheckpointFile",
     "ComparisonCache",
+    "DatasetRole",
     "Desired",
     "EvalAnswer",
     "EvalItem",
@@ -43,7 +49,9 @@ __all__ = [
     "Priority",
     "ProjectChart",
     "Run",
+    "RunDataset",
     "RunEvent",
+    "RunKind",
     "RunOrigin",
     "RunState",
     "RunSuite",

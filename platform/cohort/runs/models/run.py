@@ -12,7 +12,7 @@ from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
 from cohort.nodes.models import Leased, Node
 from cohort.runs.imported_reward import ImportedReward
-from grpo_core.config.kinds import AnyConfig, config_from_whole
+from grpo_core.config.kinds import AnyConfig, ScoredConfig, config_from_whole
 from grpo_core.config.reward import RewardConfig
 from grpo_core.config.run import RunConfig
 
@@ -206,17 +206,30 @@ class Run(models.Model):
         """Made by another trainer: there is no config, record or attempt of a worker."""
         return self.origin == RunOrigin.IMPORTED
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether it samples groups and scores them, which people can then review."""
+        return self.kind not in UNSCORED_KINDS
+
     @cached_property
     def scored_by(self) -> RewardConfig | ImportedReward:
-        """What gave its samples their rewards, as far as it is known."""
+        """What gave its samples their rewards, as far as it is known. Of a run that `has_samples`."""
         if self.imported:
             return ImportedReward.model_validate(self.config["reward"])
-        return self.parsed_config.reward
+        return self.scored_config.reward
 
     @cached_property
     def parsed_config(self) -> AnyConfig:
         """`config`, parsed once, of the run's kind. Code that changes `config` must reset it."""
         return config_from_whole(self.config, source=f"run {self.pk}")
+
+    @property
+    def scored_config(self) -> ScoredConfig:
+        """`parsed_config` of a run that `has_samples` and is not imported."""
+        config = self.parsed_config
+        if not isinstance(config, ScoredConfig):
+            raise TypeError(f"run {self.pk} is of kind {self.kind}, which scores nothing")
+        return config
 
     @property
     def grpo_config(self) -> RunConfig:
@@ -225,6 +238,31 @@ class Run(models.Model):
         if not isinstance(config, RunConfig):
             raise TypeError(f"run {self.pk} is of kind {self.kind}, not grpo")
         return config
+
+
+class DatasetRole(models.TextChoices):
+    """Which field of a config a further dataset is of."""
+
+    MORE = "more", "Further conversations"
+    HELDOUT = "heldout", "Held out"
+    REPLAY = "replay", "Earlier preferences"
+
+
+class RunDataset(models.Model):
+    """A dataset that a run reads besides `Run.dataset` and `Run.eval_dataset`."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="run_datasets")
+    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, related_name="run_datasets")
+    role = models.CharField(max_length=8, choices=DatasetRole.choices)
+    position = models.PositiveSmallIntegerField()
+    """In the order of the config."""
+
+    class Meta:
+        ordering: ClassVar = ["run", "position"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "position"], name="run_dataset_once")]
+
+    def __str__(self) -> str:
+        return f"{self.dataset} in {self.run}"
 
 
 class Attempt(Leased):

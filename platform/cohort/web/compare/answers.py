@@ -135,7 +135,7 @@ def _of_training(request: HttpRequest, choice: Choice) -> dict[str, Any]:
 
 
 def _answer(chosen: Chosen, group: Group | None) -> Answer:
-    success = chosen.run.parsed_config.reward.success_of
+    success = chosen.run.scored_by.success_of
     samples = group.samples.all() if group else []
     return Answer(chosen, group, tuple((sample, right(sample, success)) for sample in samples))
 

@@ -15,6 +15,7 @@ from django.db import connection
 
 from cohort.ingest.buckets import FACTOR, WIDTHS, first_of
 from cohort.runs.models import Attempt, Run
+from grpo_core.config.kinds import reward_of, samples_per_step
 
 Axis = Literal["step", "time", "tokens", "samples"]
 AXES: dict[Axis, str] = {"step": "step", "time": "hours", "tokens": "tokens", "samples": "completions"}
@@ -83,7 +84,8 @@ def metrics_of(runs: Sequence[Run]) -> list[str]:
 
 def default_metrics(runs: Sequence[Run], recorded: Collection[str]) -> list[str]:
     """Of those recorded: reward, success component, held-out where it is measured in training, signal, KL, length."""
-    success = Counter(f"rewards/{run.parsed_config.reward.success_component}/mean" for run in runs)
+    rewards = (reward_of(run.parsed_config) for run in runs)
+    success = Counter(f"rewards/{reward.success_component}/mean" for reward in rewards if reward is not None)
     usual = success.most_common(1)[0][0] if success else ""
     wanted = [name or usual for name in DEFAULTS]
     scores = sorted(name for name in recorded if HELD_OUT.fullmatch(name))
@@ -222,7 +224,7 @@ def _positions(
     """Of each point. time: hours since the run first recorded a step, pauses and waits in it; samples: completions of
     the config's size of a step."""
     if axis == "samples":
-        sizes = {run.pk: run.parsed_config.completions_per_step for run in runs}
+        sizes = {run.pk: samples_per_step(run.parsed_config) for run in runs}
         return {pk: tuple(float(step * sizes[pk]) for step in own) for pk, own in steps.items()}
     if axis == "step":
         return dict(steps)

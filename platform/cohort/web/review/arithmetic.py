@@ -13,7 +13,7 @@ from cohort.web.launch.variants import USUAL, Variant, variant_of
 from grpo_core.advantages.base import NAMES, Figures, GroupScores
 from grpo_core.advantages.explain import explain
 from grpo_core.config.algorithm import AlgorithmConfig
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.rewards.signal import component_weights
 
 VARIANTS = [
@@ -70,7 +70,7 @@ def stored_only(variant: Variant, algorithm: AlgorithmConfig) -> str:
     )
 
 
-def group_scores(samples: Sequence[Sample], config: RunConfig) -> GroupScores:
+def group_scores(samples: Sequence[Sample], config: ScoredConfig) -> GroupScores:
     """What the trainer compared, of stored samples."""
     weights = component_weights(config.reward, config.algorithm)
     return GroupScores(

@@ -15,7 +15,7 @@ from cohort.web.context import position
 from cohort.web.review.arithmetic import group_scores
 from cohort.web.review.texts import prompt_turns, question_of
 from grpo_core.advantages.base import GroupScores
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import ScoredConfig
 
 PAGE = 100
 SHOWS = {"all": "all", "mixed": "mixed only", "errors": "with errors", "truncated": "truncated"}
@@ -135,7 +135,7 @@ def position_of(group: Group) -> dict[str, int | None]:
     return position(list(groups.order_by("index").values_list("pk", flat=True)), group.pk)
 
 
-def whole_step(group: Group, config: RunConfig) -> tuple[list[GroupScores], bool]:
+def whole_step(group: Group, config: ScoredConfig) -> tuple[list[GroupScores], bool]:
     """(the groups that the step compared, whether every group of the step was kept).
 
     With groups left out they are the kept ones, and the page notes it. What dynamic sampling discarded was no part of

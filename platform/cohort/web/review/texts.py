@@ -11,7 +11,7 @@ from typing import Literal
 from rapidfuzz.distance import LCSseq
 
 from cohort.web.review.rendered import rendered
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.rewards.kinds.tags import TagsParams
 
 PAGE_CHARACTERS = 64_000
@@ -67,7 +67,7 @@ class ReasoningTags:
     answer: str = "answer"
 
 
-def reasoning_tags(config: RunConfig) -> ReasoningTags:
+def reasoning_tags(config: ScoredConfig) -> ReasoningTags:
     """The first and the last tag that the run's reward asks for; those of DeepSeek-R1 where it asks for none."""
     for component in config.reward.components:
         if component.kind == "tags":

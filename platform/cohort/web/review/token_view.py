@@ -27,7 +27,6 @@ from cohort.web.review.token_signals import (
     position_curve,
     scale_of,
 )
-from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
 from cohort.web.templatetags.cohort import visible, visible_text
 from grpo_core.files.token_file import COLUMNS
@@ -58,7 +57,7 @@ def sample_tokens(request: HttpRequest, slug: str, run_id: int, group_id: int, i
         "sample": sample,
         "number": sample.index + 1,
         "successor": successor(sample.group.attempt, step=sample.group.step),
-        "kept": Header(run).config.traces.tokens,
+        "kept": run.scored_config.traces.tokens,
         "why": why,
         "view": view,
         "table": request.GET.get("view") == "table",

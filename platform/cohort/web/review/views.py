@@ -22,8 +22,11 @@ from cohort.web.review.rescore_shown import rescored_group
 from cohort.web.review.texts import WINDOW, ReasoningTags, prompt_turns, question_of, reasoning_tags
 from cohort.web.runs.header import Header
 from cohort.web.runs.tries import successor
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import ScoredConfig
+from grpo_core.config.sample import SampleConfig
 from grpo_core.rewards.signal import component_weights
+
+NOTHING_LEARNED = "A sampling run compares no completions and learns nothing: they are scored, and filtered."
 
 
 @require_safe
@@ -55,13 +58,14 @@ def group_detail(request: HttpRequest, slug: str, run_id: int, group_id: int) ->
     group = get_object_or_404(groups, run=run, pk=group_id)
     if run.imported:
         return _imported_group(request, run, group)
-    config = Header(run).config
+    config = run.scored_config
     own, variants = variant_of(config.algorithm), variants_for(config.algorithm)
     view = GroupView.parse(request.GET, variants=[own.value, *(variant.value for variant in variants)])
     chosen = next((variant for variant in variants if variant.value == view.variant), own)
     samples = list(group.samples.all())
     reader = person(request)
-    sentence = stored_only(chosen, config.algorithm)
+    sampled = isinstance(config, SampleConfig)
+    sentence = NOTHING_LEARNED if sampled else stored_only(chosen, config.algorithm)
     worked, whole = (None, True) if sentence else _derived(group, samples, config, chosen)
     advantages: Sequence[float | None] = [sample.advantage for sample in samples]
     if chosen != own:
@@ -158,7 +162,9 @@ def sample_text(request: HttpRequest, slug: str, run_id: int, group_id: int, ind
     return render(request, "review/text.html", context)
 
 
-def _derived(group: Group, samples: list[Sample], config: RunConfig, chosen: Variant) -> tuple[Derivation | None, bool]:
+def _derived(
+    group: Group, samples: list[Sample], config: ScoredConfig, chosen: Variant
+) -> tuple[Derivation | None, bool]:
     """(the calculation under the chosen variant, whether it knows the whole step); without one where there are too few
     rewards."""
     step, whole = selectors.whole_step(group, config) if chosen.scaling.uses_step else ([], True)

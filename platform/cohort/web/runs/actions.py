@@ -17,7 +17,7 @@ from cohort.base.storable import storable
 from cohort.contamination.selectors import of_run, token
 from cohort.evaluations.services import Upload, results_import
 from cohort.lab.gate import FIELD, gate
-from cohort.lab.prompts import prompt_checks
+from cohort.lab.prompts import prompts_unchecked
 from cohort.launch import creation
 from cohort.runs import services
 from cohort.runs.models import Checkpoint, ImportedResult, Priority, Run, RunState
@@ -99,10 +99,10 @@ def _confirm(request: HttpRequest, run: Run, error: ConfigError) -> HttpResponse
         "pairs": pairs,
         "token": token(pairs),
         "overlap_seen": request.POST.get("overlap_seen", ""),
-        "gate": gate(run.verifier_version, run.dataset),
+        "gate": gate(run.verifier_version, run.dataset) if run.has_samples else None,
         "probe_override": reason,
         "override_faults": faults,
-        "prompts_unchecked": prompt_checks(run.project, [run.parsed_config])[0].state != "checked",
+        "prompts_unchecked": prompts_unchecked(run),
     }
     return render(request, "runs/launch_confirm.html", context, status=409)
 

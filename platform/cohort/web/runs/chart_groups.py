@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from cohort.runs.models import ProjectChart
+from cohort.web.runs.chart_kinds import GROUPS_OF
 from cohort.web.runs.chart_list import (
-    GROUPS,
     PHASES_OVERLAPPED,
     Chart,
     Group,
@@ -13,13 +13,16 @@ from cohort.web.runs.chart_list import (
     evaluation_chart,
     lines_of,
 )
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig, reward_of
 
 
-def charts_of(config: RunConfig, reported: Collection[str], own: Iterable[ProjectChart] = ()) -> tuple[Group, ...]:
+def charts_of(config: AnyConfig, reported: Collection[str], own: Iterable[ProjectChart] = ()) -> tuple[Group, ...]:
     """Every metric among `reported` (names, as `ingest.buckets.numbers` has them) is in a chart, and no chart is empty.
     A project's charts show what they have of this run."""
-    drawn = [replace(group, charts=tuple(_shown(_charts(group, config, reported), reported))) for group in GROUPS]
+    drawn = [
+        replace(group, charts=tuple(_shown(_charts(group, config, reported), reported)))
+        for group in GROUPS_OF[config.kind]
+    ]
     drawn.append(
         Group("evaluations", "Evaluations while training", tuple(_shown([evaluation_chart(reported)], reported)))
     )
@@ -32,15 +35,15 @@ def charts_of(config: RunConfig, reported: Collection[str], own: Iterable[Projec
     return tuple(group for group in (mine, *drawn, Group("other", "Other", rest, folded=True)) if group.charts)
 
 
-def _charts(group: Group, config: RunConfig, reported: Collection[str]) -> Iterator[Chart]:
+def _charts(group: Group, config: AnyConfig, reported: Collection[str]) -> Iterator[Chart]:
     for chart in group.charts:
         if chart.id == "kl" and config.algorithm.kl.target == "old":
             chart = replace(chart, title="KL to old policy")
         elif chart.id == "phases" and config.engine.one_step_off:
             chart = replace(chart, help=PHASES_OVERLAPPED)
         yield chart
-        if chart.id == "reward":
-            yield from component_charts(config.reward, reported)
+        if chart.id == "reward" and (reward := reward_of(config)) is not None:
+            yield from component_charts(reward, reported)
 
 
 def _shown(charts: Iterable[Chart], reported: Collection[str]) -> Iterator[Chart]:

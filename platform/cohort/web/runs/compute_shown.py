@@ -19,6 +19,7 @@ from grpo_core.compute.words import (
     indications_text,
     threshold_text,
 )
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.records.estimate import Estimate
 
@@ -99,7 +100,7 @@ def _at_most(config: RunConfig) -> Work:
     )
 
 
-def compute_so_far(run: Run, config: RunConfig) -> ComputeShown | None:
+def compute_so_far(run: Run, config: AnyConfig) -> ComputeShown | None:
     """What the current steps of the run took. None before the trainer described its model and ended a step."""
     attempts = list(run.attempts.order_by("-fence"))
     manifest = next((attempt.manifest for attempt in attempts if attempt.manifest is not None), None)

@@ -11,6 +11,7 @@ from cohort.base.formatting import fixed, percent
 from cohort.runs.health import MonitorState, monitor_states
 from cohort.runs.models import Run
 from cohort.web.runs.chart_list import Chart, Group
+from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.run import RunConfig
 
 
@@ -72,6 +73,11 @@ class Health:
     @property
     def unknown(self) -> int:
         return len(self.rows) - self.quiet - len(self.suspects)
+
+
+def health_of(run: Run, config: AnyConfig, charts: Sequence[Group]) -> Health | None:
+    """None of a kind that no monitor watches: they are about groups and their rewards."""
+    return Health(run, config, charts) if isinstance(config, RunConfig) else None
 
 
 def _chart_of(metrics: Iterable[str], charts: Sequence[Chart]) -> str:

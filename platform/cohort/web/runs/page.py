@@ -28,8 +28,8 @@ from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
 from cohort.review.waiting import closed_to
 from cohort.runs.charts import project_charts
-from cohort.runs.models import Checkpoint, RunEvent
-from cohort.web.access import STOP_POLLING, may, polled_run_for, reviewed_run_for, run_for
+from cohort.runs.models import Checkpoint, RunEvent, RunKind
+from cohort.web.access import STOP_POLLING, any_run_for, may, polled_run_for, run_for
 from cohort.web.accounts.views import person
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
 from cohort.web.lab.estimate_shown import estimate_compared
@@ -38,7 +38,7 @@ from cohort.web.runs.chart_groups import charts_of
 from cohort.web.runs.compute_shown import compute_so_far
 from cohort.web.runs.curves import curve_drawn
 from cohort.web.runs.header import Header
-from cohort.web.runs.health import Health
+from cohort.web.runs.health import health_of
 from cohort.web.runs.imported import imported_record
 from cohort.web.runs.series import epoch, reported, series_json, whole_series
 from cohort.web.runs.tiles import tiles, windows
@@ -52,6 +52,7 @@ from cohort.web.runs.tries import (
     superseded_evaluations,
     superseded_rows,
 )
+from grpo_core.config.kinds import samples_per_step
 from grpo_core.stats.inferiority import MEANINGS
 
 PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
@@ -94,7 +95,7 @@ ITEMS = 50
 @charts_csp
 @require_safe
 def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
-    run = reviewed_run_for(request, slug, run_id)
+    run = any_run_for(request, slug, run_id)
     if run.imported:
         return imported_record(request, run)
     header = Header(run)
@@ -102,7 +103,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
     titles = titles_of(launch.probe, tuple(launch.pays_wrong)) if launch and launch.probe else []
     context = {
         **_overview(header, closed=closed_to(person(request), request.membership.role, run_id)),  # type: ignore[attr-defined]
-        "completions": header.config.completions_per_step,
+        "completions": samples_per_step(header.config),
         "launch": launch,
         "launch_words": named(titles),
         "estimated": estimate_compared(run),
@@ -246,18 +247,24 @@ def _overview(header: Header, *, closed: bool, drawn: str = "") -> dict[str, Any
     evaluated = evaluations_known(header.run)
     same = bool(drawn) and drawn == evaluated
     charts = charts_of(header.config, reported(header.run), project_charts(header.run.project))
-    success = header.config.reward.success_of
+    run = header.run
+    groups = (
+        None
+        if closed or not run.has_samples
+        else step_groups(run, success=run.scored_by.success_of, limit=NEWEST_GROUPS)
+    )
     return header.context(
         "overview",
         awaits=awaits(header),
         alerts=list(open_alerts(header.run)),
         charts=charts,
-        health=Health(header.run, header.config, charts),
+        health=health_of(run, header.config, charts),
         last_lines="\n".join(header.run.log_tail.splitlines()[-LAST_LINES:]),
         tiles=tiles(header, windows(header.run)),
         closed=closed,
-        newest=None if closed else step_groups(header.run, success=success, limit=NEWEST_GROUPS),
+        newest=groups,
         evaluated=evaluated,
+        evaluates=run.kind == RunKind.GRPO or header.config.eval.before or header.config.eval.after or bool(evaluated),
         evals_stand=same,
         suites=[] if same else suites_cached(header.run, header.config),
     )

@@ -79,7 +79,7 @@ def _retry_page(request: HttpRequest, run: Run, *, fault: str = "") -> HttpRespo
 def _extend_page(request: HttpRequest, run: Run, *, text: str | None = None, fault: str = "") -> HttpResponse:
     run.refresh_from_db()
     header = Header(run)
-    planned = header.config.optim.steps
+    planned = run.steps_total
     place = None if run.from_start else run.resume_from or resumable(run).first()
     steps = str(planned) if text is None else text
     return _page(request, header, "extend", place=place, planned=planned, steps=steps, fault=fault)

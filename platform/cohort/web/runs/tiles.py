@@ -15,9 +15,47 @@ from cohort.runs.models import Run
 from cohort.runs.transitions import current_steps
 from cohort.web.runs.header import Header
 from grpo_core.config.run import RunConfig
+from grpo_core.config.stage import Kind
 
 WINDOW = 10
 """Steps that a tile's number is the mean of."""
+
+
+Row = tuple[str, tuple[str, ...], str, str]
+"""Label, metrics that are added up, how the value is written, which direction counts as good."""
+_LEARNED: tuple[Row, ...] = (
+    ("Loss", ("loss",), "number", "down"),
+    ("Gradient norm", ("grad_norm",), "number", ""),
+    ("Learning rate", ("learning_rate",), "number", ""),
+    ("Tokens per second", ("tokens_per_second/update",), "number", ""),
+)
+_SFT: tuple[Row, ...] = (
+    *_LEARNED[:1],
+    ("Token accuracy", ("mean_token_accuracy",), "share", "up"),
+    ("Entropy", ("entropy",), "number", ""),
+    *_LEARNED[1:],
+    ("Epochs", ("epoch",), "number", ""),
+)
+OF_KIND: dict[Kind, tuple[Row, ...]] = {
+    "sft": _SFT,
+    "distill": _SFT,
+    "reward_model": (
+        *_LEARNED[:1],
+        ("Pairs ordered right", ("rewards/accuracies",), "share", "up"),
+        ("Margin", ("rewards/margins",), "number", "up"),
+        *_LEARNED[1:],
+        ("Epochs", ("epoch",), "number", ""),
+    ),
+    "sample": (
+        ("Reward", ("reward",), "number", ""),
+        ("Right completions", ("completions/right",), "share", ""),
+        ("Kept", ("kept/share",), "share", ""),
+        ("Length, tokens", ("completions/mean_length",), "number", ""),
+        ("Truncated", ("completions/clipped_ratio",), "share", ""),
+        ("Samples per second", ("samples_per_second",), "number", ""),
+    ),
+}
+"""Of the kinds whose tiles depend on no setting."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +135,6 @@ def windows(run: Run) -> Windows:
 
 def tiles(header: Header, steps: Windows) -> tuple[Tile, ...]:
     config = header.config
-    beta = config.algorithm.kl.coef
 
     def tile(label: str, *names: str, kind: str = "number", better: str = "", absent: str = "–") -> Tile:
         """Of several metrics their sum."""
@@ -105,6 +142,11 @@ def tiles(header: Header, steps: Windows) -> tuple[Tile, ...]:
         change = now - start if now is not None and start is not None else None
         return Tile(label, now, kind, change, better, absent, steps.meaning)
 
+    if not isinstance(config, RunConfig):
+        return tuple(
+            tile(label, *names, kind=kind, better=better) for label, names, kind, better in OF_KIND[config.kind]
+        )
+    beta = config.algorithm.kl.coef
     return (
         tile("Reward", "reward", better="up"),
         tile("Groups with signal", "frac_informative", kind="share"),
