@@ -170,7 +170,8 @@ def _completion(line: Line, fields: dict[str, Any], name: str) -> tuple[tuple[Me
 
 
 def _problem(line: Line, fields: dict[str, Any], turns: tuple[Message, ...]) -> Problem:
-    """Of the prompt that the row gives as text, as messages, or as the turns before its answers."""
+    """Of the prompt that the row gives as text, as messages, or as the turns before its answers. Of several turns the
+    user's last one is the prompt, as of any problem: it is what the reward kind reads, and so what is learned from."""
     given = [name for name in ("prompt", "messages") if name in fields] + (["turns"] if turns else [])
     if not given:
         line.fail(f"has no field 'prompt' or 'messages'; found {names_shown(fields)}")
@@ -185,12 +186,7 @@ def _problem(line: Line, fields: dict[str, Any], turns: tuple[Message, ...]) -> 
         turns = read_messages(line, value, name)
     if turns[-1].role != "user":
         line.fail("its prompt ends with the turn of the assistant; expected the user's turn, which the answers answer")
-    if len(turns) > 1:
-        line.fail(
-            f"its prompt has {len(turns)} turns, and the reward kind reward_model reads the user's last turn alone; "
-            "write what the model is to read into 'prompt', as one text"
-        )
-    return Problem(line.id(fields), turns[-1].content, "")
+    return Problem(line.id(fields), turns[-1].content, "", messages=turns if len(turns) > 1 else ())
 
 
 def _number(line: Line, fields: dict[str, Any], name: str) -> float:

@@ -78,6 +78,12 @@ class RewardModelTrainer(Trainer[RewardModelConfig]):
             if ids:
                 message = f"{len(ids)} {what} rows were dropped: a text over data.max_tokens"
                 yield Event(type="data", message=message, data={"dropped": ids[:100]})
+        if earlier := sum(bool(row.preference.problem.messages) for row in inputs.train):
+            yield Event(
+                type="prompts",
+                message=f"{earlier} of {len(inputs.train)} rows are conversations of several turns, of which the "
+                "user's last one is read, as when the reward scores; write all that is to be read into 'prompt'",
+            )
         facts = inputs.heldout_facts
         if facts is not None and (both := facts["rows_with_a_training_prompt"]):
             yield Event(

@@ -65,6 +65,14 @@ def test_pairs_of_every_layout(tmp_path: Path) -> None:
     assert len(load_pairs([path], limit=2)) == 2
 
 
+def test_of_a_conversation_the_users_last_turn_is_the_prompt(tmp_path: Path) -> None:
+    turns = [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "p")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    (pair,) = load_pairs([write(tmp_path / "pairs.jsonl", {"messages": messages, "chosen": "a", "rejected": "b"})])
+    assert pair.problem.prompt == "p"
+    assert [(message.role, message.content) for message in pair.problem.messages] == turns
+
+
 def test_scores_from_csv(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("prompt,completion,score\np,a,0.5\np,b,-3\n", encoding="utf-8")
