@@ -44,8 +44,8 @@ class SampledFacts(BaseModel):
     counts: dict[str, Count]
     """As records.SampledDataset has them."""
     other_tokens: int
-    """Rows whose answer the tokenizer splits into other tokens than those that were sampled: a policy may write a word
-    in pieces that the tokenizer would join, and what follows a stop string is cut off."""
+    """Rows whose answer is read back as other tokens than those that were sampled: a policy may write a word in pieces
+    that the tokenizer would join, or a special token, and what follows a stop string is cut off."""
     model: dict[str, Any]
     """Who answered: source, revision, architecture, parameters, and `sha256` over weights, settings and tokenizer."""
     reward_digest: Sha256

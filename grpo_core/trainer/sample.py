@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from grpo_core.config.sample import SampleConfig
 from grpo_core.data.rejection import Choice, choose, in_order, nothing_kept, summary
 from grpo_core.data.sampled_rows import CONTENT, rows_of
-from grpo_core.errors import NothingKept
+from grpo_core.errors import DataError, NothingKept
 from grpo_core.files.dataset import FOLDER, ROWS, SampledFacts, digest_of, write_dataset
 from grpo_core.model.source import files_digest, inputs_of_model
 from grpo_core.records.types import Event, Manifest, Record, SampledDataset, StepMetrics
@@ -56,6 +56,7 @@ class SampleTrainer(RewardedTrainer[SampleConfig]):
         config, ranks, inputs = self.config, self.ranks, self._inputs
         check = self.check if ranks.world == 1 else lambda: None  # ranks wait for each other: none may stop alone
         self._made, self._training = manifest, NoTraining()
+        self._reader = inputs.policy.encoder(config.data.model_copy(update={"prefill": ""}))
         rollout = make_rollout(
             config,
             inputs.policy,
@@ -106,13 +107,17 @@ class SampleTrainer(RewardedTrainer[SampleConfig]):
         self._training.add(lines, other_tokens=other_tokens, step=step)
 
     def _as_sampled(self, sampled: SampledGroup, index: int) -> bool:
-        """Whether the tokenizer reads the answer, with its prefill, as the tokens that it was sampled as."""
+        """Whether fine-tuning on the row reads the tokens that were sampled, but for what ends them."""
         prompted, completion = sampled.prompted, sampled.completions[index]
-        given = [*prompted.tokens[prompted.answer_starts :], *completion.tokens]
-        if given and given[-1] in self.policy.eos_ids:
-            given.pop()
-        text = self.config.data.prefill + sampled.texts[index]
-        return given == list(self.policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+        ends = self.policy.eos_ids
+        end = completion.tokens[-1] if completion.tokens[-1] in ends else min(ends, default=self.policy.pad_id)
+        try:
+            prompt = self._reader.encode(prompted.problem)
+            answer = self._reader.encode_answer(prompt, self.config.data.prefill + sampled.texts[index], end=end)
+        except DataError:
+            return False
+        read, own = [*prompt.tokens, *answer.tokens], [*prompted.tokens, *completion.tokens]
+        return [*read[:-1], end] == [*(own[:-1] if own[-1] in ends else own), end]
 
     def _record(self, step: int, batch: StepBatch, groups: StepGroups, choices: list[Choice]) -> float | None:
         """Write the step's metrics and kept traces, make them durable, show a line. Returns the mean reward."""

@@ -3,15 +3,28 @@
 import hashlib
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from grpo_core.config.kinds import config_from_file
+from grpo_core.config.prompt import PromptConfig
+from grpo_core.config.sample import SampleConfig
+from grpo_core.data.answers import encode_conversations
+from grpo_core.data.prompts import PromptEncoder
+from grpo_core.data.rejection import Choice
+from grpo_core.data.supervised import load_conversations
 from grpo_core.errors import DataError, NothingKept
-from grpo_core.files.dataset import read_facts
+from grpo_core.files.dataset import SampledFacts, read_facts
+from grpo_core.files.run_folder import RunDir
 from grpo_core.model.tiny import byte_tokenizer
+from grpo_core.runtime.progress import Progress
+from grpo_core.trainer.groups import StepGroups
+from grpo_core.trainer.sample import SampleTrainer
+from grpo_core.trainer.sampled import StepBatch
 
 from .runs import KILLED, Launched, forked, groups_of, names_of_steps, outcome_of, rows, samples_of, untimed
 
@@ -44,6 +57,13 @@ def sample(home: Path, out: Path, *words: str, fault: str = "", **parts: Any) ->
 
 def dataset_of(out: Path) -> tuple[bytes, bytes]:
     return (out / "dataset/rows.jsonl").read_bytes(), (out / "dataset/dataset.json").read_bytes()
+
+
+def facts_of(out: Path) -> SampledFacts:
+    """As whoever learns from it reads it, checked."""
+    facts = read_facts(out / "dataset/rows.jsonl")
+    assert facts is not None
+    return facts
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
@@ -126,25 +146,45 @@ def test_a_changed_file_is_refused(sampled: Path, tmp_path: Path) -> None:
         read_facts(folder / "rows.jsonl")
 
 
-def test_the_answers_are_read_back_as_the_tokens_that_were_sampled(runs_home: Path, tmp_path: Path) -> None:
-    """But for those that dataset.json counts: bytes that are no text."""
-    assert sample(runs_home, tmp_path / "run", data={"path": "train.jsonl", "prefill": "1"}) == 0
+@dataclass(eq=False)
+class Recording(SampleTrainer):
+    """Keeps what was sampled, with its tokens, which no record holds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sampled: dict[tuple[str, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+    def _keep(self, step: int, batch: StepBatch, groups: StepGroups, choices: list[Choice]) -> None:
+        for group in batch.kept:
+            for index, completion in enumerate(group.completions):
+                self.sampled[group.prompted.problem.id, index] = (group.prompted.tokens, tuple(completion.tokens))
+        super()._keep(step, batch, groups, choices)
+
+
+@pytest.mark.parametrize("prefill", ["", "1"])
+def test_fine_tuning_reads_back_the_tokens_that_were_sampled(runs_home: Path, tmp_path: Path, prefill: str) -> None:
+    """Prompt, answer and its end; but for the rows that dataset.json counts, whose bytes are no text."""
+    config = config_from_file(write(runs_home, "read-back", data={"path": "train.jsonl", "prefill": prefill}))
+    assert isinstance(config, SampleConfig)
+    run_dir, progress = RunDir.create(tmp_path / "run"), Progress(quiet=True)
+    trainer = Recording(config, run_dir, base=runs_home, progress=progress)
+    assert trainer.run().status == "finished"
     tokenizer = byte_tokenizer()
-    tokens = {
-        (group["problem_id"], sample["index"]): sample["tokens"] - (sample["finish_reason"] == "eos")
-        for group in groups_of(tmp_path / "run")
-        for sample in group["samples"]
-    }
+    conversations = load_conversations(tmp_path / "run/dataset/rows.jsonl")
+    encoder, end = PromptEncoder(tokenizer, PromptConfig()), tokenizer.eos_token_id
+    read = encode_conversations(
+        conversations, encoder, end=end, turns="all", most=1000, drop_long=False, source="rows.jsonl"
+    )
     other = 0
-    for row in lines_of(tmp_path / "run"):
-        assert row["completion"].startswith("1")
-        read = tokenizer(row["completion"][1:], add_special_tokens=False)["input_ids"]
-        clean = "\ufffd" not in row["completion"]
-        other += not clean
-        assert not clean or len(read) == tokens[row["from"]["problem_id"], row["from"]["sample"]]
-    facts = read_facts(tmp_path / "run/dataset/rows.jsonl")
-    assert facts is not None
-    assert 0 < other == facts.other_tokens < facts.rows
+    for encoded, row in zip(read.conversations, lines_of(tmp_path / "run"), strict=True):
+        prompt, completion = trainer.sampled[row["from"]["problem_id"], row["from"]["sample"]]
+        (answer,) = encoded.rows
+        ended = completion if completion[-1] == end else (*completion, end)  # fine-tuning teaches an end
+        as_sampled = (*answer.prompt, *answer.completion) == (*prompt, *ended)
+        # Text of a special token is learned as text.
+        assert as_sampled != any(mark in row["completion"] for mark in ("\ufffd", *tokenizer.all_special_tokens))
+        other += not as_sampled
+    assert 0 < other == facts_of(tmp_path / "run").other_tokens < len(conversations)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ _KEEP = "SELECT, INSERT, UPDATE"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 _INGEST = {
     **dict.fromkeys(("accounts.project", "catalog.basemodel", "catalog.evalsuite", "catalog.evalsuiteversion"), _READ),
-    **dict.fromkeys(("catalog.verifier", "catalog.verifierversion", "runs.runsuite"), _READ),
+    **dict.fromkeys(("catalog.verifier", "catalog.verifierversion", "runs.rundataset", "runs.runsuite"), _READ),
     "catalog.promptdataset": _ADD,
     **dict.fromkeys(("lab.chatmessage", "lab.conversation"), _READ),
     **dict.fromkeys(("lab.chatanswer", "lab.modelevalitem", "lab.modelevalresult"), _ADD),

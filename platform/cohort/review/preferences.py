@@ -41,8 +41,9 @@ def preference_pairs(run: Run) -> Iterator[dict[str, Any]]:
 
 def preferences_dataset_create(*, run: Run, actor: User) -> PromptDataset:
     """A dataset of the run's preference pairs as they are now, for a reward model: prompt or messages, chosen,
-    rejected, as runs of kind `sample` write them. Pairs that are the same but for white space are left out, and counted. The same judgements
-    again are the same dataset. Raises ValidationError where there is no pair, or no room."""
+    rejected, as runs of kind `sample` write them. Pairs that are the same but for white space are left out, and
+    counted. The same judgements again are the same dataset. Raises ValidationError where there is no pair, or no
+    room."""
     prefill = _prefill(run)
     lines: list[bytes] = []
     equal, groups = 0, set[tuple[int, int]]()
