@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_core.config.kinds import LearningConfig
 from grpo_core.config.presets import Preset, preset_named, value_at
 from grpo_core.config.run import RunConfig
 
@@ -20,7 +21,7 @@ class Difference:
         return f"{self.path} {written(self.yours)} instead of {written(self.paper)}"
 
 
-def diff(config: RunConfig, preset_name: str | None = None) -> list[Difference]:
+def diff(config: LearningConfig, preset_name: str | None = None) -> list[Difference]:
     """Where the config departs from a preset (its own, unless another is named), only over the fields that the preset
     sets; empty without a preset. Raises ConfigError for an unknown name."""
     name = preset_name or config.preset

@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.evaluation import LOSS, EvalConfig
 from grpo_core.config.evaluation_conflicts import heldout_refusal
+from grpo_core.config.optim import AdamwConfig
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import RewardConfig
-from grpo_core.config.run import CheckpointConfig, EngineConfig, ModelConfig, OptimConfig, SamplingConfig
+from grpo_core.config.run import CheckpointConfig, EngineConfig, ModelConfig, SamplingConfig
 from grpo_core.config.stage import Kind, RunName, StageConfig
 from grpo_core.errors import Conflict
 from grpo_core.specs.fields import Count, CountOrZero, HubSplit, Positive
@@ -72,7 +73,7 @@ class ConversationsConfig(PromptConfig):
         return self
 
 
-class BatchOptimConfig(OptimConfig):
+class BatchOptimConfig(AdamwConfig):
     lr: Positive = Field(default=2e-5, title="Learning rate")
     """Peak learning rate of AdamW. 1e-5 to 5e-5 is usual for all weights, ten times that for LoRA."""
     batch_size: Count = Field(default=32, title="Batch size")

@@ -87,13 +87,7 @@ def holdout(
             f"cannot hold out {count} of {len(problems)} {noun}: nothing would be left to train on; "
             f"lower {field} or give {instead}"
         )
-    together: dict[str, list[int]] = {}
-    for index, problem in enumerate(problems):
-        together.setdefault(" ".join(problem.text.split()), []).append(index)
-    held: set[int] = set()
-    for prompt in sorted(together, key=lambda prompt: _rank(prompt, seed)):
-        if len(held) + len(together[prompt]) <= count:
-            held.update(together[prompt])
+    held = held_texts([" ".join(problem.text.split()) for problem in problems], count, seed)
     if len(held) < count:
         raise DataError(
             f"cannot hold out exactly {count} {noun}: repeated prompts must stay on one side; "
@@ -101,6 +95,18 @@ def holdout(
         )
     train = [problem for index, problem in enumerate(problems) if index not in held]
     return train, [problem for index, problem in enumerate(problems) if index in held]
+
+
+def held_texts(texts: Sequence[str], count: int, seed: int) -> set[int]:
+    """Indices of at most `count` texts to hold out, equal ones together, by SHA-256 of seed and text."""
+    together: dict[str, list[int]] = {}
+    for index, text in enumerate(texts):
+        together.setdefault(text, []).append(index)
+    held: set[int] = set()
+    for text in sorted(together, key=lambda text: _rank(text, seed)):
+        if len(held) + len(together[text]) <= count:
+            held.update(together[text])
+    return held
 
 
 def _rank(prompt: str, seed: int) -> bytes:

@@ -9,6 +9,7 @@
     checkpoints/step-000040/             all that training needs to continue after step 40 (docs/checkpoints.md)
     checkpoints/final/                   weights, as transformers and vLLM load them
     checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker
+    dataset/rows.jsonl  dataset/dataset.json     what a run of kind sample kept, and where it came from
     log.txt            what the trainer printed
     vllm.log           what a vLLM server of the run printed
     estimate.json      what the run was expected to cost, where `grpo train --estimate` was given it
@@ -292,6 +293,7 @@ class RunDir:
                 | records.Resumed()
                 | records.CheckpointManifest()
                 | records.CheckpointRemoved()
+                | records.SampledDataset()
             ):
                 return self.path / "events.jsonl"
             case records.StepMetrics():

@@ -215,7 +215,7 @@ class _Terms(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope_N: Tensor | None, bend_N: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, slope_N: Tensor | None, bend_N: Tensor | None, greedy: None) -> tuple[Tensor | None, ...]:
         hidden_ND, weight_VD, bias_V, targets_N = ctx.saved_tensors
         factor, portion = ctx.settings
         slope_N = torch.zeros(len(hidden_ND), device=hidden_ND.device) if slope_N is None else slope_N

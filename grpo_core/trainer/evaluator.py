@@ -6,11 +6,12 @@ clock alone where `eval.every` is empty, so nothing but the best checkpoint may 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from grpo_core.config.evaluation import HELDOUT, LOSS
 from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.evaluate.task import Task, first_of, manner_of
 from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line, mean_score, measured_in
@@ -30,6 +31,9 @@ from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.recorder import RunRecorder
 from grpo_core.training.base import Training
 
+Measure = Callable[[Phase, Sequence[Task], int, Mapping[str, Evaluation]], Iterator[Evaluation]]
+"""Evaluates tasks after a step; those that are given by name are taken as they are."""
+
 
 @dataclass(eq=False)
 class Evaluator:
@@ -39,7 +43,8 @@ class Evaluator:
     tasks: Sequence[Task]
     """What is evaluated before and after training, in order."""
     _: KW_ONLY
-    rollout: Rollout
+    rollout: Rollout | None
+    """Answers the tasks; None where `measure` needs no answers."""
     policy: LoadedModel
     training: Training
     checkpoints: CheckpointManager
@@ -57,12 +62,17 @@ class Evaluator:
     """Of a kind of run that samples groups: what it says of the held-out answers is recorded."""
     heldout_loss: HeldoutLoss | None = None
     """Of a kind of run that learns given answers: measured with every evaluation."""
+    measure: Measure | None = None
+    """Evaluates the tasks in place of answering and judging them."""
+    named_during: tuple[str, ...] | None = None
+    """Names of the tasks that are evaluated while training; None: as config.eval has them."""
     pushed: dict[str, float] = field(default_factory=dict)
     """Metrics of sending the newest weights to the sampler, where an evaluation did that before the next step."""
 
     def __post_init__(self) -> None:
         limited = {task.name: first_of(task, self.config.eval.during_limit) for task in self.tasks}
-        self._during = [limited[name] for name in self.config.eval.during_suites if name in limited]
+        names = self.config.eval.during_suites if self.named_during is None else self.named_during
+        self._during = [limited[name] for name in names if name in limited]
         self._newest: dict[str, Evaluation] = {}
         """Of the newest step that was evaluated while training, with all texts."""
         self._unwritten = False
@@ -82,7 +92,7 @@ class Evaluator:
         ready = {} if phase == "before" else self._of_this_step(step)
         done: dict[str, Evaluation] = {}
         with self.training.whole():
-            self.rollout.follow(step)
+            self._follow(step)
             for evaluation in self._evaluations(phase, self.tasks, step, ready):
                 done[evaluation.result.suite] = evaluation
                 self._write(evaluation)
@@ -165,7 +175,7 @@ class Evaluator:
         evaluations: list[Evaluation] = []
         if self._during:
             with timed("evaluate"), self.training.whole():
-                self.pushed = self.rollout.follow(step)
+                self.pushed = self._follow(step)
                 evaluations = list(self._evaluations("during", self._during, step, {}))
         loss = self._measured_loss(step) if self.heldout_loss is not None else None
         set_random_state(random, device)
@@ -247,9 +257,16 @@ class Evaluator:
 
     # ------------------------------------------------------------------ both
 
+    def _follow(self, step: int) -> dict[str, float]:
+        return self.rollout.follow(step) if self.rollout is not None else {}
+
     def _evaluations(
         self, phase: Phase, tasks: Sequence[Task], step: int, ready: dict[str, Evaluation]
     ) -> Iterator[Evaluation]:
+        if self.measure is not None:
+            return self.measure(phase, tasks, step, ready)
+        assert self.rollout is not None, "answers need a sampler"
+        assert not isinstance(self.config, RewardModelConfig), "a reward model answers nothing"
         return evaluate_all(
             phase,
             tasks,

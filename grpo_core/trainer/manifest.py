@@ -78,11 +78,13 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     suites = manifest.data["suites"].items()
     train = manifest.data["train"]
     more: Any = manifest.data.get(HELDOUT_CONVERSATIONS)
+    replay = train.get("replay")
     return {
         **inputs_of_model(manifest.model),
         f"the training {train.get('content', 'problems')}": train["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
         **({"the held-out conversations": more["problems_digest"]} if more is not None else {}),
+        **({"the replayed preferences": replay["problems_digest"]} if isinstance(replay, dict) else {}),
         **{f"the problems of the suite {name}": facts["items_digest"] for name, facts in suites},
         **{
             f"the {what} of the reward component {name}": facts[f"{part}_sha256"]
@@ -190,6 +192,7 @@ def data_facts(source: DataSource, encoded: Encoded, unreadable: int) -> dict[st
     """Hashes, layout and prompt lengths of one set's problems; `unreadable` were dropped for their reference.
     Of several files, `sha256` is that of their names and hashes."""
     part = source.part
+    assert not isinstance(part, ConversationsConfig), "their facts are conversation_facts"
     detected = detect_file(source.files[0], part.format, columns=part.columns)
     hashes = {source.name(path): file_sha256(path) for path in source.files}
     return {

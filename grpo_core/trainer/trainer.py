@@ -39,7 +39,7 @@ from grpo_core.trainer.checkpoints.resume import (
 from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.diagnosis import Diagnosis
-from grpo_core.trainer.evaluator import Evaluator
+from grpo_core.trainer.evaluator import Evaluator, Measure
 from grpo_core.trainer.heldout_loss import HeldoutLoss
 from grpo_core.trainer.inputs import check_checkpoint_alike, check_inputs_alike
 from grpo_core.trainer.manifest import meter
@@ -283,11 +283,13 @@ class Trainer(ABC, Generic[C]):
     def _make_evaluator(
         self,
         tasks: Sequence[Task],
-        rollout: Rollout,
+        rollout: Rollout | None,
         check: Callable[[], None],
         *,
         diagnosis: Diagnosis | None = None,
         heldout_loss: HeldoutLoss | None = None,
+        measure: Measure | None = None,
+        during: tuple[str, ...] | None = None,
     ) -> Evaluator:
         return Evaluator(
             self.config,
@@ -304,6 +306,8 @@ class Trainer(ABC, Generic[C]):
             stop_if_asked=self._stop_if_asked,
             diagnosis=diagnosis,
             heldout_loss=heldout_loss,
+            measure=measure,
+            named_during=during,
         )
 
     # ------------------------------------------------------------------ records

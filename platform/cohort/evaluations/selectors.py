@@ -218,13 +218,18 @@ def suite_facts(suite: SuiteConfig | None, name: str, shown: EvalResult, config:
     """What the config of a run says of a suite; `suite` None: the held-out problems."""
     return SuiteFacts(
         suite=name,
-        title=suite.title if suite else HELDOUT_TITLE if name == HELDOUT else name,
+        title=suite.title if suite else heldout_title(config) if name == HELDOUT else name,
         category=suite.category if suite else "performance",
         higher_is=suite.higher_is if suite else "better",
         sensitive=suite.sensitive if suite else False,
         margin=config.eval.margin if suite is None or suite.margin is None else suite.margin,
         protocol=shown.protocol,
     )
+
+
+def heldout_title(config: AnyConfig) -> str:
+    """What is held out, to be shown: problems, or of a reward model pairs."""
+    return "Held-out pairs" if config.kind == "reward_model" else HELDOUT_TITLE
 
 
 def _scores(result: EvalResult) -> list[Item]:

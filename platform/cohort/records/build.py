@@ -18,6 +18,7 @@ from cohort.records.sections.oversight import handling, oversight
 from cohort.records.sections.policy import policy_answer
 from cohort.records.sections.rejected import rejected
 from cohort.records.sections.reward import reward
+from cohort.records.sections.stage import stage_section
 from cohort.records.sections.subject import environment, subject
 
 
@@ -38,14 +39,17 @@ def build_record(
     the seal. `files` are the sealed data files in any order; `traces`, the kept groups in the card;
     `version` counts within the run's end."""
     early: tuple[Section, ...] = (subject(facts), environment(facts), reward(facts), data(facts), method(facts))
+    own = () if (stage := stage_section(facts)) is None else (stage,)
     late = (rejected(facts, traces=traces), budget(facts), oversight(facts), behaviour(facts), handling(facts))
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "audience": "internal",
         "head": _head(facts, version).model_dump(mode="json"),
         "sections": {
-            section: {name: _entry(section, name, answer, salt()) for name, answer in part.answers()}
-            for section, part in zip(FIELDS, (*early, *late), strict=True)
+            (section := type(part).__name__.lower()): {
+                name: _entry(section, name, answer, salt()) for name, answer in part.answers()
+            }
+            for part in (*early, *own, *late)
         },
         "files": [file.model_dump(mode="json") for file in sorted(files, key=lambda file: file.path)],
     }

@@ -331,7 +331,8 @@ def view_document(document: Document | Mapping[str, Any]) -> DocumentView:
         document = Document.model_validate(document)
     blocks = []
     for section, fields in FIELDS.items():
-        entries = document.sections[section]
+        if (entries := document.sections.get(section)) is None:
+            continue  # an optional one, of other kinds of run
         rows = tuple(Row(facts.label, facts.path, entries[name]) for name, facts in fields.items() if name in entries)
         comparisons = document.comparisons if section == "behaviour" else []
         suites = tuple(compared(comparison, _judged(document, comparison)) for comparison in comparisons)

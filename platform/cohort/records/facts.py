@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from django.db.models.functions import Now
 
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import DatasetContent, PromptDataset
 from cohort.catalog.run_inputs import dataset_problems
 from cohort.contamination.selectors import at_launch
 from cohort.evaluations.during import BestShown, best_shown, times_evaluated
@@ -24,12 +24,14 @@ from cohort.records.models import PolicyVersion, RecordEntry, Statement
 from cohort.records.policies.services import policy_in_force
 from cohort.records.schema_types import Comparison
 from cohort.records.sections.absence_facts import Absent, absent
+from cohort.records.sections.earlier_stages import EarlierStage, earlier_stages
 from cohort.records.sections.history_facts import History, Lineage, comparisons, history, lineage
 from cohort.records.sections.monitors import watched
 from cohort.records.sections.overrides import AlertsAnswered, alerts_of, overrides_added
 from cohort.records.sections.preregistered import Registered, registered
 from cohort.records.sections.probe import Probed, probed
 from cohort.records.sections.rescored import rescored
+from cohort.records.sections.stage_facts import StageFacts, stage_facts
 from cohort.records.statements.services import newest_statements
 from cohort.records.traces.tree import step_leaves
 from cohort.review.figures import judgements, newest_annotations
@@ -37,7 +39,8 @@ from cohort.review.models import Sample
 from cohort.review.services import current_groups
 from cohort.runs.models import Attempt, Checkpoint, EvalItem, ImportedResult, Run, RunEvent, RunState, StepMetric
 from cohort.runs.transitions import current_rows, current_steps
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig, ScoredConfig
+from grpo_core.config.sample import SampleConfig
 from grpo_core.monitors.recorded import Flag
 
 
@@ -89,7 +92,7 @@ class Facts:
     """Name of the person who put the draft into the queue."""
     state: State
     sealed_at: datetime
-    config: RunConfig
+    config: AnyConfig
     history: History
     newest_attempt: Attempt | None
     """The newest attempt with current work; a later one that failed to start has none."""
@@ -112,10 +115,13 @@ class Facts:
     last_event: int
     """Id of the newest event in the record; sealing itself adds one."""
     overlap: Overlap | None
-    """None when there is no separate held-out file, or a file is no longer stored."""
+    """None when there is no separate held-out file, no problems were trained on, or a file is no longer stored."""
     seen_at_launch: dict[str, Any] | None
     """Overlaps that the platform's own search had found by then, and who launched; None without any."""
     lineage: Lineage
+    earlier: list[EarlierStage]
+    """Every earlier run that this one depends on."""
+    stage: StageFacts
     committed: Committed
     flags: list[Flag]
     judgements: list[Judgement]
@@ -153,21 +159,32 @@ class Facts:
     @property
     def totals(self) -> dict[str, float]:
         """Sums over the current work; empty when none were reported. Zero samples with steps done means that the
-        trainer ended before it restored the earlier totals, so they count as not reported."""
+        trainer ended before it restored the earlier totals, so they count as not reported. Kinds that score nothing
+        have no samples."""
         totals = dict(self.outcome["totals"]) if self.outcome else {}
+        if not isinstance(self.config, ScoredConfig):
+            return totals
         return totals if "samples" in totals and (totals["samples"] or not self.steps_done) else {}
 
     @property
     def tokens(self) -> float | None:
         """Sampled in the current steps, with prompts: from the totals, else as counted at the last step."""
-        if self.totals:
-            return self.totals["tokens"]
+        if tokens := self.totals.get("tokens"):
+            return tokens
         counted = self.last.metrics.get("num_tokens") if self.last else None
         return None if counted is None else float(counted)
 
     @property
     def steps_done(self) -> int:
         return self.last.step if self.last else 0
+
+    @property
+    def steps_planned(self) -> int | None:
+        """None where the number of problems decides it and the trainer ended before it had read them."""
+        if not isinstance(self.config, SampleConfig):
+            return self.config.steps
+        planned = (self.outcome or {}).get("steps_planned") or self.run.steps_total
+        return int(planned) if planned else None
 
 
 def collect(run: Run, *, state: State) -> Facts:
@@ -206,9 +223,11 @@ def collect(run: Run, *, state: State) -> Facts:
         overlap=_overlap(run, config),
         seen_at_launch=at_launch(run),
         lineage=lineage(run, newest_attempt.manifest if newest_attempt else None),
+        earlier=earlier_stages(run, newest_attempt.manifest if newest_attempt else None),
+        stage=stage_facts(run),
         committed=committed(run),
         flags=watched(run, compared),
-        judgements=judgements(newest_annotations(run), run=run),
+        judgements=judgements(newest_annotations(run), run=run) if run.has_samples else [],
         rescores=rescored(run),
         imported=list(ImportedResult.objects.filter(run=run).select_related("by")),
         probed=probed(run),
@@ -250,8 +269,8 @@ def eval_items(run: Run, phase: str) -> Iterator[EvalItem]:
         yield from result_items(result).iterator(chunk_size=500)
 
 
-def _overlap(run: Run, config: RunConfig) -> Overlap | None:
-    if run.eval_dataset is None:
+def _overlap(run: Run, config: AnyConfig) -> Overlap | None:
+    if run.eval_dataset is None or run.dataset.content != DatasetContent.PROBLEMS:
         return None
     try:
         heldout = list(_prompts(run.eval_dataset, config.eval.limit))

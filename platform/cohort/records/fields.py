@@ -5,16 +5,17 @@ its owner says otherwise. The field list is that of docs/record.md. Knows no Dja
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cohort.records.schema_types import Answer, Audience, Part, field
+from cohort.records.schema_types import Answer, Audience, Part, field, field_of_kind
 
 
 class Section(Part):
     """Fields that belong together."""
 
     def answers(self) -> Iterator[tuple[str, Answer]]:
-        """(name, answer) of every field, in order."""
+        """(name, answer) of every field that the run has, in order."""
         for name in type(self).model_fields:
-            yield name, getattr(self, name)
+            if (answer := getattr(self, name)) is not None:
+                yield name, answer
 
 
 class Subject(Section):
@@ -84,6 +85,28 @@ class Method(Section):
     preset: Answer = field("Preset and differences", "public")
     config: Answer = field("Complete config", "public")
     rationale: Answer = field("Why these choices", "authority")
+
+
+class Stage(Section):
+    """The stage: what only a run of this kind has"""
+
+    kind: Answer = field("Kind of run", "public")
+    conversations: Answer | None = field_of_kind("Conversations learned from", "public")
+    packing: Answer | None = field_of_kind("Texts of one pass", "public")
+    epochs: Answer | None = field_of_kind("Epochs", "public")
+    heldout_loss: Answer | None = field_of_kind("Held-out loss", "public")
+    token_accuracy: Answer | None = field_of_kind("Token accuracy", "public")
+    teacher: Answer | None = field_of_kind("Teacher", "public")
+    objective: Answer | None = field_of_kind("Objective", "public")
+    preferences: Answer | None = field_of_kind("Preferences learned from", "public")
+    replay: Answer | None = field_of_kind("Replay of earlier preferences", "public")
+    accuracy: Answer | None = field_of_kind("Accuracy on held-out preferences", "public")
+    calibration: Answer | None = field_of_kind("Calibration", "public")
+    length_bias: Answer | None = field_of_kind("Length bias", "public")
+    sampler: Answer | None = field_of_kind("Sampler", "public")
+    filters: Answer | None = field_of_kind("Completions dropped, by filter", "public")
+    duplicates: Answer | None = field_of_kind("Duplicates", "public")
+    dataset: Answer | None = field_of_kind("Dataset written", "public")
 
 
 class Rejected(Section):
@@ -180,6 +203,15 @@ FIELDS: dict[str, dict[str, FieldFacts]] = {
     for section, part in _SECTIONS.items()
 }
 """section → field → what the table above says of it, both in the page's order."""
+OPTIONAL = ("stage",)
+"""Sections of a run of another kind than GRPO; a field of one is there where the run's kind has it."""
+STAGE_FIELDS: dict[str, tuple[str, ...]] = {
+    "sft": ("kind", "conversations", "packing", "epochs", "heldout_loss", "token_accuracy"),
+    "distill": ("kind", "conversations", "packing", "epochs", "heldout_loss", "token_accuracy", "teacher"),
+    "reward_model": ("kind", "objective", "preferences", "replay", "epochs", "accuracy", "calibration", "length_bias"),
+    "sample": ("kind", "sampler", "filters", "duplicates", "dataset"),
+}
+"""Kind of run → the fields of `stage` that its record has."""
 TITLES: dict[str, str] = {section: (part.__doc__ or "").strip() for section, part in _SECTIONS.items()}
 """section → its heading."""
 

@@ -234,7 +234,7 @@ class News:
     @cached_property
     def judgements(self) -> JudgementNews | None:
         """None where the current judgements are those that the record seals, and while the run continues."""
-        if not self._ended:
+        if not self._ended or not self.record.run.has_samples:
             return None
         annotations = newest_annotations(self.record.run)
         rows = judgements(annotations, run=self.record.run)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from cohort.records.fields import FIELDS, TITLES
+from cohort.records.fields import FIELDS, OPTIONAL, STAGE_FIELDS, TITLES
 from cohort.records.schema_types import Audience, Comparison, Entry, FileEntry, Head, Part, Sha256, Withheld
 
 SCHEMA = "cohort-record/2"
@@ -27,7 +27,8 @@ class Document(Part):
     """Who this copy is for."""
     head: Head
     sections: dict[str, dict[str, Entry | Withheld]]
-    """Section → field → its entry, or its hash where this audience does not get it. Every field is there."""
+    """Section → field → its entry, or its hash where this audience does not get it. Every field is there, but for the
+    section `stage`, which a GRPO run's record lacks, and another's has with the fields of its kind."""
     record_root: Sha256
     """Root of the RFC 6962 Merkle tree over the head and then the fields, sorted by section and name."""
     files: list[FileEntry]
@@ -37,8 +38,11 @@ class Document(Part):
 
     @model_validator(mode="after")
     def _every_field_is_there(self) -> "Document":
-        expected = {section: set(fields) for section, fields in FIELDS.items()}
+        expected = {section: set(fields) for section, fields in FIELDS.items() if section not in OPTIONAL}
         actual = {section: set(fields) for section, fields in self.sections.items()}
+        if "stage" in actual:
+            kind = getattr(self.sections["stage"].get("kind"), "value", None)
+            expected["stage"] = set(STAGE_FIELDS.get(str(kind), ("kind",)))
         for section in expected.keys() | actual.keys():
             odd = expected.get(section, set()) ^ actual.get(section, set())
             if odd:
@@ -84,14 +88,14 @@ def json_schema() -> dict[str, Any]:
             "title": TITLES[section],
             "type": "object",
             "properties": {name: _field_schema(facts.path, facts.label) for name, facts in fields.items()},
-            "required": list(fields),
+            "required": ["kind"] if section in OPTIONAL else list(fields),
             "additionalProperties": False,
         }
         for section, fields in FIELDS.items()
     }
     whole["properties"]["sections"] |= {
         "properties": sections,
-        "required": list(sections),
+        "required": [section for section in sections if section not in OPTIONAL],
         "additionalProperties": False,
     }
     return {"$schema": DIALECT, "$id": f"urn:{SCHEMA.replace('/', ':')}", **whole, "$defs": dict(sorted(parts.items()))}

@@ -230,3 +230,8 @@ class Head(Part):
 def field(title: str, audience: Audience) -> Any:
     """A field of a section: its label, and who sees it unless a person said otherwise."""
     return Field(title=title, json_schema_extra={"audience": audience})
+
+
+def field_of_kind(title: str, audience: Audience) -> Any:
+    """A field that the records of some kinds of run have, and others not."""
+    return Field(default=None, title=title, json_schema_extra={"audience": audience})

@@ -8,7 +8,7 @@ text is one of the record's, and one that is cut says so.
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -24,7 +24,7 @@ from cohort.records.after_seal.rules import (
 )
 from cohort.records.document_view import Compared, DocumentView, Row
 from cohort.records.models import RecordEntry
-from cohort.records.schema_types import AUDIENCE_WORDS, Audience
+from cohort.records.schema_types import AUDIENCE_WORDS, Audience, Entry
 from grpo_core.text import printable
 
 LONGEST = 125
@@ -52,6 +52,9 @@ _BEFORE_SUITES: dict[str, tuple[str, ...]] = {
     "From what data": ("data.prompts", "data.provenance", "data.decontamination"),
     "On what reward": ("reward.source", "reward.rule_or_model", "reward.domain", "reward.brittleness"),
 }
+_STAGE = "What the stage did"
+"""Of another kind of run than GRPO."""
+_STAGE_LINES = 4
 _AFTER_SUITES = ("behaviour.safety_regressions", "oversight.flags", "oversight.human_review")
 
 AS_SEALED = (
@@ -174,7 +177,7 @@ def summarise(view: DocumentView, sign_off: SignOff | None = None) -> Summary:
     withheld = [row.label for row in rows.values() if row.withheld]
     return Summary(
         view=view,
-        parts=tuple((title, _lines(rows, paths)) for title, paths in _BEFORE_SUITES.items()),
+        parts=tuple(_parts(rows)),
         suites=tuple(suites[at] for at in shown),
         left_out=_left_out(rest),
         findings=_lines(rows, _AFTER_SUITES),
@@ -182,6 +185,19 @@ def summarise(view: DocumentView, sign_off: SignOff | None = None) -> Summary:
         withheld=_counted_names(withheld, "") if withheld else "",
         sign_off=sign_off,
     )
+
+
+def _parts(rows: dict[str, Row]) -> Iterator[tuple[str, tuple[Line, ...]]]:
+    """Headings with their lines. A heading whose lines all do not apply to the kind of run is left out."""
+    for title, paths in _BEFORE_SUITES.items():
+        if any(not _inapplicable(rows[path]) for path in paths if path in rows):
+            yield title, _lines(rows, paths)
+    if own := [path for path in rows if path.startswith("stage.") and path != "stage.kind"]:
+        yield _STAGE, _lines(rows, own[:_STAGE_LINES])
+
+
+def _inapplicable(row: Row) -> bool:
+    return isinstance(row.entry, Entry) and row.entry.source == "not applicable"
 
 
 def signed_off(entries: Sequence[RecordEntry], *, audience: str, superseded: str, as_of: datetime) -> SignOff:

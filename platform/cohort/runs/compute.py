@@ -47,7 +47,7 @@ def run_compute(
     work = Work(
         tokens=tokens,
         completion_tokens=sums["completion_tokens"] * scale if scale and "completion_tokens" in sums else None,
-        completions=sums["samples"] * scale if scale else None,
+        completions=sums["samples"] * scale if scale and "samples" in sums else None,
         learned_share=learned_share(config, sums),
         evaluated_tokens=evaluated,
     )

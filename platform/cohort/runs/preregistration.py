@@ -10,11 +10,13 @@ from django.core.exceptions import ValidationError
 
 from cohort.audit.models import AuditEntry
 from cohort.base.storable import storable
-from cohort.catalog.models import VerifierVersion
+from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.evidence.preregistration import FIRST_STEP, REGISTERED, SCHEMA
-from cohort.runs.models import Run
+from cohort.runs.models import DatasetRole, Run
 from cohort.runs.transitions import run_logged
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.reward_model import RewardModelConfig
 
 MOST_CHARS = 5_000
 """Of the hypotheses together."""
@@ -33,10 +35,10 @@ def hypotheses_checked(text: str) -> str:
 def registration(run: Run) -> dict[str, Any]:
     """The content of the entry, canonical JSON; every value is fixed at the launch."""
     config = run.parsed_config
-    heldout = run.eval_dataset or run.dataset
+    heldout = _held_out(run, config)
     evaluated = config.eval.before or config.eval.after
     suites: list[dict[str, Any]] = []
-    if evaluated and (run.eval_dataset is not None or config.eval.holdout):
+    if evaluated and heldout is not None:
         held = {"suite": HELDOUT, "version": None, "sha256": heldout.sha256, "margin": config.eval.margin}
         suites.append(held | {"category": "performance", "higher_is": "better"})
     if evaluated:
@@ -60,6 +62,14 @@ def registration(run: Run) -> dict[str, Any]:
         "primary": suites[0]["suite"] if suites else None,
         "hypotheses": [line.strip() for line in run.hypotheses.splitlines() if line.strip()],
     }
+
+
+def _held_out(run: Run, config: AnyConfig) -> PromptDataset | None:
+    """Where the held-out problems, or of a reward model the held-out pairs, are from; None where there are none."""
+    if isinstance(config, RewardModelConfig):
+        own = run.run_datasets.filter(role=DatasetRole.HELDOUT).select_related("dataset").first()
+        return own.dataset if own is not None else run.dataset if config.data.holdout else None
+    return run.eval_dataset or (run.dataset if config.eval.holdout else None)
 
 
 def _verifier(version: VerifierVersion | None) -> dict[str, Any] | None:

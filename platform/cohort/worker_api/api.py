@@ -26,6 +26,7 @@ from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token, node_present
+from cohort.review.sampled_datasets import dataset_part
 from cohort.review.token_files import token_part
 from cohort.runs import attempts
 from cohort.runs.base_models import ModelFile
@@ -173,6 +174,13 @@ def tokens(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a step's token arrays, as it is; an empty body asks how much is held."""
     fence, offset = _part_headers(request)
     return token_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
+
+
+@api.post(_ATTEMPT + "/dataset/{sha256}", auth=_attempt_auth, response=wire.UploadReply)
+def dataset(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
+    """A part of the dataset that the run sampled, as it is; an empty body asks how much is held."""
+    fence, offset = _part_headers(request)
+    return dataset_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
 
 
 @api.post(_ATTEMPT + "/log", auth=_attempt_auth, response=wire.LogReply)

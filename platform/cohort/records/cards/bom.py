@@ -1,7 +1,7 @@
 """bom.cdx.json: the trained model as a CycloneDX 1.7 ML-BOM, with its model card.
 
 CycloneDX's Python library has no model card, so the document is put together by hand; a test checks it with the
-library's strict validator. CycloneDX has no fields for GRPO's settings: they are properties `cohort:…`.
+library's strict validator. CycloneDX has no fields for a run's settings: they are properties `cohort:…`.
 Metric values and bounds are text there.
 """
 
@@ -24,6 +24,7 @@ from cohort.records.cards.bom_parts import (
     properties,
 )
 from cohort.records.cards.reading import Reading
+from cohort.records.fields import FIELDS
 
 FILE = "bom.cdx.json"
 _NAMESPACE = uuid.UUID("6f2b1c0e-8f0a-5d54-9d55-3f0c1a7b9e21")
@@ -37,6 +38,10 @@ _PROPERTIES = (
     "rejected.commitments", "budget.steps", "budget.time", "budget.tokens", "budget.compute", "environment.seeds",
     "environment.code", "handling.trace_policy",
 )  # fmt: skip
+_APPROACHES = {
+    "grpo": "reinforcement-learning", "sft": "supervised", "distill": "supervised", "reward_model": "supervised",
+}  # fmt: skip
+"""Kind of run → how it learned; sampling learns nothing."""
 _LIMITATIONS = (
     "reward.brittleness", "data.decontamination", "behaviour.benchmark_contamination", "behaviour.safety_regressions",
 )  # fmt: skip
@@ -163,8 +168,10 @@ def _files(weights: Mapping[str, str], ref: str) -> dict[str, Any]:
 def _parameters(reading: Reading) -> dict[str, Any]:
     text = [{"format": "text"}]
     parameters: dict[str, Any] = {"task": "text-generation", "inputs": text, "outputs": text}
-    if reading.value("subject.training_method") != "none":
-        parameters["approach"] = {"type": "reinforcement-learning"}
+    if reading.kind == "reward_model":
+        parameters |= {"task": "text-classification", "outputs": [{"format": "number"}]}
+    if reading.value("subject.training_method") != "none" and reading.kind in _APPROACHES:
+        parameters["approach"] = {"type": _APPROACHES[reading.kind]}
     if architecture := reading.value("subject.base_model", "architecture"):
         parameters["modelArchitecture"] = plain(architecture)
     if refs := [{"ref": dataset["bom-ref"]} for dataset in _datasets(reading)]:
@@ -262,7 +269,7 @@ def _not_evaluated(reading: Reading) -> Iterator[str]:
 
 
 def _properties(reading: Reading) -> Iterator[dict[str, str]]:
-    for path in _PROPERTIES:
+    for path in (*_PROPERTIES, *(facts.path for facts in FIELDS["stage"].values())):
         entry = reading.filled_entry(path)
         if entry is not None:
             yield {"name": f"cohort:{path}", "value": plain(entry["text"])}

@@ -20,6 +20,14 @@ FILE = "CARD.md"
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&])")
 _RATES = ("performance", "multilingual", "tool_use", "format")
 """Categories whose score is the share of items that were right."""
+_TAGS = {
+    "grpo": ("grpo", "reinforcement-learning"),
+    "sft": ("sft",),
+    "distill": ("sft", "distillation"),
+    "reward_model": ("reward-model",),
+    "sample": ("rejection-sampling",),
+}
+"""Kind of run → tags, as hubs know them."""
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
@@ -75,14 +83,15 @@ def _metadata(reading: Reading) -> dict[str, Any]:
     source = reading.value("subject.base_model", "source")
     if isinstance(source, str) and reading.value("subject.base_model", "revision") and _HUB_ID.fullmatch(source):
         metadata["base_model"] = source
-        metadata["base_model_relation"] = "finetune"
+        if reading.kind != "sample":  # which changes no weights
+            metadata["base_model_relation"] = "finetune"
     languages = reading.value("data.prompts", "languages")
     if isinstance(languages, list) and languages:
         metadata["language"] = [_line(language) for language in languages]
     metadata |= {
         "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["grpo", "reinforcement-learning", "cohort"],
+        "pipeline_tag": "text-classification" if reading.kind == "reward_model" else "text-generation",
+        "tags": [*_TAGS[reading.kind], "cohort"],
     }
     if results := list(_results(reading)):
         metadata["model-index"] = [{"name": _line(reading.head["title"]), "results": results}]
@@ -90,6 +99,7 @@ def _metadata(reading: Reading) -> dict[str, Any]:
 
 
 def _results(reading: Reading) -> Iterator[dict[str, Any]]:
+    task = "text-classification" if reading.kind == "reward_model" else "text-generation"
     for comparison in reading.comparisons:
         if comparison["after"] is None:
             continue
@@ -104,7 +114,7 @@ def _results(reading: Reading) -> Iterator[dict[str, Any]]:
             "args": {"interval_low": span["low"], "interval_high": span["high"], "items": problems},
         }
         yield {
-            "task": {"type": "text-generation", "name": _line(comparison["category"]).replace("_", " ")},
+            "task": {"type": task, "name": _line(comparison["category"]).replace("_", " ")},
             "dataset": {"type": _line(comparison["suite"]), "name": title},
             "metrics": [metric],
         }

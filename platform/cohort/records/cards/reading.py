@@ -49,6 +49,11 @@ class Reading:
         return view_document(self.document)
 
     @property
+    def kind(self) -> str:
+        """What the run did, as `grpo_core.config.stage.Kind` has it: the record of a GRPO run has no section on it."""
+        return str(self.value("stage.kind") or "grpo")
+
+    @property
     def audience(self) -> str:
         return str(self.document["audience"])
 

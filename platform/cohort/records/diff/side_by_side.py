@@ -11,7 +11,7 @@ from cohort.records.diff.compare import Read
 from cohort.records.diff.values import MISSING, Place, difference, places, signed
 from cohort.records.diff.words import counts, is_digest, setting_words, value_words
 from cohort.records.document_view import compared
-from cohort.records.fields import FIELDS, TITLES, field_facts
+from cohort.records.fields import FIELDS, OPTIONAL, TITLES, field_facts
 from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
 
 CHOSEN = (
@@ -84,7 +84,12 @@ class SideBySide:
 
 def side_by_side(records: Sequence[Read], settings: Sequence[Row] = ()) -> SideBySide:
     """`settings`: rows of the configs that were sealed, where the reader has them."""
-    rows = {f"{section}.{name}": _field(f"{section}.{name}", records) for section in FIELDS for name in FIELDS[section]}
+    sections = {
+        section: [name for name in fields if section not in OPTIONAL or _any_has(records, section, name)]
+        for section, fields in FIELDS.items()
+    }
+    paths = [f"{section}.{name}" for section, names in sections.items() for name in names]
+    rows = {path: _field(path, records) for path in paths}
     differing = {path: [row for row in of_field if row.differs] for path, of_field in rows.items()}
     chosen = CHOSEN if settings else (*CHOSEN, *(path for path in rows if path.startswith("method.")))
     shown = {*chosen, *RESULTS, _PERFORMANCE}
@@ -96,15 +101,21 @@ def side_by_side(records: Sequence[Read], settings: Sequence[Row] = ()) -> SideB
             *(row for row in settings if row.differs),
         ),
         results=(outcome, *_suites(records)),
-        rest=tuple(_rest(section, differing, shown) for section in FIELDS),
+        rest=tuple(_rest(section, names, differing, shown) for section, names in sections.items() if names),
         digests=tuple(row for row in _digests(records) if row.differs),
         equal=sum(not of_field for of_field in differing.values()),
     )
 
 
-def _rest(section: str, differing: Mapping[str, Sequence[Row]], shown: Collection[str]) -> Group:
+def _any_has(records: Sequence[Read], section: str, name: str) -> bool:
+    return any(name in record.sections.get(section, {}) for record in records)
+
+
+def _rest(
+    section: str, names: Collection[str], differing: Mapping[str, Sequence[Row]], shown: Collection[str]
+) -> Group:
     """The section's fields, without the rows that are shown before it."""
-    paths = [facts.path for facts in FIELDS[section].values()]
+    paths = [FIELDS[section][name].path for name in names]
     return Group(
         TITLES[section],
         tuple(row for path in paths if path not in shown for row in differing[path]),

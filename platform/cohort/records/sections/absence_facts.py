@@ -135,6 +135,8 @@ def _statements(run: Run) -> Statements:
 
 
 def _probes(run: Run, before: datetime) -> Probes:
+    if run.verifier_version_id is None:
+        return Probes({}, {}, 0, 0)
     version = run.verifier_version
     earlier = VerifierProbe.objects.filter(at__lt=before)
     jobs = LabJob.objects.filter(kind=JobKind.PROBE, version=version, created_at__lt=before)

@@ -11,9 +11,12 @@ from cohort.records.facts import Facts
 from cohort.records.fields import Behaviour
 from cohort.records.schema_types import SAFETY, Answer, Comparison
 from cohort.records.sections import absence
+from cohort.records.sections.by_kind import absent_section
 from cohort.records.sections.from_statements import given, statement_answer, statement_text
 from cohort.runs.models import ImportedResult
 from grpo_core.config.evaluation import Category, ScorerKind
+from grpo_core.config.kinds import judge_of
+from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.rewards import Rubric
 from grpo_core.rewards.kinds.refusal import AGREEMENT
 
@@ -22,16 +25,20 @@ NOT_COMPARABLE = "not comparable"
 
 
 def behaviour(facts: Facts) -> Behaviour:
-    return Behaviour(
-        performance=_performance(facts),
-        protocol=_protocol(facts),
+    own: dict[str, Answer] = {
+        "performance": _performance(facts),
+        "protocol": _protocol(facts),
         **{category: _category(facts, category) for category in (*SAFETY, "multilingual", "format")},
-        benchmark_contamination=_contamination(facts),
-        tool_use=_tool_use(facts),
-        safety_regressions=_regressions(facts),
-        not_chosen=absence.not_chosen(facts.absent),
-        imported=imported_answer(facts.imported),
-    )
+        "benchmark_contamination": _contamination(facts),
+        "tool_use": _tool_use(facts),
+        "safety_regressions": _regressions(facts),
+        "not_chosen": absence.not_chosen(facts.absent),
+        "imported": imported_answer(facts.imported),
+    }
+    absent = dict(absent_section(facts.config.kind, Behaviour))
+    if facts.comparisons:  # of a reward model: its held-out pairs
+        absent = {name: answer for name, answer in absent.items() if name not in ("performance", "protocol")}
+    return Behaviour(**{**own, **absent})
 
 
 def _of(facts: Facts, category: Category) -> list[Comparison]:
@@ -193,13 +200,18 @@ def _contamination(facts: Facts) -> Answer:
 
 
 def _protocol(facts: Facts) -> Answer:
-    config, success = facts.config, facts.config.heldout_reward.success_component
+    config, judge = facts.config, judge_of(facts.config)
+    success = judge.success_component if judge is not None else None
     if not (config.eval.before or config.eval.after) or not (facts.comparisons or config.eval.has_something):
         return not_applicable("nothing was evaluated")
+    if isinstance(config, RewardModelConfig):
+        return _ranked_pairs(config)
     samples = config.eval.samples_per_problem
     text = (
         f"temperature {number(config.eval.temperature)}, {samples} completion{'' if samples == 1 else 's'} a problem, "
-        f"at most {count(config.eval_max_completion_tokens)} tokens, right when {success} passes{_judge_text(facts)}; "
+        f"at most {count(config.eval_max_completion_tokens)} tokens"
+        + (f", right when {success} passes{_judge_text(facts)}" if success else "")
+        + "; "
         f"verdicts by the 95 % interval of the difference and a margin of {number(100 * config.eval.margin)} points"
     )
     value = {**config.eval.model_dump(mode="json", exclude={"reward"}), "success": success, "judge": _judge(facts)}
@@ -216,6 +228,14 @@ def _protocol(facts: Facts) -> Answer:
         times = ", ".join(f"{name} {counted(number, 'time')}" for name, number in facts.during.items())
         note += f" Evaluated while training too, without storing texts: {times}."
     return declared(value, text, note=note)
+
+
+def _ranked_pairs(config: RewardModelConfig) -> Answer:
+    text = (
+        "held-out pairs, right where the better answer has the higher reward; verdict by the 95 % interval of the "
+        f"difference and a margin of {number(100 * config.eval.margin)} points"
+    )
+    return declared({"margin": config.eval.margin, "objective": config.objective}, text)
 
 
 def _judge(facts: Facts) -> dict[str, Any] | None:

@@ -14,7 +14,8 @@ from cohort.records.fields import Budget
 from cohort.records.schema_types import Answer
 from cohort.records.sections import history
 from cohort.records.sections.compute import base_share, compute
-from cohort.records.sections.subject import NO_TOTALS
+from cohort.records.sections.subject import NO_TOTALS, steps_of
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.records.estimate import MEMORY, SECONDS, compared
 
 _NO_STEPS = "No step of the run reported it, so there is nothing to compare with."
@@ -66,10 +67,10 @@ def _unestimated(facts: Facts, name: str, words: Any, how: str) -> Answer:
 
 
 def budget(facts: Facts) -> Budget:
-    planned, tries = facts.config.optim.steps, len(facts.history.tries)
+    planned, tries = facts.steps_planned, len(facts.history.tries)
     steps = measured(
         {"done": facts.steps_done, "planned": planned},
-        f"{facts.steps_done} of {planned} steps in {counted(tries, 'attempt')}",
+        f"{steps_of(facts.steps_done, planned)} in {counted(tries, 'attempt')}",
         evidence="recomputable",
     )
     missing = not_measured(NO_TOTALS)
@@ -112,7 +113,15 @@ def _time(facts: Facts) -> Answer:
 
 
 def _tokens(facts: Facts, tokens: float) -> Answer:
-    samples, besides = facts.totals.get("samples"), facts.history.superseded_tokens
+    besides = facts.history.superseded_tokens
+    if not isinstance(facts.config, ScoredConfig):
+        learned = facts.totals.get("completion_tokens")
+        value = {"tokens": tokens, "answer_tokens": learned or None, "superseded_tokens": besides}
+        text = f"{count(tokens)} tokens read" + (f", {count(learned)} of them answers" if learned else "")
+        if facts.history.superseded_steps:
+            text += f"; besides {'a number not reported' if besides is None else count(besides)} in superseded steps"
+        return measured(value, text)
+    samples = facts.totals.get("samples")
     value = {
         "completions": samples,
         "tokens": tokens,

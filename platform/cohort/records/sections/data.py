@@ -21,6 +21,7 @@ from cohort.records.fields import Data
 from cohort.records.schema_types import Answer
 from cohort.records.sections.from_statements import stated_or_asked, statement_answer
 from cohort.records.sections.subject import NO_MANIFEST
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.data.containers import TITLES as CONTAINERS
 from grpo_core.data.layouts import LAYOUTS
 
@@ -29,24 +30,9 @@ _READ_WHERE_GIVEN = {("id", "id"), ("system", "system")}
 
 
 def data(facts: Facts) -> Data:
-    run = facts.run
     train = dig(facts.manifest, "data", "train")
-    if train is None:
-        prompts = measured(
-            {"dataset": run.dataset.name, "sha256": run.dataset.sha256, "problems": run.dataset.problems},
-            f"{run.dataset.name}: {count(run.dataset.problems)} problems in the file, {short(run.dataset.sha256)}",
-            note=NO_MANIFEST,
-        )
-    else:
-        lengths = train["prompt_tokens"]
-        prompts = measured(
-            {"dataset": run.dataset.name, **{name: fact for name, fact in train.items() if name != "prompt_example"}},
-            f"{run.dataset.name}: {count(train['problems'])} problems, {short(train['sha256'])}{layout_text(train)}; "
-            f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
-            f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
-        )
     return Data(
-        prompts=prompts,
+        prompts=_prompts(facts, train),
         example=_example(train),
         selection=_selection(facts),
         choice=stated_or_asked(facts.statements, "data.choice"),
@@ -54,6 +40,33 @@ def data(facts: Facts) -> Data:
         heldout=_heldout(facts),
         decontamination=_decontamination(facts),
     )
+
+
+def _prompts(facts: Facts, train: dict[str, Any] | None) -> Answer:
+    dataset = facts.run.dataset
+    what = _ROWS[dataset.content]
+    if train is None:
+        return measured(
+            {"dataset": dataset.name, "sha256": dataset.sha256, "problems": dataset.problems},
+            f"{dataset.name}: {count(dataset.problems)} {what} in the file, {short(dataset.sha256)}",
+            note=NO_MANIFEST,
+        )
+    value = {"dataset": dataset.name, **{name: fact for name, fact in train.items() if name != "prompt_example"}}
+    if not isinstance(facts.config, ScoredConfig):
+        sampled = dataset.sampled_by
+        by = f", sampled by run {sampled.pk}, {sampled.name}" if sampled is not None else ""
+        return measured(plain(value), f"{dataset.name}: {what}, {short(train['sha256'])}{by}; see “The stage”")
+    lengths = train["prompt_tokens"]
+    return measured(
+        value,
+        f"{dataset.name}: {count(train['problems'])} {what}, {short(train['sha256'])}{layout_text(train)}; "
+        f"prompts of {number(lengths['min'])} to {number(lengths['max'])} tokens, "
+        f"mean {number(round(lengths['mean'], 1))}{_chat(train.get('chat'))}",
+    )
+
+
+_ROWS = {"problems": "problems", "conversations": "conversations", "preferences": "preferences"}
+"""Content of a dataset → what its rows are called."""
 
 
 def _example(train: dict[str, Any] | None) -> Answer:
@@ -104,22 +117,37 @@ def _provenance(facts: Facts) -> Answer:
 
 def _selection(facts: Facts) -> Answer:
     config = facts.config
-    text = f"{_taken(facts)}, shuffled anew by seed each time all were used; {config.sampling.prompts_per_step} a step"
-    value = {
+    if not isinstance(config, ScoredConfig):
+        limit = config.data.limit
+        taken = f"the first {count(limit)} rows" if limit is not None else "all rows"
+        apart = f", without {count(config.data.holdout)} held out" if config.data.holdout else ""
+        return declared(
+            {"limit": limit, "holdout": config.data.holdout, "batch_size": config.optim.batch_size},
+            f"{taken}{apart}, shuffled anew by seed in each epoch; {config.optim.batch_size} a step",
+        )
+    if config.kind == "sample":
+        each = f"{_taken(facts, config)}, each once, in the file's order; {config.sampling.prompts_per_step} a step"
+        return declared(_selected(config, "the file's"), each)
+    a_step = config.sampling.prompts_per_step
+    text = f"{_taken(facts, config)}, shuffled anew by seed each time all were used; {a_step} a step"
+    return declared(_selected(config, "shuffled each epoch by seed"), text)
+
+
+def _selected(config: ScoredConfig, order: str) -> dict[str, Any]:
+    return {
         "limit": config.data.limit,
-        "order": "shuffled each epoch by seed",
+        "order": order,
         "prompts_per_step": config.sampling.prompts_per_step,
         "template": config.data.template,
         "max_prompt_tokens": config.data.max_prompt_tokens,
         "long_prompts": config.data.long_prompts,
         "unreadable": config.data.unreadable,
     }
-    return declared(value, text)
 
 
-def _taken(facts: Facts) -> str:
+def _taken(facts: Facts, config: ScoredConfig) -> str:
     """Which problems of the training file are trained on, in words."""
-    config, run = facts.config, facts.run
+    run = facts.run
     limit = config.data.limit
     words = "all problems"
     if limit is not None and limit < run.dataset.problems:

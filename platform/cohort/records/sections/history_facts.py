@@ -87,6 +87,12 @@ def lineage(run: Run, manifest: Mapping[str, Any] | None) -> Lineage:
     return Lineage(ancestors, cold_start, known_by, followed_to_the_end=False)
 
 
+def origin_of(run: Run, manifest: Mapping[str, Any] | None, known: set[int]) -> Checkpoint | None:
+    """What the run's base model is a registration of, or a checkpoint of the same files. Runs in `known` are skipped
+    in the search."""
+    return run.base_model.checkpoint or _made(run, _weights(run, manifest), known)
+
+
 def _weights(run: Run, manifest: Mapping[str, Any] | None) -> dict[str, str]:
     """{file: sha256} of what the run began from."""
     if manifest is not None:

@@ -7,13 +7,28 @@ from cohort.records.answers import count, measured, not_measured, plain, short, 
 from cohort.records.facts import Facts
 from cohort.records.schema_types import Answer
 from cohort.records.sections import method_text
+from cohort.records.sections.by_kind import KIND_WORDS
+from cohort.records.sections.earlier_stages import GAVE_WORDS, EarlierStage
 from cohort.records.sections.from_statements import given, statement_answer
-from cohort.records.statements.questions import STAGE_WORDS
+from cohort.records.statements.questions import STAGE_WORDS, StageKind
+from cohort.runs.models import Run
+from grpo_core.config.stage import Kind
+
+STAGE_OF: dict[Kind, StageKind] = {
+    "grpo": "grpo",
+    "sft": "sft",
+    "reward_model": "reward_model",
+    "sample": "rejection_sampling",
+    "distill": "distillation",
+}
+"""Kind of run → kind of stage, as people state a pipeline."""
 
 
 def lineage(facts: Facts) -> Answer:
     """Base, cold start, and the earlier runs whose output the base model is, as far as this platform knows them."""
     origin, run = facts.lineage, facts.run
+    chain = {run.pk, *(ancestor.run.pk for ancestor in origin.ancestors)}
+    """Whose weights the text says already."""
     earlier = [
         {
             "run": ancestor.run.pk,
@@ -27,8 +42,10 @@ def lineage(facts: Facts) -> Answer:
         }
         for ancestor in origin.ancestors
     ]
+    others = [stage for stage in facts.earlier if not (stage.gave == "weights" and stage.to.pk in chain)]
     value: dict[str, Any] = {
         "earlier_runs": earlier,
+        "stages": [stage.as_value() for stage in facts.earlier],
         "complete": origin.followed_to_the_end,
         "cold_start": plain(origin.cold_start),
         "settings_from": {"run": run.cloned_from.pk, "name": run.cloned_from.name} if run.cloned_from else None,
@@ -39,10 +56,12 @@ def lineage(facts: Facts) -> Answer:
         + (f" (record {short(ancestor.seal)})" if ancestor.seal else " (without a record)")
         for ancestor in origin.ancestors
     ]
+    weights_given = bool(parts)
     if not origin.weights_known:
         parts.append("earlier runs were not looked for, as no digest of the base model's weights is known")
-    elif not parts:
+    elif not weights_given:
         parts.append("no earlier run of this project wrote the base model's weights")
+    parts += [_gave(stage, run) for stage in others]
     if origin.cold_start:
         parts.append(f"cold start recorded in the model folder: {_method(origin.cold_start)}")
     if run.cloned_from is not None:
@@ -56,6 +75,16 @@ def lineage(facts: Facts) -> Answer:
     return measured(value, "; ".join(parts), note=note)
 
 
+def _gave(stage: EarlierStage, run: Run) -> str:
+    to = "" if stage.to == run else f" to run {stage.to.pk}, {stage.to.name}"
+    digest = next(iter(stage.digests.values()), "")
+    sealed = f" (record {short(stage.seal)})" if stage.seal else " (without a record)"
+    return (
+        f"run {stage.run.pk}, {stage.run.name} ({KIND_WORDS[stage.run.parsed_config.kind]}), gave "
+        f"{GAVE_WORDS[stage.gave]}{to}" + (f", {short(digest)}" if digest else "") + sealed
+    )
+
+
 def _method(provenance: dict[str, Any]) -> str:
     recipe = provenance.get("recipe")
     name = str(provenance.get("method") or provenance.get("task") or "stage before this run")
@@ -65,9 +94,10 @@ def _method(provenance: dict[str, Any]) -> str:
 def pipeline(facts: Facts) -> Answer:
     """Every known stage with its source; the GRPO stages are this run and earlier ones."""
     statement = facts.statements.get("subject.pipeline")
-    name, _ = method_text.training_method(facts.config.algorithm)
+    name, _ = method_text.training_method(facts.config)
     what = f"this run: {name}, {counted(facts.steps_done, 'step')}"
-    here = {"kind": "grpo", "what": what, "known_by": "measured"}
+    own = STAGE_OF[facts.config.kind]
+    here = {"kind": own, "what": what, "known_by": "measured"}
     if statement is None:
         stages = [*_known_before(facts), here]
         text = _in_words(stages)
@@ -79,13 +109,13 @@ def pipeline(facts: Facts) -> Answer:
             return stated(stages, text, by="the model folder's provenance.json", note=note)
         return measured(stages, f"{text}; nothing is known of the stages before", note=note)
     stages = [{**stage, "known_by": f"stated by {statement.by.username}"} for stage in given(statement)["stages"]]
-    at = next((index for index, stage in enumerate(stages) if _is_this_run(stage)), None)
+    at = next((index for index, stage in enumerate(stages) if _is_this_run(stage, own)), None)
     stages[len(stages) if at is None else at :] = [here, *([] if at is None else stages[at + 1 :])]
     return statement_answer(statement, value=stages, text=_in_words(stages))
 
 
-def _is_this_run(stage: dict[str, Any]) -> bool:
-    return bool(stage["kind"] == "grpo" and stage["what"].casefold().strip(" .") == "this run")
+def _is_this_run(stage: dict[str, Any], kind: StageKind) -> bool:
+    return bool(stage["kind"] == kind and stage["what"].casefold().strip(" .") == "this run")
 
 
 def _known_before(facts: Facts) -> list[dict[str, Any]]:
@@ -94,8 +124,10 @@ def _known_before(facts: Facts) -> list[dict[str, Any]]:
         what = _method(facts.lineage.cold_start)
         kind = "other" if "quantisation" in facts.lineage.cold_start else "cold_start"
         stages.append({"kind": kind, "what": what, "known_by": "the model folder's provenance.json"})
-    for ancestor in reversed(facts.lineage.ancestors):
-        stages.append({"kind": "grpo", "what": f"run {ancestor.run.pk}, {ancestor.run.name}", "known_by": "measured"})
+    runs = {stage.run.pk: stage.run for stage in reversed(facts.earlier)}
+    for run in runs.values():
+        kind = STAGE_OF[run.parsed_config.kind]
+        stages.append({"kind": kind, "what": f"run {run.pk}, {run.name}", "known_by": "measured"})
     return stages
 
 

@@ -8,7 +8,12 @@ from collections.abc import Iterable
 from cohort.records.answers import count, number
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.kinds import AnyConfig, LearningConfig
+from grpo_core.config.optim import OptimConfig
+from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.run import RunConfig
+from grpo_core.config.sample import SampleConfig
+from grpo_core.config.sft import SftConfig
 
 _AGGREGATIONS = {
     "sequence_mean": "mean over tokens, then over completions (GRPO)",
@@ -21,11 +26,59 @@ _AGGREGATIONS = {
 _MEANS = ("sequence_mean", "token_mean", "local_token_mean", "constant", "sequence_sum")
 
 
-def training_method(algorithm: AlgorithmConfig) -> tuple[str, str]:
+def training_method(config: AnyConfig) -> tuple[str, str]:
     """(short name, in words)."""
+    if isinstance(config, RunConfig):
+        return policy_gradient(config)
+    if isinstance(config, RewardModelConfig):
+        how = "pairwise comparisons" if config.objective == "bradley_terry" else "scores"
+        return "reward model", f"a reward model learned from {how}"
+    if isinstance(config, SampleConfig):
+        return "sampling", "completions were sampled and filtered into a dataset; nothing was learned"
+    if config.kind == "distill":
+        return "distillation", "supervised fine-tuning on answers that another model sampled"
+    return "SFT", "supervised fine-tuning on given answers"
+
+
+def policy_gradient(config: RunConfig) -> tuple[str, str]:
+    algorithm = config.algorithm
     name, words = ESTIMATORS[algorithm.advantage].method
+    if config.optim.method == "trpo":
+        return "TRPO", f"Trust Region Policy Optimization (TRPO), with the advantages of {words}"
     implied = algorithm.loss == "clip" or name in algorithm.loss_spec.implied_by
     return name, words if implied else f"{words}, with the loss {algorithm.loss}"
+
+
+def given_answers_loss(config: SftConfig) -> str:
+    """Of fine-tuning, with its formula."""
+    of = "every turn of the assistant" if config.data.turns == "all" else "the last turn of each conversation"
+    return f"cross-entropy, −log π(token | text before it), mean over all answer tokens of the step; of {of}"
+
+
+def preference_loss(config: RewardModelConfig) -> str:
+    """Of a reward model, with its formula."""
+    if config.objective == "regression":
+        return "squared error, (r − score)², mean over the rows of the step"
+    text = "Bradley–Terry, −log σ(r(chosen) − r(rejected) − margin), mean over the pairs of the step"
+    if config.center:
+        text += f"; plus {number(config.center)} · (r(chosen) + r(rejected))², which keeps rewards around 0"
+    return text
+
+
+def optimiser(config: LearningConfig) -> str:
+    optim, trained = config.optim, adapters(config)
+    if isinstance(optim, OptimConfig) and optim.method == "trpo":
+        region = optim.trpo
+        text = (
+            f"TRPO, mean KL of a step at most {number(region.max_kl)} nats a token; conjugate gradient, at most "
+            f"{region.cg_iterations} iterations, damping {number(region.cg_damping)}; line search, at most "
+            f"{region.line_search_steps} lengths, each {number(region.shrink)} of the one before"
+        )
+    else:
+        warm_up = f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else ""
+        bound = f"gradient norm at most {number(optim.max_grad_norm)}"
+        text = f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}{warm_up}, {bound}"
+    return text + (f"; {trained}" if trained else "")
 
 
 def loss(algorithm: AlgorithmConfig) -> str:
@@ -159,7 +212,7 @@ def overlong(algorithm: AlgorithmConfig) -> str:
     )
 
 
-def adapters(config: RunConfig) -> str:
+def adapters(config: LearningConfig) -> str:
     lora = config.model.lora
     if lora.rank == 0:
         return ""

@@ -19,6 +19,7 @@ from cohort.records.facts import Facts
 from cohort.records.fields import Handling, Oversight
 from cohort.records.schema_types import Answer
 from cohort.records.sections import absence
+from cohort.records.sections.by_kind import not_applicable_to
 from cohort.records.sections.from_statements import stated_or_asked
 from cohort.records.sections.monitors import FLAG_WORDS
 from cohort.records.sections.overrides import alerts_answer, monitor_of, overrides_answer
@@ -101,6 +102,8 @@ def _flags(facts: Facts) -> Answer:
     note = "A flag says that a figure passed a threshold; the thresholds are proposals of this project."
     if silent:
         note += f" Not computed: {', '.join(FLAG_WORDS[flag.name] for flag in silent)}."
+    if not computed and (absent := not_applicable_to(facts.config.kind, "oversight.flags")) is not None:
+        return absent
     if not computed:
         return not_stated(note, text="not measured").model_copy(update={"value": value})
     return measured(value, text, note=note)

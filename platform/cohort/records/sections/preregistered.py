@@ -72,7 +72,8 @@ def preregistration_answer(known: Registered) -> Answer:
         "content": registered_content,
     }
     suites = registered_content["suites"]
-    what = [f"verifier {registered_content['verifier']['name']}, version {registered_content['verifier']['version']}"]
+    verifier = registered_content["verifier"]  # None of a run without a reward
+    what = [f"verifier {verifier['name']}, version {verifier['version']}" if verifier else "no reward"]
     what.append(f"{counted(len(suites), 'suite')} with margins" if suites else "no suite")
     primary = registered_content["primary"]
     what.append(f"primary outcome the change of {primary}" if primary else "no primary outcome")

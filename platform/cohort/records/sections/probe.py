@@ -28,13 +28,16 @@ _CLASS_FIELDS = {"name", "title", "family", "n", "paid", "rate", "wilson95", "me
 
 @dataclass(frozen=True)
 class Probed:
-    """The newest probe of the run's reward when the record was made, and what was known when the run was launched."""
+    """The newest probe of the run's reward when the record was made, and what was known when the run was launched. Of
+    a kind of run without a reward, none."""
 
     newest: VerifierProbe | None
     launch: LaunchProbe | None
 
 
 def probed(run: Run) -> Probed:
+    if run.verifier_version_id is None:
+        return Probed(None, None)
     return Probed(gate(run.verifier_version, run.dataset).probe, launch_of(run))
 
 
@@ -66,6 +69,10 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
 
 def _text(report: ProbeReport) -> str:
     parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} rewarded"]
+    if report.learned is not None:
+        parts.append(
+            "the reward is learned, so an answer counts as rewarded where it reaches the right one of its problem"
+        )
     if held := [answer_class.title for answer_class in report.classes if answer_class.name in report.pays_wrong]:
         parts.append(f"it rewards {named(held, 5)}")
     parts.append(f"{of_family(report.false_negative, 'right')} not rewarded")
@@ -130,6 +137,7 @@ def _figures(probe: VerifierProbe, report: ProbeReport) -> dict[str, Any]:
         "classes": [answer_class.model_dump(mode="json", include=_CLASS_FIELDS) for answer_class in report.classes],
         "determinism": report.determinism.model_dump(mode="json"),
         "sandbox": (report.sandbox or {}).get("level"),
+        **({} if report.learned is None else {"learned": report.learned.model_dump(mode="json")}),
     }
 
 

@@ -8,22 +8,32 @@ from cohort.records.facts import Facts, TracesInCard
 from cohort.records.fields import Rejected
 from cohort.records.schema_types import Answer
 from cohort.records.sections import absence, method_text
+from cohort.records.sections.by_kind import absent_section
+from cohort.records.sections.sampled import dropped_completions
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
+from grpo_core.config.kinds import ScoredConfig
+from grpo_core.config.run import RunConfig
+from grpo_core.config.sample import SampleConfig
 from grpo_core.stats.paired import EQUAL_TOLERANCE
 
 
 def rejected(facts: Facts, *, traces: TracesInCard) -> Rejected:
-    totals, missing = facts.totals, not_measured(NO_TOTALS)
-    return Rejected(
-        samples=_samples(facts) if totals else missing,
-        groups=_groups(facts) if totals else missing,
-        truncated=_truncated(facts) if totals else missing,
-        problems=_dropped(facts),
-        traces=_traces(facts, traces),
-        not_stored=absence.not_stored(facts),
-        redacted=absence.redacted(facts.absent),
-        commitments=_commitments(facts),
-    )
+    config, missing = facts.config, not_measured(NO_TOTALS)
+    own = {"problems": _dropped(facts), **dict(absent_section(config.kind, Rejected))}
+    if isinstance(config, ScoredConfig):
+        own |= {
+            "truncated": _truncated(facts, config) if facts.totals else missing,
+            "traces": _traces(facts, config, traces),
+            "not_stored": absence.not_stored(facts),
+            "redacted": absence.redacted(facts.absent),
+            "commitments": _commitments(facts, config),
+        }
+    if isinstance(config, RunConfig):
+        own["samples"] = _samples(facts, config) if facts.totals else missing
+        own["groups"] = _groups(facts, config) if facts.totals else missing
+    elif isinstance(config, SampleConfig):
+        own["samples"] = dropped_completions(facts)
+    return Rejected(**own)
 
 
 _CAUSES = {
@@ -33,9 +43,9 @@ _CAUSES = {
 }
 
 
-def _samples(facts: Facts) -> Answer:
+def _samples(facts: Facts, config: RunConfig) -> Answer:
     """Completions left out of the update, by cause. An outcome without causes had a single one."""
-    totals, algorithm = facts.totals, facts.config.algorithm
+    totals, algorithm = facts.totals, config.algorithm
     causes = {cause: totals[f"masked_{cause}"] for cause in _CAUSES if f"masked_{cause}" in totals}
     by_cause = [f"{count(number)} {_CAUSES[cause]}" for cause, number in causes.items() if number]
     text = f"{of(totals['masked'], totals['samples'])} completions left out of the update"
@@ -62,15 +72,15 @@ _REASONS = {
 }
 
 
-def _groups(facts: Facts) -> Answer:
-    totals, algorithm = facts.totals, facts.config.algorithm
+def _groups(facts: Facts, config: RunConfig) -> Answer:
+    totals, algorithm = facts.totals, config.algorithm
     names = ["groups", "groups_mixed", "groups_phantom", "groups_all_equal", "groups_unscored"]
     phantom = totals["groups_phantom"]
     silent = totals["groups_all_equal"] + totals["groups_unscored"] + (phantom if algorithm.gates_by_success else 0)
     notes = [f"Rewards count as equal within {number(EQUAL_TOLERANCE)}, of their size where that is above 1."]
     if phantom:
         gated = "were not learned from" if algorithm.gates_by_success else "were learned from all the same"
-        success = facts.config.reward.success_component
+        success = config.reward.success_component
         notes.append(f"In {of(phantom, totals['groups'])} groups rewards differed and {success} did not; they {gated}.")
     discarded = totals.get("groups_discarded", 0.0)
     if algorithm.dynamic_sampling.enabled:
@@ -90,9 +100,11 @@ def _groups(facts: Facts) -> Answer:
     return measured(value, text, note=" ".join(notes))
 
 
-def _truncated(facts: Facts) -> Answer:
-    totals, overlong = facts.totals, facts.config.algorithm.overlong
-    if overlong.mask_truncated:
+def _truncated(facts: Facts, config: ScoredConfig) -> Answer:
+    totals, overlong = facts.totals, config.algorithm.overlong
+    if isinstance(config, SampleConfig):
+        note = "They are dropped." if config.filter.finished else "They are scored and may be kept like the others."
+    elif overlong.mask_truncated:
         note = "They are scored, count in their group's mean, and are left out of the update."
     elif overlong.buffer_tokens is not None:
         note = f"They lose {scaled(overlong.penalty)} of their reward and are used like the others."
@@ -108,7 +120,11 @@ def _dropped(facts: Facts) -> Answer:
     if train is None:
         return not_measured(NO_MANIFEST)
     heldout = dig(facts.manifest, "data", "eval") or {}
-    dropped, also = int(train["dropped"]), int(heldout.get("dropped", 0))
+    dropped, also = int(train.get("dropped", 0)), int(heldout.get("dropped", 0))
+    if not isinstance(facts.config, ScoredConfig):
+        longest = facts.config.data.max_tokens
+        text = f"{count(dropped)} rows with a text over {count(longest)} tokens"
+        return measured({"train": dropped, "max_tokens": longest}, text)
     limit = facts.config.data.max_prompt_tokens
     text = f"{count(dropped)} training and {count(also)} held-out problems with a prompt over {limit} tokens"
     unread = {"train": int(train.get("unreadable", 0)), "heldout": int(heldout.get("unreadable", 0))}
@@ -118,8 +134,8 @@ def _dropped(facts: Facts) -> Answer:
     return measured(value, text)
 
 
-def _traces(facts: Facts, in_card: TracesInCard) -> Answer:
-    whole = facts.totals.get("groups", facts.steps_done * facts.config.sampling.prompts_per_step)
+def _traces(facts: Facts, config: ScoredConfig, in_card: TracesInCard) -> Answer:
+    whole = facts.totals.get("groups", facts.steps_done * config.sampling.prompts_per_step)
     value: dict[str, Any] = {
         "groups": facts.groups_kept,
         "samples": facts.samples_kept,
@@ -142,7 +158,7 @@ def _traces(facts: Facts, in_card: TracesInCard) -> Answer:
     return measured(value, text, note=f"{note} {rest}".strip())
 
 
-def _commitments(facts: Facts) -> Answer:
+def _commitments(facts: Facts, config: ScoredConfig) -> Answer:
     committed = facts.committed
     if not committed.leaves:
         why = "No step was trained." if not facts.steps_done else "This trainer made no commitments."
@@ -161,7 +177,7 @@ def _commitments(facts: Facts) -> Answer:
         "One of each completion, kept or not, made by the trainer in the step that sampled it. A completion that is "
         "shown with its salt can be checked against its hash; the hash alone reveals nothing of it."
     )
-    if facts.config.algorithm.dynamic_sampling.enabled:
+    if config.algorithm.dynamic_sampling.enabled:
         note += " One that was held over for a later step has another hash there."
     if (without := facts.history.steps - committed.steps) > 0:
         note += f" {count(without)} step{'' if without == 1 else 's'} made none."

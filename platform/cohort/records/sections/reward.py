@@ -8,10 +8,12 @@ from cohort.records.fields import Reward
 from cohort.records.models import Statement
 from cohort.records.schema_types import Answer
 from cohort.records.sections import absence, method_text
+from cohort.records.sections.by_kind import absent_section
 from cohort.records.sections.from_statements import given, stated_or_asked, statement_answer
 from cohort.records.sections.probe import brittleness, sandbox_text
 from cohort.records.sections.subject import NO_TOTALS
-from grpo_core.config.reward import RewardComponent
+from grpo_core.config.kinds import ScoredConfig
+from grpo_core.config.reward import RewardComponent, RewardConfig
 from grpo_core.rewards import KINDS, Rubric
 
 _ON_ERROR = {
@@ -22,7 +24,14 @@ _ON_ERROR = {
 
 
 def reward(facts: Facts) -> Reward:
-    config, version = facts.config.reward, facts.run.verifier_version
+    config = facts.config
+    if not isinstance(config, ScoredConfig):
+        return Reward(**dict(absent_section(config.kind, Reward)))
+    return _scored(facts, config, config.reward)
+
+
+def _scored(facts: Facts, run_config: ScoredConfig, config: RewardConfig) -> Reward:
+    version = facts.run.verifier_version
     terms = " + ".join(
         f"{component.name} ({component.kind}, weight {number(component.weight)}{_rows(component)})"
         for component in config.components
@@ -35,7 +44,7 @@ def reward(facts: Facts) -> Reward:
             f"{of(totals['reward_errors'], totals['samples'])} completions could not be scored",
             note=f"Here {_ON_ERROR[config.on_error]}.",
         )
-    punishment = method_text.overlong(facts.config.algorithm)
+    punishment = method_text.overlong(run_config.algorithm)
     disclosed = facts.statements.get("reward.disclosure")
     open_to_all = not_applicable("Nothing is withheld: the specification is for everyone, as nobody asked otherwise.")
     return Reward(
@@ -43,13 +52,13 @@ def reward(facts: Facts) -> Reward:
             {
                 "verifier": version.verifier.name,
                 "version": version.number,
-                **facts.config.algorithm.model_dump(include={"overlong"}),
+                **run_config.algorithm.model_dump(include={"overlong"}),
             },
             f"{name}: {terms}" + (f"; {punishment}" if punishment else ""),
         ),
-        verifier=_verifier(facts, disclosed),
+        verifier=_verifier(config, disclosed),
         disclosure=open_to_all if disclosed is None else statement_answer(disclosed),
-        rule_or_model=_rule_or_model(facts),
+        rule_or_model=_rule_or_model(facts, config),
         domain=stated_or_asked(facts.statements, "reward.domain"),
         verifiable_or_social=stated_or_asked(facts.statements, "reward.verifiable_or_social"),
         brittleness=brittleness(facts.probed, facts.statements.get("reward.brittleness")),
@@ -65,9 +74,9 @@ def _rows(component: RewardComponent) -> str:
     return "" if only is None else f", for rows with {only.column} {' or '.join(only.values)}"
 
 
-def _rule_or_model(facts: Facts) -> Answer:
+def _rule_or_model(facts: Facts, config: RewardConfig) -> Answer:
     """By the kinds of the components with a weight; where code ran, its sandbox."""
-    components = [component for component in facts.config.reward.components if component.weight != 0]
+    components = [component for component in config.components if component.weight != 0]
     judged = {
         component.name: component.kind for component in components if KINDS[component.kind].mode in ("model", "judge")
     }
@@ -82,9 +91,8 @@ def _rule_or_model(facts: Facts) -> Answer:
     return declared(value, text, note=f"Code ran in a sandbox: {apart}." if apart else "")
 
 
-def _verifier(facts: Facts, disclosed: Statement | None) -> Answer:
+def _verifier(config: RewardConfig, disclosed: Statement | None) -> Answer:
     """The whole specification, unless a person stated that showing it to the public is not safe."""
-    config = facts.config.reward
     answer = declared(
         config.model_dump(mode="json"),
         f"complete in config.yaml; {short(Rubric(config).digest)}",

@@ -9,13 +9,16 @@ from cohort.records.facts import Facts
 from cohort.records.fields import Environment, Subject
 from cohort.records.schema_types import Answer
 from cohort.records.sections import history, lineage, method_text
+from cohort.records.sections.by_kind import not_applicable_to
 from cohort.runs.base_models import weight_files
+from grpo_core.config.kinds import ScoredConfig
 
 NO_MANIFEST = "the trainer ended before it described its inputs"
 NO_TOTALS = "the trainer ended without reporting its totals"
 
 
 def subject(facts: Facts) -> Subject:
+    kind = facts.config.kind
     return Subject(
         run=_run(facts),
         outcome=_outcome(facts),
@@ -27,9 +30,9 @@ def subject(facts: Facts) -> Subject:
         context=_context(facts),
         lineage=lineage.lineage(facts),
         pipeline=lineage.pipeline(facts),
-        reference_policy=_reference(facts),
-        old_policy=_old_policy(facts),
-        trained_policy=_trained(facts),
+        reference_policy=not_applicable_to(kind, "subject.reference_policy") or _reference(facts),
+        old_policy=not_applicable_to(kind, "subject.old_policy") or _old_policy(facts),
+        trained_policy=not_applicable_to(kind, "subject.trained_policy") or _trained(facts),
     )
 
 
@@ -57,7 +60,7 @@ def _run(facts: Facts) -> Answer:
 
 
 def _outcome(facts: Facts) -> Answer:
-    run, planned = facts.run, facts.config.optim.steps
+    run, planned = facts.run, facts.steps_planned
     message = facts.last_message
     value = {
         "state": facts.state,
@@ -70,14 +73,21 @@ def _outcome(facts: Facts) -> Answer:
     if facts.state == "succeeded":
         return measured(value, f"succeeded. {message}".strip())
     why = run.reason or message
-    return measured(value, f"{facts.state} after {facts.steps_done} of {planned} steps" + (f": {why}" if why else ""))
+    return measured(value, f"{facts.state} after {steps_of(facts.steps_done, planned)}" + (f": {why}" if why else ""))
+
+
+def steps_of(done: int, planned: int | None) -> str:
+    """`3 of 10 steps`; without the plan where that is not known."""
+    return f"{done} steps of a number not known" if planned is None else f"{done} of {planned} steps"
 
 
 def _training_method(facts: Facts) -> Answer:
     if facts.steps_done == 0:
-        return measured("none", "none: the run ended before its first training step")
-    name, words = method_text.training_method(facts.config.algorithm)
-    return measured(name, f"yes: {words}, {counted(facts.steps_done, 'step')}")
+        first = "first step" if facts.config.kind == "sample" else "first training step"
+        return measured("none", f"none: the run ended before its {first}")
+    name, words = method_text.training_method(facts.config)
+    yes = "yes" if facts.config.kind == "grpo" else "no"
+    return measured(name, f"{yes}: {words}, {counted(facts.steps_done, 'step')}")
 
 
 def _base_model(facts: Facts) -> Answer:
@@ -116,12 +126,18 @@ def _base_model(facts: Facts) -> Answer:
 
 def _context(facts: Facts) -> Answer:
     """How many tokens the model was made for, next to how many this run gave it."""
-    sampling = facts.config.sampling
     most = dig(facts.manifest, "data", "train", "prompt_tokens", "max")
-    longest = sampling.max_completion_tokens
-    used = f"prompts of at most {count(most)}" if most is not None else "prompts of a length not reported"
-    text = f"{used} and completions of at most {count(longest)} tokens were trained on"
-    value = {"context": dig(facts.manifest, "model", "context"), "prompt_tokens": most, "completion_tokens": longest}
+    value: dict[str, Any] = {"context": dig(facts.manifest, "model", "context")}
+    if isinstance(facts.config, ScoredConfig):
+        longest = facts.config.sampling.max_completion_tokens
+        used = f"prompts of at most {count(most)}" if most is not None else "prompts of a length not reported"
+        done = "were trained on" if facts.config.kind == "grpo" else "were sampled"
+        text = f"{used} and completions of at most {count(longest)} tokens {done}"
+        value |= {"prompt_tokens": most, "completion_tokens": longest}
+    else:
+        longest = facts.config.data.max_tokens
+        text = f"texts of at most {count(longest)} tokens were trained on"
+        value |= {"text_tokens": longest}
     if value["context"] is None:
         if facts.manifest is None:
             return not_measured(NO_MANIFEST)
@@ -135,7 +151,8 @@ def _ended_well(facts: Facts) -> str:
 
 
 def _reference(facts: Facts) -> Answer:
-    algorithm, text = facts.config.algorithm, method_text.reference(facts.config)
+    config = facts.run.grpo_config
+    algorithm, text = config.algorithm, method_text.reference(config)
     if not algorithm.needs_reference:
         return declared(None, text)
     value = {"policy": "base model", "kl_coef": algorithm.kl.coef, "reference": algorithm.reference.model_dump()}

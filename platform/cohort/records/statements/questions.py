@@ -8,7 +8,9 @@ from cohort.records.schema_types import Audience
 
 Kind = Literal["choice", "several", "text", "link", "number", "stages"]
 Answerer = Literal["reviewer", "operator", "admin"]
-StageKind = Literal["pretraining", "sft", "cold_start", "rejection_sampling", "distillation", "grpo", "other"]
+StageKind = Literal[
+    "pretraining", "sft", "cold_start", "rejection_sampling", "distillation", "grpo", "reward_model", "other"
+]
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 STAGE_WORDS: dict[StageKind, str] = {
     "pretraining": "pretraining",
@@ -17,6 +19,7 @@ STAGE_WORDS: dict[StageKind, str] = {
     "rejection_sampling": "rejection sampling",
     "distillation": "distillation",
     "grpo": "reinforcement learning in groups (GRPO and kin)",
+    "reward_model": "a reward model's training",
     "other": "another stage",
 }
 
