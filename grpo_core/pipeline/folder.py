@@ -181,8 +181,8 @@ class PipelineFolder:
         if outcome.status == "failed":
             return StageStatus("failed", outcome.message, outcome, None, *now)
         output = output_of(stage.gives, run)
-        if (gone := output.missing(run)) is not None:
-            return StageStatus("lost", f"{run / gone} is gone or was changed", outcome, None, *now)
+        if (lost := output.missing(run)) is not None:
+            return StageStatus("lost", f"{run / lost} is gone or was changed", outcome, None, *now)
         return StageStatus("out_of_date" if changed else "finished", changed, outcome, output, *now)
 
 

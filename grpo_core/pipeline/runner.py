@@ -144,13 +144,13 @@ class PipelineRunner:
 
     def _await(self, trainer: "subprocess.Popen[bytes]") -> int:
         """Its exit status. A stop request is sent on to it once."""
-        asked = False
+        requested = False
         while (status := trainer.poll()) is None:
             try:
-                if not asked:
+                if not requested:
                     self.stop.raise_if_requested()
             except Interrupted:
-                asked = True
+                requested = True
                 trainer.terminate()
             try:
                 trainer.wait(POLL_SECONDS)

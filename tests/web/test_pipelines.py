@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 
-from cohort.accounts.models import Project, User
+from cohort.accounts.models import Membership, Project, User
 from cohort.audit.models import AuditEntry
 from cohort.background.reconcile import stages_launch
 from cohort.background.tasks import launch_stages
@@ -174,6 +174,18 @@ def test_nothing_is_launched_twice_and_a_lost_message_is_repaired(
         assert stages_launch() == []
     assert Run.objects.count() == 2
     assert BaseModel.objects.exclude(checkpoint=None).count() == 1
+
+
+def test_nothing_is_launched_in_the_name_of_who_left(
+    started: Pipeline, oscar: User, succeed: Callable[..., Run]
+) -> None:
+    first = succeed(started, "first")
+    Membership.objects.filter(user=oscar, project=started.project).update(role="viewer")
+    launch_stages(first.pk)
+    assert stages_launch() == []
+    assert states(started)["second"] == "ready"
+    assert not Pipeline.objects.get(pk=started.pk).active
+    assert AuditEntry.objects.filter(kind="pipeline_paused", actor="platform").count() == 1
 
 
 def test_weights_on_their_way_are_waited_for(started: Pipeline, succeed: Callable[..., Run]) -> None:

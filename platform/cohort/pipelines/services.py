@@ -15,7 +15,7 @@ import yaml
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from cohort.accounts.models import Project, User
+from cohort.accounts.models import Membership, Project, Role, User, reaches
 from cohort.accounts.quotas import lock_project
 from cohort.audit import services as audit
 from cohort.base.storable import Refused, storable
@@ -202,7 +202,9 @@ def pipeline_advance(pipeline_id: int) -> int | None:
     it launches nothing twice. Returns the pipeline's id when it launched one."""
     pipeline = Pipeline.objects.select_related("project", "started_by").get(pk=pipeline_id)
     _lock(pipeline)
-    return pipeline.pk if pipeline.active and _advance(pipeline) else None
+    if not pipeline.active or not _may_launch(pipeline):
+        return None
+    return pipeline.pk if _advance(pipeline) else None
 
 
 def run_advance(run_id: int) -> None:
@@ -229,6 +231,25 @@ def _lock(pipeline: Pipeline) -> None:
 def _now(stage: PipelineStage) -> StageNow:
     _lock(stage.pipeline)
     return pipeline_states(stage.pipeline)[stage.slug]
+
+
+def _may_launch(pipeline: Pipeline) -> bool:
+    """Whether the person in whose name stages are launched may still do so; else the pipeline is paused."""
+    assert pipeline.started_by is not None
+    member = Membership.objects.filter(project=pipeline.project, user=pipeline.started_by).first()
+    if pipeline.started_by.is_active and member is not None and reaches(member.role, Role.OPERATOR):
+        return True
+    pipeline.active = False
+    pipeline.save(update_fields=["active"])
+    why = f"{pipeline.started_by.username}, who started it, may no longer launch runs in this project"
+    audit.log(
+        actor="platform",
+        kind="pipeline_paused",
+        subject=f"pipeline:{pipeline.pk}",
+        project=pipeline.project,
+        reason=why,
+    )
+    return False
 
 
 def _advance(pipeline: Pipeline) -> bool:

@@ -116,7 +116,7 @@ def _state(
     changed = missing or ("" if digest == row.current.digest else _change(row.current, given))
     state = _of_run(run)
     if state != "finished":
-        reason = row.refusal or run.reason if state in ("refused", "failed") else changed
+        reason = {"refused": row.refusal, "failed": run.reason}.get(state) or changed
         return StageNow(row, state, reason, run, None, **now)
     output = outputs.get(run.pk)
     if output is None:
