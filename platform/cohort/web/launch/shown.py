@@ -28,7 +28,6 @@ from cohort.web.launch.schema import (
     preset_source,
 )
 from cohort.web.launch.variants import ALL, DEFAULT, offered
-from grpo_core.config.kinds import CONFIGS
 from grpo_core.config.presets import FAMILIES, PRESETS, Preset
 from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
@@ -102,12 +101,12 @@ class GroupShown:
 
 def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     """Every config field of the form, by path."""
-    settings, config, known = form.settings, CONFIGS[form.kind], fields(form.kind)
+    settings, known = form.settings, fields(form.kind)
     preset = PRESETS.get(form.texts["preset"])
     preset_values = dict(preset.leaves()) if preset else {}
 
     def value(path: str) -> object:
-        return lookup(settings, path, (config if path in known else RunConfig).default_at(path))
+        return lookup(settings, path, known[path].default if path in known else RunConfig.default_at(path))
 
     by_path = {}
     for path, spec in known.items():
