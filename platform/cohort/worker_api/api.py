@@ -149,8 +149,8 @@ def claim(request: HttpRequest, body: wire.ClaimRequest) -> Any:
 
 @api.get(_ATTEMPT + "/files/{sha256}", auth=_attempt_auth)
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
-    """A dataset or suite that the run reads, what a sampled one came from, a file of its base model, or one of its own checkpoints that the platform
-    holds."""
+    """A dataset or suite that the run reads, what a sampled one came from, a file of its base model, or one of its own
+    checkpoints that the platform holds."""
     attempt: Attempt = _caller(request)
     leases.require_current(attempt, attempt.fence)
     inputs = {file.sha256: row for row, file in attempts.attempt_inputs(run=attempt.run)}

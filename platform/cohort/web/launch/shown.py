@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from cohort.base.formatting import natural, num
-from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.catalog.models import DatasetContent, PromptDataset, VerifierVersion
 from cohort.evidence.plain_text import counted
 from cohort.launch.configs import CONTENTS
 from cohort.runs.models import Priority
@@ -212,9 +212,9 @@ def _every_choice(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
     yield _choice(form, "replay", "choice", about, earlier)
     none = "none: hold out from training" if form.kind == "grpo" else "none"
     held_out = [("", "", none), *_datasets(form.choices.problems.rows_with(form.eval_dataset))]
-    yield _choice(
-        form, "eval_dataset", "choice", "Never trained on; answered before, while and after training.", held_out
-    )
+    about = "Never trained on; answered before, while and after training."
+    heldout = _choice(form, "eval_dataset", "choice", about, held_out)
+    yield heldout if form.kind == "grpo" else replace(heldout, label="Held-out problems")
     versions = rows.verifier_versions.rows_with(form.verifier_version)
     rewards = _rewards(versions)
     yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
@@ -306,7 +306,8 @@ def _about_dataset(form: RunForm) -> str:
     if dataset is None:
         return f"{CONTENTS[form.kind].label} to {'answer' if form.kind == 'sample' else 'train on'}."
     longest = dataset.prompt_chars.get("max")
-    length = f", longest prompt {longest:,} characters" if longest else ""
+    what = "longest prompt" if dataset.content == DatasetContent.PROBLEMS else "longest"
+    length = f", {what} {longest:,} characters" if longest else ""
     return f"{dataset.format}, sha256 {dataset.sha256[:8]}…{length}"
 
 
