@@ -10,8 +10,7 @@ from typing import Any
 
 from grpo_core.data.fingerprint import file_sha256
 from grpo_core.errors import DataError
-
-FACTS, ROWS = "dataset.json", "rows.jsonl"
+from grpo_core.files.dataset import FACTS, ROWS
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from cohort.catalog.dataset_files import check_file, layout_title
 from cohort.catalog.model_folder import folders_with_models
 from cohort.catalog.models import BaseModel, DatasetContent, PromptDataset
 from cohort.catalog.pretraining import origin_of, pretraining_state, published_original, stated_original
-from cohort.catalog.sampled import ROWS
 from cohort.contamination.selectors import of_dataset
 from cohort.lab.evaluations import evaluations_of
 from cohort.lab.services import doctor_request
@@ -295,7 +294,6 @@ def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     files = dataset.files.select_related("run").order_by("-pk")
     read = {
         "layout": layout_title(dataset),
-        "rows_of": ROWS.get(dataset.format, ""),
         "container": TITLES[dataset.container],
         "kinds": KINDS_FOR[DatasetContent(dataset.content)],
         "sampled": files.first() if dataset.sampled_by_id is not None else None,
