@@ -74,6 +74,8 @@ class ConversationsConfig(PromptConfig):
 
 
 class BatchOptimConfig(AdamwConfig):
+    steps: Count = Field(default=100, title="Steps")
+    """Updates, each on one batch. The run's length."""
     lr: Positive = Field(default=2e-5, title="Learning rate")
     """Peak learning rate of AdamW. 1e-5 to 5e-5 is usual for all weights, ten times that for LoRA."""
     batch_size: Count = Field(default=32, title="Batch size")

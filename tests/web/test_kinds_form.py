@@ -12,6 +12,7 @@ from cohort.launch.requests import RunRequest, request_of
 from cohort.runs.models import Run
 from cohort.web.launch.from_yaml import form_from_yaml
 from cohort.web.launch.run_form import RunForm
+from cohort.web.launch.schema import fields
 from grpo_core.config.kinds import CONFIGS, config_from_text
 from tests.factories.kinds import conversation, conversations, lines, preferences, sft_run
 from tests.factories.runs import UNPROBED
@@ -58,6 +59,17 @@ def test_fine_tuning_is_launched_from_the_form(
     assert (response.status_code, response["Location"]) == (302, f"/p/ours/runs/{run.pk}/")
     assert (run.kind, run.state, run.name, run.steps_total) == ("sft", "queued", "tuned", 9)
     assert (run.dataset, run.base_model, run.config["data"]["holdout"]) == (chats, base_model, 4)
+
+
+def test_a_form_opens_with_the_defaults_of_its_kind() -> None:
+    """Which may be others in a part than the part's own."""
+    for kind, path, default in (
+        ("sample", "traces.tokens", ["none"]),
+        ("sft", "eval.before", False),
+        ("reward_model", "optim.lr", 1e-5),
+        ("grpo", "eval.before", True),
+    ):
+        assert fields(kind)[path].default == default, path
 
 
 def test_the_summary_counts_epochs_and_tokens(operator: Client, opened: dict[str, str]) -> None:
@@ -150,7 +162,8 @@ def test_sampling_is_launched_with_a_reason_for_its_unprobed_reward(
     sent = as_browser(html(operator.get(f"{NEW}?kind=sample")))
     sent |= {"dataset": str(dataset.pk), "verifier_version": str(verifier_version.pk), "action": "launch"}
     assert operator.post(NEW, sent).status_code == 422
-    assert operator.post(NEW, {**sent, "probe_override": UNPROBED}).status_code == 302
+    response = operator.post(NEW, {**sent, "probe_override": UNPROBED})
+    assert response.status_code == 302, html(response)
     run = Run.objects.get()
     assert (run.kind, run.state) == ("sample", "queued")
 

@@ -21,7 +21,7 @@ from grpo_core.config.sample import SampleConfig
 from grpo_core.config.sft import SftConfig
 from grpo_core.errors import ConfigError
 from tests.factories.kinds import conversation, conversations, lines, preferences, sft_run
-from tests.factories.runs import UNPROBED, Maker, add_steps
+from tests.factories.runs import UNPROBED, Maker, add_steps, put_in
 from tests.web.pages import html
 from tests.web.run_page import queries
 
@@ -148,10 +148,8 @@ def test_a_sampling_run_has_a_step_for_every_batch_and_no_more(
     ours: Project, oscar: User, maker: Maker, verifier_version: VerifierVersion
 ) -> None:
     run = run_create(kind="sample", **maker._named("sampled"), settings={})
-    Run.objects.filter(pk=run.pk).update(state="failed")
-    maker.attempt(run)
-    run.refresh_from_db()
-    with pytest.raises(NotPossible):
+    put_in(run, "failed")
+    with pytest.raises(NotPossible, match="every batch"):
         run_extend(run=run, actor=oscar, steps=1)
 
 

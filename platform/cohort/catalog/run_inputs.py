@@ -10,6 +10,7 @@ from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDatase
 from grpo_core.config import builtin_suites
 from grpo_core.data.loaders import scan_problems
 from grpo_core.data.problem import Problem
+from grpo_core.data.sampled_dataset import FACTS, ROWS
 from grpo_core.specs.fields import DataColumns
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")
@@ -54,8 +55,19 @@ def data_part(dataset: PromptDataset) -> dict[str, Any]:
 
 
 def input_path(dataset: PromptDataset) -> str:
-    """Where the worker puts the dataset's file, relative to the run directory."""
-    return f"inputs/{dataset.sha256}.jsonl"
+    """Where the worker puts the dataset's file, relative to the run directory. Sampled conversations have a folder, for
+    what they came from lies next to them."""
+    return f"inputs/{dataset.sha256}/{ROWS}" if is_sampled(dataset) else f"inputs/{dataset.sha256}.jsonl"
+
+
+def about_path(dataset: PromptDataset) -> str:
+    """Where the worker puts what a sampled dataset came from."""
+    return f"inputs/{dataset.sha256}/{FACTS}"
+
+
+def is_sampled(dataset: PromptDataset) -> bool:
+    """Whether it holds conversations that a run of kind `sample` wrote."""
+    return dataset.sampled_by_id is not None and dataset.content == DatasetContent.CONVERSATIONS
 
 
 def input_rows(

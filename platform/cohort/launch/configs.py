@@ -117,6 +117,7 @@ def run_config(
         if _holds(settings, path)
     ]
     refused += _needless(kind, further, eval_dataset, verifier_version, eval_verifier_version, suites)
+    refused += _contents_unfit(kind, dataset, further, eval_dataset)
     if refused:
         raise config_error(refused)
     chosen: dict[str, Any] = {
@@ -137,7 +138,6 @@ def run_config(
         chosen["eval"] = evaluated
     config = CONFIGS[kind].from_dict({**_merged(settings, chosen), "kind": kind}, source="this run")
     unfit = [
-        *_contents_unfit(kind, dataset, further, eval_dataset),
         *_objective_unfit(config, dataset, further),
         *_nothing_left(config, dataset, further, eval_dataset),
         *_rubrics_unfit(config, dataset, eval_dataset, eval_verifier_version),

@@ -68,7 +68,7 @@ def as_command(form: RunForm, config: AnyConfig) -> str:
 
 def as_api_call(form: RunForm, config: AnyConfig, *, server: str) -> str:
     """A script that launches the form's run with curl. `server`: the platform's address, without a slash at the end."""
-    rows, placing = form.rows, form.placing
+    rows, placing = {**form.measured_rows, "further": form.further_data}, form.placing
     request = request_from(
         config,
         **rows,

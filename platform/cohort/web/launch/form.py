@@ -70,7 +70,7 @@ def _suite_row(form: RunForm, version: EvalSuiteVersion) -> dict[str, Any]:
 
 KINDS = (
     ("grpo", "GRPO", "Completions in groups, compared by a reward."),
-    ("sft", "Fine-tuning", "Answers that are given, learned by heart."),
+    ("sft", "Fine-tuning", "Given answers of conversations are learned."),
     ("reward_model", "Reward model", "A classifier that scores answers, from pairs or scores."),
     ("sample", "Sampling", "Completions that a filter keeps become a dataset."),
     ("distill", "Distillation", "A small model on a large one's samples."),

@@ -1,6 +1,6 @@
 """What a run of another kind than GRPO will do, as lines of the form's running summary: only what its inputs give."""
 
-from cohort.base.formatting import num
+from cohort.base.formatting import exact, num
 from cohort.catalog.models import PromptDataset
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
@@ -60,7 +60,7 @@ def _learned(config: AnyConfig, form: RunForm, rows: int) -> list[tuple[str, str
     many = f": above {MANY_EPOCHS}, the rows are learned by heart" if epochs > MANY_EPOCHS else ""
     return [
         ("Steps", num(config.steps)),
-        ("Rows learned from", f"{num(drawn)}, {num(epochs, 2)} epoch{'' if epochs == 1 else 's'}{many}"),
+        ("Rows learned from", f"{num(drawn)}, {exact(round(epochs, 2))} epoch{'' if epochs == 1 else 's'}{many}"),
         ("Tokens, at most", num(drawn * config.data.max_tokens * (2 if _pairs(config) else 1))),
         ("Held out", _held_out(config, form.further_data.heldout)),
         ("Weights", f"LoRA of rank {config.model.lora.rank}" if config.model.lora.rank else "all"),

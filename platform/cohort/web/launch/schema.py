@@ -5,10 +5,12 @@ Knows nothing of requests or the database.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import yaml
+from pydantic_core import to_jsonable_python
 
 from cohort.web.fields import FieldSpec, leaves
 from cohort.web.launch.layout import FIRST, FROM_CATALOG, FROM_VARIANT, GROUPS, WITHOUT_USE
@@ -68,8 +70,16 @@ _FROM_ROWS = (
 @cache
 def fields(kind: Kind = "grpo") -> dict[str, FieldSpec]:
     """Every leaf of the kind's config that is a field of the form, by dotted path, in the config's order."""
-    left_out = FROM_CATALOG[kind].union(FROM_VARIANT, WITHOUT_USE[kind])
-    return {spec.path: spec for spec in leaves(CONFIGS[kind], whole=left_out) if spec.path not in left_out}
+    left_out, defaults = FROM_CATALOG[kind].union(FROM_VARIANT, WITHOUT_USE[kind]), _defaults(kind)
+    specs = (spec for spec in leaves(CONFIGS[kind], whole=left_out) if spec.path not in left_out)
+    return {spec.path: replace(spec, default=lookup(defaults, spec.path, spec.default)) for spec in specs}
+
+
+def _defaults(kind: Kind) -> dict[str, Any]:
+    """Of the parts that need no value: a kind's config may have other defaults in a part than the part itself."""
+    parts = CONFIGS[kind].model_fields.items()
+    given = {name: part.get_default(call_default_factory=True) for name, part in parts if not part.is_required()}
+    return {name: to_jsonable_python(value) for name, value in given.items()}
 
 
 @cache

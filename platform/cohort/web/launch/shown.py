@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from cohort.base.formatting import natural, num
-from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.catalog.models import DatasetContent, PromptDataset, VerifierVersion
 from cohort.evidence.plain_text import counted
 from cohort.launch.configs import CONTENTS
 from cohort.runs.models import Priority
@@ -28,7 +28,6 @@ from cohort.web.launch.schema import (
     preset_source,
 )
 from cohort.web.launch.variants import ALL, DEFAULT, offered
-from grpo_core.config.kinds import CONFIGS
 from grpo_core.config.presets import FAMILIES, PRESETS, Preset
 from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
@@ -102,12 +101,12 @@ class GroupShown:
 
 def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     """Every config field of the form, by path."""
-    settings, config, known = form.settings, CONFIGS[form.kind], fields(form.kind)
+    settings, known = form.settings, fields(form.kind)
     preset = PRESETS.get(form.texts["preset"])
     preset_values = dict(preset.leaves()) if preset else {}
 
     def value(path: str) -> object:
-        return lookup(settings, path, (config if path in known else RunConfig).default_at(path))
+        return lookup(settings, path, known[path].default if path in known else RunConfig.default_at(path))
 
     by_path = {}
     for path, spec in known.items():
@@ -213,9 +212,9 @@ def _every_choice(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
     yield _choice(form, "replay", "choice", about, earlier)
     none = "none: hold out from training" if form.kind == "grpo" else "none"
     held_out = [("", "", none), *_datasets(form.choices.problems.rows_with(form.eval_dataset))]
-    yield _choice(
-        form, "eval_dataset", "choice", "Never trained on; answered before, while and after training.", held_out
-    )
+    about = "Never trained on; answered before, while and after training."
+    heldout = _choice(form, "eval_dataset", "choice", about, held_out)
+    yield heldout if form.kind == "grpo" else replace(heldout, label="Held-out problems")
     versions = rows.verifier_versions.rows_with(form.verifier_version)
     rewards = _rewards(versions)
     yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
@@ -307,7 +306,8 @@ def _about_dataset(form: RunForm) -> str:
     if dataset is None:
         return f"{CONTENTS[form.kind].label} to {'answer' if form.kind == 'sample' else 'train on'}."
     longest = dataset.prompt_chars.get("max")
-    length = f", longest prompt {longest:,} characters" if longest else ""
+    what = "longest prompt" if dataset.content == DatasetContent.PROBLEMS else "longest"
+    length = f", {what} {longest:,} characters" if longest else ""
     return f"{dataset.format}, sha256 {dataset.sha256[:8]}…{length}"
 
 
