@@ -83,9 +83,10 @@ def train(method: str, folder: Path, seed: int, steps: int, rate: float) -> dict
     def counted(self: SingleTraining, *rows: Any, step: int, **more: Any) -> Any:
         done = update(self, *rows, step=step, **more)
         if step == steps:
-            models = live_models(at_least=self._policy.parameters() // 2)
+            roots = live_models(at_least=self._policy.parameters() // 2)  # of one model there may be several
+            models = {frozenset(p.data_ptr() for p in root.parameters()): root for root in roots}
             held.update(bytes_held(), models=len(models))
-            held["trained"] = sum(any(p.requires_grad for p in model.parameters()) for model in models)
+            held["trained"] = sum(any(p.requires_grad for p in root.parameters()) for root in models.values())
         return done
 
     SingleTraining.update = counted  # type: ignore[method-assign]

@@ -377,10 +377,10 @@ class SingleTraining:
         """Add up the ranks' gradients and take the step of the trust region, if one is accepted; returns the gradient's
         norm, and metrics."""
         norm = self._finite_norm(step, math.inf)
-        found, metrics = region.find(plan)
+        chosen, metrics = region.find(plan)
         self.changed_in = step
         fault(f"updating:{step}")
-        region.take(found)
+        region.take(chosen)
         return norm, metrics
 
     def _finite_norm(self, step: int, bound: float) -> float:

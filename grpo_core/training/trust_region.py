@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from grpo_core.algo.trust_region import Step, trust_region_step
 from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
-from grpo_core.errors import ConfigError, FieldProblem
+from grpo_core.errors import ConfigError, FieldProblem, ModelError
 from grpo_core.model.head import PORTION_CPU
 from grpo_core.model.layout import Layout, completion_hidden, plan_rows
 from grpo_core.model.layout_choice import resolve_layout
@@ -150,10 +150,19 @@ class TrustRegion:
 
     @torch.no_grad()
     def _along(self, direction: Mapping[str, Tensor], work: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-        """What `work` computes, and its derivative along a direction of the weights."""
+        """What `work` computes, and its derivative along a direction of the weights. Raises ModelError for a family
+        that PyTorch cannot differentiate so."""
         with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
             duals = {name: _dual(self._named[name], part) for name, part in direction.items()}
-            dual = forward_ad.unpack_dual(self._swapped.run(duals, work))  # type: ignore[no-untyped-call]
+            try:
+                computed = self._swapped.run(duals, work)
+            except NotImplementedError as error:
+                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                raise ModelError(
+                    f"{type(self._policy.model).__name__} cannot be trained with optim.method trpo, because some of "
+                    f"its layers have no forward derivatives; use optim.method: adamw. PyTorch says: {reason}"
+                ) from error
+            dual = forward_ad.unpack_dual(computed)  # type: ignore[no-untyped-call]
             tangent = torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent
             return dual.primal.clone(), tangent.clone()
 

@@ -9,16 +9,24 @@ from safetensors.torch import load_file
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, ModelError
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.single import SingleTraining
 
+from .families import families
 from .runs import far, make_home, metrics_of, setting, weights_of
+from .test_layouts import make
 from .test_ranks import two
 from .test_trainer_update import ROWS, weights
 from .tiny import config, load, sharpen, tiny_folder
 
+FAMILIES = {
+    **families("layouts", "shared"),
+    **families("layouts", "unshared"),
+    **families("adapters", "all"),
+    "capped": families("sampler", "untraced")["capped"],
+}
 MASKED = TrainRow([1, 2], [3, 4, 5], 3.0, False)
 TOKENS = sum(len(row.completion) for row in ROWS)
 
@@ -61,18 +69,45 @@ def mean_kl(old_NV, new_NV):
 def test_a_fisher_product_is_the_second_derivative_of_the_divergence(folder, budget, temperature):
     """torch.autograd.functional.hvp of the mean KL(old ‖ ·), through transformers' own logits, at the old weights."""
     policy, training = build(folder, temperature=temperature, micro_batch_tokens=budget)
-    training.update([*ROWS, MASKED], step=1)  # so that the region knows the rows
-    named = dict(policy.model.named_parameters())
+    assert_second_derivative(policy.model, training, temperature)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_fisher_product_of_any_family(folder, family):
+    """Tied embeddings, capped logits, windows, fused projections."""
+    policy = of_family(folder, FAMILIES[family])
+    assert_second_derivative(policy.model, SingleTraining(policy, None, settings(layout="right")))
+
+
+def test_a_family_without_forward_derivatives_is_refused(folder):
+    policy = of_family(folder, families("sampler", "untraced")["experts"])
+    before = weights(policy)
+    with pytest.raises(ModelError, match=r"OlmoeForCausalLM.*optim\.method"):
+        SingleTraining(policy, None, settings(layout="right")).update(ROWS, step=1)
+    assert torch.equal(weights(policy), before)
+
+
+def of_family(folder, family):
+    policy = load(folder)
+    policy.model, policy.pad_id = make(family), 0
+    policy.layouts.clear()
+    return policy
+
+
+def assert_second_derivative(model, training, temperature=1.0):
+    metrics = training.update([*ROWS, MASKED], step=1).metrics  # so that the region knows the rows
+    assert metrics["trpo/accepted"] == 1
+    named = dict(model.named_parameters())
     vector_P = torch.randn(sum(p.numel() for p in named.values()), generator=torch.Generator().manual_seed(1))
     got_P = training._trust_region.fisher_product(vector_P)
     tensors = tuple(p.detach() for p in named.values())
     along = torch.split(vector_P, [p.numel() for p in tensors])
-    old_NV = log_tables(policy.model, temperature).detach()
+    old_NV = log_tables(model, temperature).detach()
 
     class Tables(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.model = policy.model
+            self.model = model
 
         def forward(self):
             return log_tables(self.model, temperature)
