@@ -229,7 +229,7 @@ def parting_text(result: BestOfN) -> str:
 
 
 def _signed(mean: MeanScore) -> str:
-    return f"{mean.mean:+.3g} [{mean.low:+.3g}, {mean.high:+.3g}]"
+    return f"{mean.mean:+.3g} [{mean.low:+.3g}, {mean.high:+.3g}]".replace("-", "−")
 
 
 def _forgiving(rubric: Rubric) -> Rubric:

@@ -73,9 +73,9 @@ def long_attacks(tokens: Tokens, limit: int) -> tuple[ProbeClass, ...]:
 
     def repeats_for(case: Case, aim: int) -> int:
         """About how many repeats of the filler come to `aim` tokens."""
-        one = tokens(case, padded(case, 1))
-        each = max(1.0, (tokens(case, padded(case, 9)) - one) / 8)
-        return 1 + int((aim - one) / each)
+        first = tokens(case, padded(case, 1))
+        each = max(1.0, (tokens(case, padded(case, 9)) - first) / 8)
+        return 1 + int((aim - first) / each)
 
     def fitting(case: Case) -> str | None:
         repeats = repeats_for(case, most)

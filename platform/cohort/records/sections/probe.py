@@ -70,9 +70,7 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
 def _text(report: ProbeReport) -> str:
     parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} rewarded"]
     if report.learned is not None:
-        parts.append(
-            "the reward is learned, so an answer counts as rewarded where it reaches the right one of its problem"
-        )
+        parts.append("it is learned: a wrong answer counts as rewarded where it reaches its problem's right one")
     if held := [answer_class.title for answer_class in report.classes if answer_class.name in report.pays_wrong]:
         parts.append(f"it rewards {named(held, 5)}")
     parts.append(f"{of_family(report.false_negative, 'right')} not rewarded")

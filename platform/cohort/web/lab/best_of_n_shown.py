@@ -65,7 +65,7 @@ def best_of_n_shown(job: LabJob) -> dict[str, Any]:
 def _drawn(result: BestOfN, side: str, title: str, score: Callable[[BestOfPoint], MeanScore]) -> CurveDrawn:
     """Each n is as far from the next as any other: they are doublings, and at the end all samples."""
     scores = [score(point) for point in result.points]
-    low, high = min(one.low for one in scores), max(one.high for one in scores)
+    low, high = min(mean.low for mean in scores), max(mean.high for mean in scores)
     if high - low < 1e-9:  # a flat line, in the middle
         low, high = low - 0.5, high + 0.5
     plot = Plot(first=0, last=max(1, len(scores) - 1), low=low, high=high, height=220)
@@ -74,16 +74,16 @@ def _drawn(result: BestOfN, side: str, title: str, score: Callable[[BestOfPoint]
     return CurveDrawn(
         title=title,
         side=side,
-        line=" ".join(f"{plot.x(at)},{plot.y(one.mean)}" for at, one in enumerate(scores)),
+        line=" ".join(f"{plot.x(at)},{plot.y(mean.mean)}" for at, mean in enumerate(scores)),
         marks=tuple(
             Mark(
                 plot.x(at),
-                plot.y(one.mean),
-                plot.y(one.low),
-                plot.y(one.high),
-                f"n = {names[at]}: {num(one.mean)} [{num(one.low)}, {num(one.high)}]",
+                plot.y(mean.mean),
+                plot.y(mean.low),
+                plot.y(mean.high),
+                f"n = {names[at]}: {num(mean.mean)} [{num(mean.low)}, {num(mean.high)}]",
             )
-            for at, one in enumerate(scores)
+            for at, mean in enumerate(scores)
         ),
         across=plot.across(names, lambda at: names[int(at)]),
         up=plot.up((low, (low + high) / 2, high), num),
