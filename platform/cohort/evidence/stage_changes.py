@@ -48,20 +48,19 @@ class StageState:
         return self.kind in TRAINED
 
 
-def stage_changes(stages: Sequence[StageState]) -> list[dict[str, Any]]:
+def stage_changes(stages: Sequence[StageState], *, resampled: bool = True) -> list[dict[str, Any]]:
     """[{from, to, comparisons}], of every stage that trained and the state that it began from, in order; and for each
     chain of several, of its beginning and its end. A comparison is as `compare_all` has it, with `why_not` where there
     is no change to state."""
     by_name = {stage.name: stage for stage in stages if stage.trained}
     rows = []
     for stage in by_name.values():
-        rows.append(_compared(_origin(stage, by_name), stage.name, _start(stage, by_name), _end(stage, stages)))
-    rows += [
-        _compared(_origin(chain[0], by_name), chain[-1].name, _start(chain[0], by_name), _end(chain[-1], stages))
-        for chain in chains(list(by_name.values()))
-        if len(chain) > 1
-    ]
-    return rows
+        rows.append((_origin(stage, by_name), stage.name, _start(stage, by_name), _end(stage, stages)))
+    for chain in chains(list(by_name.values())):
+        if len(chain) > 1:
+            first, last = chain[0], chain[-1]
+            rows.append((_origin(first, by_name), last.name, _start(first, by_name), _end(last, stages)))
+    return [_compared(*row, resampled=resampled) for row in rows]
 
 
 def chains(stages: Sequence[StageState]) -> Iterator[list[StageState]]:
@@ -98,7 +97,7 @@ def _end(stage: StageState, stages: Sequence[StageState]) -> State:
     return {**later, **stage.after}
 
 
-def _compared(first: str, last: str, before: State, after: State) -> dict[str, Any]:
+def _compared(first: str, last: str, before: State, after: State, *, resampled: bool) -> dict[str, Any]:
     suites = [*after, *(suite for suite in before if suite not in after)]
     reasons = {suite: _why_not(before.get(suite), after.get(suite), first, last) for suite in suites}
     cases = []
@@ -108,7 +107,7 @@ def _compared(first: str, last: str, before: State, after: State) -> dict[str, A
         assert shown is not None, "a suite is listed by how it was answered"
         sides = (old.items if old is not None else None, new.items if new is not None else None)
         cases.append((shown.facts, *sides, not reasons[suite], None))
-    compared = compare_all(cases)
+    compared = compare_all(cases, resampled=resampled)
     named = [{**comparison, "why_not": reasons[comparison["suite"]]} for comparison in compared]
     return {"from": first, "to": last, "comparisons": named}
 

@@ -25,7 +25,7 @@ from cohort.runs.models import Run
 from tests.factories import sealed_run, stage_runs
 from tests.factories.sealed_run import BEFORE
 from tests.web.records.conftest import World
-from tests.web.records.records import entry, logged, platform_keys
+from tests.web.records.records import entry, logged, page_text, platform_keys
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("quick_pdf")]
 TUNED = [1.0] * 50 + [0.0] * 50
@@ -137,6 +137,11 @@ def test_a_pipeline_card_follows_its_stages_and_refuses_what_was_changed(world: 
     assert report.verdict == "accepted", report.why
     assert report.seal == card.seal == logged("pipeline_card_made")[-1]["data"]["seal"]
     assert checked(content, tmp_path, known=False).verdict == "unknown signer"
+
+    page = page_text(world.client("alice").get(f"/p/ours/runs/{stages[1].record.run_id}/record/"))
+    _, _, table = page.partition("What each stage changed")
+    for line in ("+20.0 [+", "+30.0 [+", "+50.0 [+"):
+        assert line in table
 
     passed = next(check for check in report.checks if check.name == "what passed")
     assert [line.partition(":")[0] for line in passed.lines] == ["cold → rl", "rl → rejection", "rejection → sft2"]

@@ -70,7 +70,8 @@ def check_pipeline(handle: IO[bytes], name: str, references: "References", check
         sealed=("seal",),
     )
     report, whole = Report(name), OpenPipeline(card)
-    for what, check in (("layout", card.reader.open), (FILE, partial(_read, card))):
+    first: dict[str, Callable[[], str | tuple[str, ...]]] = {"layout": card.reader.open, FILE: partial(_read, card)}
+    for what, check in first.items():
         good = report.run(what, check, NOT_PROVEN[what])
         report.document = card.document or None
         if not good:
