@@ -6,7 +6,7 @@ from typing import Any
 
 from cohort.evidence import record as evidence
 from cohort.records.cards.reading import Reading, Series
-from cohort.records.fields import FIELDS, OPTIONAL
+from cohort.records.fields import COMMON_FIELDS
 from tests.tables import cases
 
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) \u202e #raw $x$ *b* @ref \x1b[31m \ud800 日本語 👩‍👧 e\u0301"
@@ -32,8 +32,7 @@ def document(*, text: str = "said", **given: dict[str, Any]) -> dict[str, Any]:
     """The internal document. `given`: entries by section__field."""
     sections = {
         section: {name: entry(text, audience=facts.audience) for name, facts in fields.items()}
-        for section, fields in FIELDS.items()
-        if section not in OPTIONAL
+        for section, fields in COMMON_FIELDS.items()
     }
     base = {"source": "org/tiny", "revision": "abc", "architecture": "Qwen2ForCausalLM"}
     weights = {"model.safetensors": BASE_DIGEST}

@@ -18,6 +18,7 @@ ONLY_ADDED = {
     *("records_record", "records_card", "records_statement", "records_recordentry", "records_standinganswer"),
     *("review_annotation", "review_reviewitem", "review_pairvote", "runs_runevent", "runs_importedresult"),
     *("records_policyversion", "records_recordstatus", "review_runimport", "pipelines_stagerun"),
+    *("records_pipelinecard", "records_pipelinecardstage"),
 }
 PAIRS = "runs_transition"
 TABLES = {model._meta.db_table: model for model in apps.get_models(include_auto_created=True)}

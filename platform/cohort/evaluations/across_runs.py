@@ -15,31 +15,13 @@ from django.db.models import QuerySet
 from cohort.evaluations.selectors import Points, points, suite_facts, tone
 from cohort.evidence.compare import Item, compare_all
 from cohort.evidence.items import SuiteFacts
+from cohort.evidence.protocols import SAME_ITEMS, protocol_differences
 from cohort.runs.models import EvalItem, EvalResult, Run
 from cohort.runs.transitions import current_evaluations
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.stats.paired import holm
 from grpo_core.stats.quantiles import Interval, wilson
 from grpo_core.stats.unscored import scored_share
-
-SAME_ITEMS = "items_digest"
-IGNORED = frozenset({"seed", "title", "category", "higher_is", "suite_version", "file_sha256", "problems_digest"})
-"""Parts of a protocol that two comparable evaluations may differ in: the random numbers that answers were drawn with,
-and names. That the items are the same is seen from `items_digest` and from the items."""
-PROTOCOL_WORDS = {
-    SAME_ITEMS: "other items",
-    "problems": "another number of items",
-    "template": "another prompt template",
-    "chat": "another chat template",
-    "reward_digest": "another reward",
-    "scorer_digest": "another scorer",
-    "scorer": "another kind of scorer",
-    "success": "another success component",
-    "temperature": "another temperature",
-    "stop": "other stop strings",
-    "max_completion_tokens": "another completion limit",
-    "samples_per_problem": "another number of samples for each item",
-}
 
 
 @dataclass(frozen=True)
@@ -154,14 +136,6 @@ def reason_not_comparable(base: EvalResult | None, after: EvalResult | None) -> 
     if after is None:
         return "not evaluated after training"
     return protocol_differences(base.protocol, after.protocol)
-
-
-def protocol_differences(base: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What keeps two evaluations from being compared, in words; empty where nothing does."""
-    names = sorted(
-        name for name in base.keys() | other.keys() if name not in IGNORED and base.get(name) != other.get(name)
-    )
-    return ", ".join(PROTOCOL_WORDS.get(name, f"another {name.replace('_', ' ')}") for name in names)
 
 
 _ITEMS = """

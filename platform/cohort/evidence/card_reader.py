@@ -30,8 +30,9 @@ class Cannot(Exception):
 
 
 class CardReader:
-    def __init__(self, handle: IO[bytes]) -> None:
-        self._handle = handle
+    def __init__(self, handle: IO[bytes], main: str = RECORD_FILE) -> None:
+        """`main`: the file without which the zip is no card."""
+        self._handle, self._main = handle, main
         self.entries: dict[str, ZipEntry] = {}
         self._digests: dict[str, str] = {}
 
@@ -46,8 +47,8 @@ class CardReader:
                 raise Rejected(f"{entry.name}: larger than {most:,} bytes")
         if sum(entry.size for entry in self.entries.values()) > MAX_CARD_BYTES:
             raise Rejected(f"it would unpack to more than {MAX_CARD_BYTES:,} bytes")
-        if RECORD_FILE not in self.entries:
-            raise Rejected(f"there is no {RECORD_FILE}")
+        if self._main not in self.entries:
+            raise Rejected(f"there is no {self._main}")
         return f"{len(self.entries)} files, none twice, and no byte between them"
 
     def chunks(self, name: str) -> Iterator[bytes]:

@@ -34,6 +34,7 @@ MAX_NAME_LENGTH = 200
 
 _MOST = {
     "record.json": MAX_RECORD_BYTES,
+    "pipeline.json": MAX_RECORD_BYTES,
     "config.yaml": MAX_CONFIG_BYTES,
     "metrics.jsonl": MAX_LINES_BYTES,
     "evals/before.jsonl": MAX_LINES_BYTES,

@@ -9,10 +9,10 @@ from django.db.models import Q, QuerySet
 
 from cohort.audit import services as audit
 from cohort.catalog.models import BaseModel, EvalSuiteVersion
-from cohort.evaluations.across_runs import protocol_differences
 from cohort.evaluations.selectors import HELDOUT_TITLE, Points, points, tone
 from cohort.evidence.compare import Item, compare_all
 from cohort.evidence.items import SuiteFacts
+from cohort.evidence.protocols import protocol_differences
 from cohort.lab.models import LabJob, ModelEvalItem, ModelEvalResult
 from grpo_core.config.evaluation import EvalConfig
 from grpo_core.lab.evaluation import ModelEvaluation

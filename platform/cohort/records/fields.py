@@ -205,6 +205,8 @@ FIELDS: dict[str, dict[str, FieldFacts]] = {
 """section → field → what the table above says of it, both in the page's order."""
 OPTIONAL = ("stage",)
 """Sections of a run of another kind than GRPO; a field of one is there where the run's kind has it."""
+COMMON_FIELDS = {section: fields for section, fields in FIELDS.items() if section not in OPTIONAL}
+"""Those that every record has."""
 STAGE_FIELDS: dict[str, tuple[str, ...]] = {
     "sft": ("kind", "conversations", "packing", "epochs", "heldout_loss", "token_accuracy"),
     "distill": ("kind", "conversations", "packing", "epochs", "heldout_loss", "token_accuracy", "teacher"),

@@ -279,3 +279,47 @@ class RecordStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.audience} status of {self.record}"
+
+
+class PipelineCard(models.Model):
+    """The zip of a pipeline: the cards of its stages, what passed between them and what each changed."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="pipeline_cards")
+    title = models.CharField(max_length=200)
+    seal = models.CharField(max_length=64, db_index=True)
+    """SHA-256 over pipeline.json."""
+    changes = models.JSONField()
+    """As `evidence.stage_changes.stage_changes` gives it."""
+    artifact = models.CharField(max_length=200)
+    """Key in the artifact store."""
+    sha256 = models.CharField(max_length=64)
+    size = models.BigIntegerField()
+    log_index = models.BigIntegerField()
+    """Index of its entry in the audit log."""
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering: ClassVar = ["project", "-pk"]
+
+    def __str__(self) -> str:
+        return f"card of the pipeline {self.title}"
+
+
+class PipelineCardStage(models.Model):
+    """One stage in the card of a pipeline."""
+
+    pipeline_card = models.ForeignKey(PipelineCard, on_delete=models.PROTECT, related_name="stages")
+    position = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=60)
+    card = models.ForeignKey(Card, on_delete=models.PROTECT, related_name="in_pipelines")
+    """The stage's public card in the zip."""
+
+    class Meta:
+        ordering: ClassVar = ["pipeline_card", "position"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["pipeline_card", "position"], name="pipeline_card_stage_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.pipeline_card}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from cohort.records.fields import FIELDS, OPTIONAL, STAGE_FIELDS, TITLES
+from cohort.records.fields import COMMON_FIELDS, FIELDS, OPTIONAL, STAGE_FIELDS, TITLES
 from cohort.records.schema_types import Audience, Comparison, Entry, FileEntry, Head, Part, Sha256, Withheld
 
 SCHEMA = "cohort-record/2"
@@ -38,7 +38,7 @@ class Document(Part):
 
     @model_validator(mode="after")
     def _every_field_is_there(self) -> "Document":
-        expected = {section: set(fields) for section, fields in FIELDS.items() if section not in OPTIONAL}
+        expected = {section: set(fields) for section, fields in COMMON_FIELDS.items()}
         actual = {section: set(fields) for section, fields in self.sections.items()}
         if "stage" in actual:
             kind = getattr(self.sections["stage"].get("kind"), "value", None)

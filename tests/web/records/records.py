@@ -161,6 +161,8 @@ def stripped(value: Any) -> Any:
 def _stripped(name: str, value: Any) -> Any:
     if name in ("id", "checkpoint", "index"):
         return value if value is None else "N"
+    if name == "stages" and value and all("gave" in one for one in value):
+        return stripped([{**one, "run": "N", "to": "N"} for one in value])
     if name in ("earlier_runs", "runs", "settings_from", "trained_by") and value:
         return stripped([{**one, "run": "N"} for one in (value if isinstance(value, list) else [value])])
     if name == "classes" and isinstance(value, list):

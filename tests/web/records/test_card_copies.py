@@ -16,7 +16,7 @@ from pypdf import PdfReader
 from cohort.evidence.judgements import Judgement, review_figures
 from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme, svg, training_content
 from cohort.records.cards.reading import Reading, Series
-from cohort.records.fields import FIELDS
+from cohort.records.fields import COMMON_FIELDS
 from cohort.records.schema_types import AUDIENCES
 from tests.factories.documents import BASE_DIGEST, DIGEST, HOSTILE, comparison, entry, reading
 from tests.web.pages import compact
@@ -95,7 +95,9 @@ def test_model_card_with_hostile_text_keeps_its_head_and_has_no_markup() -> None
 
 
 NOTHING = {
-    f"{section}__{name}": entry("not stated", source="not stated") for section, part in FIELDS.items() for name in part
+    f"{section}__{name}": entry("not stated", source="not stated")
+    for section, part in COMMON_FIELDS.items()
+    for name in part
 }
 
 

@@ -22,7 +22,7 @@ from cohort.records.after_seal.services import feedback, public_link_make
 from cohort.records.cards import bom, data_files, issue, markdown, pdf, readme
 from cohort.records.cards.download import write_download
 from cohort.records.cards.reading import Reading
-from cohort.records.fields import FIELDS
+from cohort.records.fields import COMMON_FIELDS
 from cohort.records.models import Record
 from cohort.records.services import record_seal
 from cohort.records.status.services import status_issue
@@ -46,7 +46,7 @@ STRUCTURED = {"behaviour.performance", "oversight.human_review"}
 
 def reading_of(texts: list[str], title: str) -> Reading:
     """A record whose fields, notes, title and suites are the texts; the rest says nothing."""
-    names = [f"{section}__{name}" for section, part in FIELDS.items() for name in part]
+    names = [f"{section}__{name}" for section, part in COMMON_FIELDS.items() for name in part]
     free = [name for name in names if name.replace("__", ".") not in STRUCTURED]
     given = {name: entry(text) | {"note": text[:200]} for name, text in zip(free, texts, strict=False)}
     compared = [comparison(text[:80]) for text in texts]

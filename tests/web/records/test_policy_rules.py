@@ -8,7 +8,7 @@ from cohort.evidence.policy.judge import differences, judge
 from cohort.evidence.policy.kinds import KINDS
 from cohort.evidence.policy.text import MOST_BYTES, Policy, PolicyFault, parse_policy, policy_of
 from cohort.evidence.policy.view import Life, RecordView, SignOff, life_of_status
-from cohort.records.fields import FIELDS
+from cohort.records.fields import COMMON_FIELDS
 from grpo_core.config.yaml_text import dump_yaml
 from tests.factories.small_cards import HEAD
 from tests.tables import cases
@@ -49,7 +49,7 @@ def record(values: dict[str, Any] | None = None) -> dict[str, Any]:
     given = {"behaviour.performance": [], "oversight.flags": [], **(values or {})}
     sections = {
         section: {name: entry(f"{section}.{name}", given.get(f"{section}.{name}", 1)) for name in fields}
-        for section, fields in FIELDS.items()
+        for section, fields in COMMON_FIELDS.items()
     }
     return {"head": HEAD, "sections": sections}
 

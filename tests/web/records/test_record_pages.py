@@ -13,7 +13,7 @@ from django.utils.html import escape
 from cohort.accounts.models import User
 from cohort.background.tasks import seal
 from cohort.records.after_seal import services
-from cohort.records.fields import FIELDS
+from cohort.records.fields import COMMON_FIELDS
 from cohort.records.models import Record
 from cohort.records.services import record_seal
 from cohort.records.statements.services import statement_make
@@ -48,7 +48,7 @@ def test_the_page_of_a_record(world: World, golden: Callable[..., None]) -> None
     assert "<b>bold" not in page
     assert 'href="/p/ours/records/" aria-current="page"' in page
     assert 'href="/p/ours/runs/" aria-current' not in page
-    for section, fields in FIELDS.items():
+    for section, fields in COMMON_FIELDS.items():
         assert f'id="{section}"' in page
         assert all(f"<dt>{escape(facts.label)}</dt>" in page for facts in fields.values())
     for audience in ("public", "downstream", "authority", "internal"):

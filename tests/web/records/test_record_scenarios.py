@@ -21,7 +21,7 @@ from cohort.records.cards.issue import Contents, read_contents
 from cohort.records.cards.pack import Pack
 from cohort.records.cards.reading import Reading
 from cohort.records.facts import TracesInCard, collect
-from cohort.records.fields import FIELDS
+from cohort.records.fields import COMMON_FIELDS
 from cohort.records.schema import Document, json_schema
 from cohort.records.services import _STATES, record_seal
 from cohort.records.statements.questions import BY_FIELD
@@ -95,7 +95,7 @@ def fits_the_schema(document: dict[str, Any]) -> None:
         assert not list(faults(whole, SCHEMA))
         assert (record_root(whole), seal_of(whole)) == (document["record_root"], document["seal"])
     read = Document.model_validate(document)
-    for path in [facts.path for fields in FIELDS.values() for facts in fields.values()]:
+    for path in [facts.path for fields in COMMON_FIELDS.values() for facts in fields.values()]:
         entry = read.entry(path)
         empty = entry.source in ("not stated", "not applicable")
         assert (entry.evidence == "none") == empty, path

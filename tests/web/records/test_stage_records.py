@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from cohort.catalog.models import DatasetContent
+from cohort.evidence.canonical import canonical
 from cohort.evidence.record import AUDIENCES
+from cohort.evidence.verify import verify_card
+from cohort.records.cards.pack import Pack
 from cohort.records.fields import STAGE_FIELDS
 from cohort.records.models import Record
 from cohort.records.schema import Document
@@ -16,7 +19,7 @@ from cohort.records.services import record_seal
 from cohort.runs.models import Run
 from tests.factories import sealed_run, stage_runs
 from tests.web.records.conftest import World
-from tests.web.records.records import accepted, stripped
+from tests.web.records.records import accepted, files_of, platform_keys, stripped
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quick_pdf")]
 SHORT = {"optim": {"steps": 3, "batch_size": 8}}
@@ -89,3 +92,49 @@ def texts_of(record: Record) -> dict[str, Any]:
         for section, fields in sections.items()
         for name, field in fields.items()
     }
+
+
+def forged(record: Record, folder: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, str]:
+    """Faults that the check names in the public card whose record was changed."""
+    content = files_of(record.card("public"))
+    document = json.loads(content["record.json"])
+    change(document["sections"])
+    content["record.json"] = canonical(document)
+    with Pack(folder / "pack") as pack:
+        path = pack.zip("forged.zip", [pack.whole(name, body) for name, body in content.items()])
+    report = verify_card(path, platform_keys())
+    assert report.verdict == "changed"
+    return {check.name: check.detail for check in report.checks if check.status == "failed"}
+
+
+def better_loss(sections: dict[str, Any]) -> None:
+    sections["stage"]["heldout_loss"]["value"]["after"] = 0.1
+
+
+def no_stage(sections: dict[str, Any]) -> None:
+    """It would pass for a GRPO run."""
+    del sections["stage"]
+
+
+def a_reward(sections: dict[str, Any]) -> None:
+    sections["reward"]["source"] |= {"text": "r1 + exact", "source": "config", "evidence": "declared"}
+
+
+@pytest.mark.parametrize("change", [better_loss, no_stage, a_reward])
+def test_a_forged_field_of_a_stage_is_refused(
+    world: World, tmp_path: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    record = record_seal(run=tuned(world))
+    assert "record root" in forged(record, tmp_path, change)
+
+
+def test_a_stage_has_the_fields_of_its_kind_and_no_others(world: World) -> None:
+    whole = json.loads(record_seal(run=tuned(world)).document)
+    fields = whole["sections"]["stage"]
+    for changed in (
+        {**fields, "teacher": fields["packing"]},
+        {name: field for name, field in fields.items() if name != "epochs"},
+        {name: field for name, field in fields.items() if name != "kind"},
+    ):
+        with pytest.raises(ValueError, match=r"stage\."):
+            Document.model_validate({**whole, "sections": {**whole["sections"], "stage": changed}})

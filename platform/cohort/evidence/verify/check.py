@@ -20,6 +20,7 @@ from cohort.evidence.verify import (
     numbers,
     older,
     opened,
+    pipeline,
     policy,
     record,
     registration,
@@ -73,12 +74,15 @@ def verify_card(path: Path, references: References | None = None) -> Report:
 
 
 def check_card(handle: IO[bytes], name: str, references: References) -> Report:
-    """Check the card in `handle`, a seekable file. Raises CannotRead when it is no zip."""
+    """Check the card in `handle`, a seekable file: of a run, or of a pipeline with those of its stages. Raises
+    CannotRead when it is no zip."""
     for file, label in ((handle, name), (references.older, references.older_name)):
         if file is not None:
             file.seek(0)
             if file.read(2) != b"PK":
                 raise CannotRead(f"{label} is not a card: it is no zip file. {_AS_DOWNLOADED}")
+    if pipeline.holds_pipeline(handle):
+        return pipeline.check_pipeline(handle, name, references, check_card)
     report, card = Report(name), OpenCard(CardReader(handle), witnesses=references.witnesses)
     for what, check in checks(card, references).items():
         good = report.run(what, check, NOT_PROVEN[what])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from cohort.evidence import checkpoint, merkle
+from cohort.evidence import checkpoint, dsse, merkle
 from cohort.evidence.canonical import CanonicalError, parse
 from cohort.evidence.card_reader import Cannot, CardReader, Rejected
 from cohort.evidence.checkpoint import Checkpoint
@@ -44,6 +44,12 @@ class OpenCard:
     signed: bool = False
     """The checkpoint's signature was checked."""
     commitments: Commitments | None = None
+    predicate_type: str = dsse.PREDICATE_TYPE
+    """Of the attestation's statement: what the card is of."""
+    about: str = RECORD
+    """The file that holds `document`."""
+    sealed: tuple[str, ...] = ("seal", "record_root")
+    """Fields of `document` that the log's entry names."""
     address: str = ""
     """Of the platform that issued the card, by its attestation."""
     older: "OpenCard | None" = None
@@ -96,7 +102,7 @@ def entry(card: OpenCard) -> str:
     if not isinstance(body, dict) or set(body) != _BODY or not isinstance(body["data"], dict):
         raise Rejected(f"{LOG_ENTRY}: is not an entry of the log")
     data: dict[str, Any] = body["data"]
-    for name in ("seal", "record_root"):
+    for name in card.sealed:
         if data.get(name) != card.document[name]:
             raise Rejected(f"{LOG_ENTRY}: is about another record: its {name} is {data.get(name)!a}")
     card.entry, card.leaf = body, leaf_hash(card.reader.needed(LOG_ENTRY))

@@ -105,7 +105,7 @@ class Report:
     """Of the card's file."""
     checks: list[Check] = field(default_factory=list)
     document: dict[str, Any] | None = None
-    """record.json, when it has the format's shape."""
+    """record.json, or pipeline.json, when it has the format's shape."""
     judgement: Judgement | None = None
     """Of an accepted card, by the policy that was given."""
     life: Status | None = None
@@ -215,7 +215,10 @@ def _policy(judgement: Judgement | None) -> dict[str, Any] | None:
 
 
 def about(document: dict[str, Any]) -> str:
-    """What the record is of, in one line; may hold foreign text."""
+    """What the record, or the pipeline, is of, in one line; may hold foreign text."""
+    if "head" not in document:
+        names = ", ".join(str(stage["name"]) for stage in document["stages"])
+        return f"pipeline {document['title']}, stages {names}, made {document['made_at']}"
     head = document["head"]
     label = f"run {head['run']}, end {head['end']}, version {head['version']}"
     return f"record of {head['title']} ({label}), sealed {head['sealed_at']}; the run {head['state']}"

@@ -115,7 +115,7 @@ def attestation(card: OpenCard) -> tuple[str, ...]:
         statement = parse(opened.payload)
     except (dsse.EnvelopeError, CanonicalError) as error:
         raise Rejected(f"{ATTESTATION}: {error}") from None
-    subjects, predicate = _statement(opened.payload_type, statement)
+    subjects, predicate = _statement(card, opened.payload_type, statement)
     for name, recorded in (("seal", card.document["seal"]), ("audience", card.audience)):
         if predicate[name] != recorded:
             raise Rejected(f"{ATTESTATION}: is about the {name} {predicate[name]!a}, and the record says {recorded}")
@@ -134,11 +134,11 @@ def attestation(card: OpenCard) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _statement(payload_type: str, statement: Any) -> tuple[dict[str, str], dict[str, Any]]:
+def _statement(card: OpenCard, payload_type: str, statement: Any) -> tuple[dict[str, str], dict[str, Any]]:
     match statement:
         case {
             "_type": dsse.STATEMENT,
-            "predicateType": dsse.PREDICATE_TYPE,
+            "predicateType": card.predicate_type,
             "predicate": {
                 "seal": str(),
                 "audience": str(),
@@ -152,7 +152,7 @@ def _statement(payload_type: str, statement: Any) -> tuple[dict[str, str], dict[
         } if not more and not others and payload_type == dsse.PAYLOAD_TYPE:
             return _digests(listed), predicate
         case _:
-            raise Rejected(f"{ATTESTATION}: is not a statement about a record ({dsse.PREDICATE_TYPE})")
+            raise Rejected(f"{ATTESTATION}: is not a statement about {card.about} ({card.predicate_type})")
 
 
 def _digests(listed: Sequence[Any]) -> dict[str, str]:

@@ -70,12 +70,12 @@ class Pack:
     def whole(self, name: str, content: bytes) -> Packed:
         return self.add(name, [content])
 
-    def zip(self, name: str, entries: Sequence[Packed]) -> Path:
-        """Write a zip of these files, record.json first, next to the pack's own file. Raises CardTooLarge before the
-        first byte."""
+    def zip(self, name: str, entries: Sequence[Packed], *, first: str = "record.json") -> Path:
+        """Write a zip of these files, `first` first, next to the pack's own file. Raises CardTooLarge before the first
+        byte."""
         if sum(entry.size for entry in entries) > MAX_CARD_BYTES or len(entries) > MAX_ENTRIES:
             raise CardTooLarge(f"the card would hold more than {MAX_CARD_BYTES:,} bytes or {MAX_ENTRIES:,} files")
-        ordered = sorted(entries, key=lambda entry: (entry.name != "record.json", entry.name))
+        ordered = sorted(entries, key=lambda entry: (entry.name != first, entry.name))
         path = self._path.with_name(name)
         with path.open("wb") as handle:
             handle.writelines(self._zip(ordered))

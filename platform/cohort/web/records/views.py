@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
+from cohort.evaluations.stages import StageChange, run_changes, weights_chain
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import State
 from cohort.records.cards.reading import Reading
@@ -18,8 +19,9 @@ from cohort.records.document_view import Compared, compared, view_document
 from cohort.records.models import Record
 from cohort.records.news import News
 from cohort.records.schema import Document
-from cohort.records.schema_types import AUDIENCE_WORDS, Comparison
+from cohort.records.schema_types import AUDIENCE_WORDS, Comparison, Entry
 from cohort.records.services import seal_fault
+from cohort.runs.models import Run
 from cohort.web.access import project_for, role_in, run_for
 from cohort.web.accounts.views import person
 from cohort.web.after_seal.timeline import Life
@@ -65,9 +67,11 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
         context |= {"fault": seal_fault(run), "may_request": reaches(role, Role.OPERATOR)}
     else:
         news = News(row.record)
+        shown = Document.model_validate_json(row.record.document)
         offered = downloads(row.record, role, news)
         context |= {
-            "shown": view_document(Document.model_validate_json(row.record.document)),
+            "shown": view_document(shown),
+            "stages": _stages(run, shown),
             "downloads": offered,
             "fault": seal_fault(run) if offered["pending"] else "",
             "life": Life(request, row.record),
@@ -77,6 +81,17 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
             "audiences": AUDIENCE_WORDS,
         }
     return render(request, "records/record_detail.html", context)
+
+
+def _stages(run: Run, document: Document) -> list[StageChange]:
+    """What each earlier stage and this one changed; empty where the run began from no run of this platform."""
+    lineage = document.entry("subject.lineage")
+    value = lineage.value if isinstance(lineage, Entry) else None
+    chain, begins_from = weights_chain(run, (value.get("stages") or ()) if isinstance(value, dict) else ())
+    if len(chain) < 2:
+        return []
+    by_pk = {each.pk: each for each in Run.objects.filter(pk__in=chain, project=run.project)}
+    return run_changes([by_pk[pk] for pk in chain if pk in by_pk], begins_from)
 
 
 def _row(record: Record, newest: Record | None) -> RecordRow:
