@@ -87,7 +87,9 @@ def _stages(run: Run, document: Document) -> list[StageChange]:
     """What each earlier stage and this one changed; empty where the run began from no run of this platform."""
     lineage = document.entry("subject.lineage")
     value = lineage.value if isinstance(lineage, Entry) else None
-    chain, begins_from = weights_chain(run, (value.get("stages") or ()) if isinstance(value, dict) else ())
+    named = value.get("stages") if isinstance(value, dict) else None
+    stages = [stage for stage in named if isinstance(stage, dict)] if isinstance(named, list) else []
+    chain, begins_from = weights_chain(run, stages)
     if len(chain) < 2:
         return []
     by_pk = {each.pk: each for each in Run.objects.filter(pk__in=chain, project=run.project)}
