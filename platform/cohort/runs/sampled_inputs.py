@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import rfc8785
 
@@ -37,10 +38,11 @@ def sampled_abouts(datasets: Iterable[PromptDataset | None]) -> dict[str, Sample
 
 
 def _content(dataset: PromptDataset) -> bytes:
+    assert dataset.sampled_by_id is not None, "it is sampled"
     run = Run.objects.select_related("verifier_version").get(pk=dataset.sampled_by_id)
     manifest = run.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True).first()
     config = run.scored_config
-    facts = {
+    facts: dict[str, Any] = {
         "format": 1,
         "run": run.name,
         "run_id": run.pk,
