@@ -10,7 +10,7 @@ from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDatase
 from grpo_core.config import builtin_suites
 from grpo_core.data.loaders import scan_problems
 from grpo_core.data.problem import Problem
-from grpo_core.files.dataset import ABOUT, ROWS
+from grpo_core.files.dataset import FACTS, ROWS
 from grpo_core.specs.fields import DataColumns
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")

@@ -38,8 +38,8 @@ def sampled_abouts(datasets: Iterable[PromptDataset | None]) -> dict[str, Sample
 
 
 def _content(dataset: PromptDataset) -> bytes:
-    assert dataset.sampled_by is not None, "of a dataset that a run sampled"
-    run = Run.objects.select_related("verifier_version").get(pk=dataset.sampled_by.pk)
+    assert dataset.sampled_by_id is not None, "it is sampled"
+    run = Run.objects.select_related("verifier_version").get(pk=dataset.sampled_by_id)
     manifest = run.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True).first()
     config = run.scored_config
     facts: dict[str, Any] = {

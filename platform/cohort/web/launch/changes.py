@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 
 from cohort.launch.differences import parent_differences
-from cohort.web.launch.run_form import RunForm, of_presets
+from cohort.web.launch.layout import of_presets
+from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import CHOICES, every_field
 from cohort.web.launch.variants import ALL
 from grpo_core.config.preset_differences import Difference

@@ -74,16 +74,16 @@ def _with_path(rows: Iterable[PromptDataset], path: str | None) -> Iterator[str]
 
 def _with_part(rows: Iterable[PromptDataset], part: Any) -> Iterator[str]:
     """Datasets of which a config says just what this `data` or `eval` does."""
-    said = {
+    named = {
         name: value for name, value in part.model_dump(mode="json").items() if name in ("path", "format", "columns")
     }
-    if "columns" in said:
-        said["columns"] = part.columns.model_dump(exclude_none=True)
-    return (str(row.pk) for row in rows if part.hub is None and data_part(row) == said)
+    if "columns" in named:
+        named["columns"] = part.columns.model_dump(exclude_none=True)
+    return (str(row.pk) for row in rows if part.hub is None and data_part(row) == named)
 
 
 def _absent(config: AnyConfig) -> dict[str, str]:
-    """What is said of each choice for which the project has no row, where the config names one."""
+    """What is named of each choice for which the project has no row, where the config names one."""
     model, reward, evaluated = config.model, reward_of(config), config.eval
     revision = f" at revision {model.revision}" if model.revision else ""
     words = {

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from cohort.launch.configs import CHOSEN
+from grpo_core.config.presets import PRESETS
 from grpo_core.config.stage import Kind
 
 FROM_CATALOG: dict[Kind, frozenset[str]] = {kind: frozenset({*paths, "preset"}) for kind, paths in CHOSEN.items()}
@@ -161,3 +162,13 @@ GROUPS: dict[Kind, tuple[Group, ...]] = {
     ),
 }
 """In the order of the page."""
+
+PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
+PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
+"""Choosing a preset resets these parts, and whatever any preset sets: the form is then the same whatever was there
+before, another preset too."""
+
+
+def of_presets(path: str) -> bool:
+    """Whether choosing a preset sets this input, so that nothing of the preset before is left in it."""
+    return path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS

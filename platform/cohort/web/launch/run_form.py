@@ -24,12 +24,13 @@ from cohort.runs.models import Priority, Run
 from cohort.runs.preregistration import hypotheses_checked
 from cohort.web.launch import suites
 from cohort.web.launch.choices import DECIDED, ROWS, Choices, kind_named
-from cohort.web.launch.layout import FROM_VARIANT
+from cohort.web.launch.layout import FROM_VARIANT, of_presets
 from cohort.web.launch.schema import (
     CHOICES,
     SUBJECTS,
     fields,
     input_of,
+    sentence,
     settings_of,
     texts_of,
     unreadable,
@@ -64,15 +65,6 @@ EXTRA_FIELDS = {
 }
 """The form's fields besides the config's, with their initial texts."""
 FORM_TOKEN = re.compile(r"[0-9a-f]{16}")
-PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
-PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
-"""Choosing a preset resets these parts, and whatever any preset sets: the form is then the same whatever was there
-before, another preset too."""
-
-
-def of_presets(path: str) -> bool:
-    """Whether choosing a preset sets this input, so that nothing of the preset before is left in it."""
-    return path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS
 
 
 @dataclass
@@ -349,10 +341,10 @@ class RunForm:
         for problem in error.problems:
             name = input_of(problem.path, self.kind)
             if (suite_input := suites.input_of(problem.path, self.suites)) is not None:
-                by_input.setdefault(suite_input[0], []).append(_sentence(suite_input[1], problem.message))
+                by_input.setdefault(suite_input[0], []).append(sentence(suite_input[1], problem.message))
             elif name is not None:
                 subject = SUBJECTS.get(name) or CHOICES.get(name) or fields(self.kind)[name].label
-                by_input.setdefault(name, []).append(_sentence(subject, problem.message))
+                by_input.setdefault(name, []).append(sentence(subject, problem.message))
             else:
                 self.general.append(str(problem))
         self.problems = {**by_input, **self.problems}
@@ -400,13 +392,6 @@ def _rows_of(run: Run) -> dict[str, str]:
         "heldout": str(further.heldout.pk) if further.heldout else "",
         "replay": str(further.replay.pk) if further.replay else "",
     }
-
-
-def _sentence(subject: str, message: str) -> str:
-    """ "G must be 2 or more; given 1."; a caret under a template's line stays the last sign."""
-    separator = " " if message.startswith(("must ", "is ", "holds ", "does ")) else ": "
-    text = f"{subject}{separator}{message}"
-    return text if text.endswith((".", ")", "^")) else text + "."
 
 
 _ANY_REWARD = VerifierVersion(spec={"components": [{"name": "chosen", "kind": "exact"}]})

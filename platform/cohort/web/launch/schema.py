@@ -117,6 +117,13 @@ def input_of(path: str, kind: Kind = "grpo") -> str | None:
     return next((name for prefix, name in _FROM_ROWS if path.startswith(prefix)), None)
 
 
+def sentence(subject: str, message: str) -> str:
+    """ "G must be 2 or more; given 1."; a caret under a template's line stays the last sign."""
+    separator = " " if message.startswith(("must ", "is ", "holds ", "does ")) else ": "
+    text = f"{subject}{separator}{message}"
+    return text if text.endswith((".", ")", "^")) else text + "."
+
+
 def preset_source(preset: Preset) -> str:
     """The paper, or our own preset's name."""
     return preset.paper if preset.paper != "Cohort" else preset.name
