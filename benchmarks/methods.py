@@ -1,13 +1,14 @@
 """REINFORCE, RLOO, GRPO, PPO and TRPO on one task, from one model, with equal samples: what each reaches, what it
 takes, and how noisy its gradient is. Prints one table, then a line per target.
 
-    .venv/bin/python benchmarks/methods.py [--seeds 5] [--steps 40] [--batches 32] [--cold 120] [--tune]
+    .venv/bin/python benchmarks/methods.py [--seeds 5] [--steps 24] [--batches 32] [--cold 120] [--jobs 1] [--tune]
 
 The task: the demo's two-digit additions from its cold-started model of 0.9 million weights, fp32 on two threads; a
-step samples 16 prompts × 8 completions of at most 64 tokens. Every method is its preset, with its paper's advantages,
+step samples 8 prompts × 8 completions of at most 64 tokens. Every method is its preset, with its paper's advantages,
 loss, KL penalty and passes over a batch. How far a step goes has no number that means the same in all: `--tune` prints
 what each method reaches with three of them (RATES), on seeds from 100 on, which are not among those that count. Each
-run is a process of its own, the methods in turn.
+run is a process of its own, the methods in turn; with more jobs than one, seconds are those of processes that share
+the machine.
 
 heldout   share of the 512 held-out problems that the trained policy answers right, sampled once at temperature 1
 last      mean training reward of the last ten steps; mean: of all samples that it saw
@@ -27,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -57,32 +59,35 @@ Figures = dict[str, float]
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=5)
-    options.add_argument("--steps", type=int, default=40)
+    options.add_argument("--steps", type=int, default=24)
     options.add_argument("--batches", type=int, default=32, help="gradients that the noise is measured on")
     options.add_argument("--cold", type=int, default=Recipe().steps, help="supervised steps of the base model")
+    options.add_argument("--folder", type=Path, help="where model and problems are, or are made, to be used again")
+    options.add_argument("--jobs", type=int, default=1, help="processes side by side")
     options.add_argument("--tune", action="store_true", help="print what each of the rates reaches, and end")
     chosen = options.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as made, ThreadPoolExecutor(chosen.jobs) as jobs:
+        folder = chosen.folder or Path(made)
         cold_start(folder / "model", Recipe(steps=chosen.cold), threads=2)
         train, heldout = demo_split()
         write_jsonl(folder / "train.jsonl", train)
         write_jsonl(folder / "heldout.jsonl", heldout)
         if chosen.tune:
-            print("\n".join(tuned(folder, chosen.steps)))
+            print("\n".join(tuned(folder, chosen.steps, jobs)))
             return 0
-        runs: dict[str, list[Figures]] = {method: [] for method in METHODS}
-        for seed in range(chosen.seeds):
-            for method, rounds in runs.items():
-                rounds.append(one("train", method, folder, seed, chosen.steps, CHOSEN[method]))
-                print(f"seed {seed} {method}: {rounds[-1]}", file=sys.stderr, flush=True)
-        noise = {method: one("gradient", method, folder, chosen.batches)["variance"] for method in METHODS}
-    lines = report(runs, noise, steps=chosen.steps)
-    print("\n".join(lines))
+        trained = [
+            (method, jobs.submit(measure, "train", method, folder, seed, chosen.steps, CHOSEN[method]))
+            for seed in range(chosen.seeds)
+            for method in METHODS
+        ]
+        gradients = {method: jobs.submit(measure, "gradient", method, folder, chosen.batches) for method in METHODS}
+        runs = {method: [run.result() for of, run in trained if of == method] for method in METHODS}
+        noise = {method: gradient.result()["variance"] for method, gradient in gradients.items()}
+    print("\n".join(report(runs, noise, steps=chosen.steps)))
     return 0
 
 
-def one(what: str, method: str, folder: Path, *words: object) -> Figures:
+def measure(what: str, method: str, folder: Path, *words: object) -> Figures:
     """What one process measured."""
     done = subprocess.run(
         [sys.executable, HERE / "sides/method_run.py", what, method, folder, *map(str, words)],
@@ -92,19 +97,22 @@ def one(what: str, method: str, folder: Path, *words: object) -> Figures:
         check=False,
     )
     if done.returncode != 0:
-        sys.exit(f"{what} {method} ended with status {done.returncode}:\n{done.stderr[-4000:]}")
+        raise RuntimeError(f"{what} {method} ended with status {done.returncode}:\n{done.stderr[-4000:]}")
     figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    print(f"{what} {method} {words[0]}: {figures}", file=sys.stderr, flush=True)
     return figures
 
 
-def tuned(folder: Path, steps: int) -> list[str]:
+def tuned(folder: Path, steps: int, jobs: Executor) -> list[str]:
     """Mean reward by rate, of each method; the best is the one to choose."""
+    runs = {
+        (method, rate): [jobs.submit(measure, "train", method, folder, seed, steps, rate) for seed in TUNED_ON]
+        for method, rates in RATES.items()
+        for rate in rates
+    }
     lines = []
     for method, rates in RATES.items():
-        means = {
-            rate: statistics.mean(one("train", method, folder, seed, steps, rate)["mean"] for seed in TUNED_ON)
-            for rate in rates
-        }
+        means = {rate: statistics.mean(run.result()["mean"] for run in runs[method, rate]) for rate in rates}
         shown = ", ".join(f"{rate:g} {mean:.3f}" for rate, mean in means.items())
         lines.append(f"{METHODS[method]:10} {shown}; best {max(means, key=lambda rate: means[rate]):g}")
     return lines
@@ -117,7 +125,7 @@ def report(runs: dict[str, list[Figures]], noise: Figures, *, steps: int) -> lis
         f"{'KL':>15}"
     ]
     for method, rounds in runs.items():
-        size = {name: statistics.median(one_[name] for one_ in rounds) for name in rounds[0]}
+        size = {name: statistics.median(run[name] for run in rounds) for name in rounds[0]}
         held = size["weights"] + size["gradients"] + size["optimiser"]
         lines.append(
             f"{METHODS[method]:10} {interval(rounds, 'heldout'):>14} {interval(rounds, 'last'):>14} "
@@ -125,23 +133,23 @@ def report(runs: dict[str, list[Figures]], noise: Figures, *, steps: int) -> lis
             f"{held:5.0f} {size['above']:6.0f} {noise[method]:7.1f} {interval(rounds, 'kl'):>15}"
         )
     for method, rounds in runs.items():
-        counted = sorted({int(one_["models"]) for one_ in rounds})
+        counted = sorted({int(run["models"]) for run in rounds})
         lines.append(
             f"RESULT models_{method} {'-'.join(map(str, counted))} {MODELS[method]} "
             f"{'ok' if counted == [MODELS[method]] else 'miss'}"
         )
     lines.append(target("noise_reinforce_over_grpo", noise["reinforce"] / noise["grpo"], 1.0))
     for method, rounds in runs.items():
-        gains = [one_["last"] - one_["first"] for one_ in rounds]
+        gains = [run["last"] - run["first"] for run in rounds]
         lines.append(target(f"reward_gained_{method}", statistics.mean(gains), 0.0))
-    taken = sum(one_["accepted"] for one_ in runs["trpo"]) / (steps * len(runs["trpo"]))
+    taken = sum(run["accepted"] for run in runs["trpo"]) / (steps * len(runs["trpo"]))
     lines.append(target("trpo_steps_accepted", taken, 0.9))
     return lines
 
 
 def interval(rounds: list[Figures], name: str) -> str:
     """Mean, and half the width of its 95 % interval where there are several."""
-    values = [one_[name] for one_ in rounds]
+    values = [run[name] for run in rounds]
     if len(values) < 2:
         return f"{values[0]:.3f}"
     half = student_t(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5

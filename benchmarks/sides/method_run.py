@@ -39,7 +39,7 @@ from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.training.make import make_training
 from grpo_core.training.single import SingleTraining
 
-PROMPTS_PER_STEP, GROUP_SIZE, MAX_TOKENS, THREADS = 16, 8, 64, 2
+PROMPTS_PER_STEP, GROUP_SIZE, MAX_TOKENS, THREADS = 8, 8, 64, 2
 PRESETS = {"reinforce": "reinforce", "rloo": "rloo", "grpo": "deepseekmath", "ppo": "ppo", "trpo": "trpo"}
 REWARD = [
     {"name": "correct", "kind": "exact", "weight": 0.8, "params": {"extract": "answer_tag"}},
@@ -105,7 +105,7 @@ def train(method: str, folder: Path, seed: int, steps: int, rate: float) -> dict
         ]
         rewards = [step["metrics"]["reward"] for step in steps_of]
         return {
-            "heldout": result["accuracy"],
+            "heldout": result["correct"] / result["problems"],
             "first": rewards[0],
             "last": sum(rewards[-10:]) / len(rewards[-10:]),
             "mean": sum(rewards) / len(rewards),

@@ -16,13 +16,13 @@ def near_duplicates(texts: Sequence[str], *, words: int, share: float) -> set[in
     for index, text in enumerate(texts):
         spelled = _WORD.findall(text.casefold())
         grams = {tuple(spelled[at : at + words]) for at in range(max(len(spelled) - words + 1, 1))}
-        if any(_alike(grams, others, share) for others in earlier):
+        if any(_similar(grams, others, share) for others in earlier):
             near.add(index)
         earlier.append(grams)
     return near
 
 
-def _alike(grams: set[tuple[str, ...]], others: set[tuple[str, ...]], share: float) -> bool:
+def _similar(grams: set[tuple[str, ...]], others: set[tuple[str, ...]], share: float) -> bool:
     smaller, larger = sorted((len(grams), len(others)))
     if smaller < share * larger:
         return False

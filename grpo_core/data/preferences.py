@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
+from grpo_core.data.containers import rows_of
 from grpo_core.data.conversations import read_messages
 from grpo_core.data.lines import Line, RowFaults, kind_of, names_shown
 from grpo_core.data.loaders import rows_of_files
@@ -72,6 +73,24 @@ def load_pairs(paths: Sequence[Path], *, limit: int | None = None) -> list[Pair]
 def load_scores(paths: Sequence[Path], *, limit: int | None = None) -> list[ScoredText]:
     """The scored completions of the files, in their order; with `limit` only the first so many. Raises DataError."""
     return _load(paths, _scored_text, limit)
+
+
+def scan_preferences(handle: IO[bytes], *, source: str) -> Iterator[Preference]:
+    """Preferences of a file that can seek, each checked: pairs or scores, as its first row is; `source` is how messages
+    call the file. Raises DataError as `loaders.scan_problems`."""
+    read: Callable[[Line, dict[str, Any]], Preference] | None = None
+    faults = RowFaults()
+    with faults.collected():  # what ends the reading is named after the rows before it
+        for line, fields in rows_of(handle, source=source, faults=faults):
+            if read is None:
+                read = _scored_text if "score" in fields and "chosen" not in fields else _pair
+            with faults.collected():
+                row = read(line, fields)
+            if not faults:
+                yield row
+    faults.raise_any()
+    if read is None:
+        raise DataError(f"{source}: the file holds no preferences")
 
 
 def _load(paths: Sequence[Path], read: Callable[[Line, dict[str, Any]], P], limit: int | None) -> list[P]:

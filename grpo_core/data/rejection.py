@@ -71,7 +71,8 @@ def choose(group: Group, config: SampleConfig) -> Choice:
     if config.rows != "pairs":
         return _choice(group, passing, dropped)
     usable = (sample for sample in group.samples if _unusable(sample) is None)
-    wrong = [sample for sample in usable if _verdict(sample, config.reward) is False]
+    above = {_spelled(sample) for sample in passing}
+    wrong = [s for s in usable if _verdict(s, config.reward) is False and _spelled(s) not in above]
     wrong = _distinct(wrong, rules, Counter())
     pairs = list(zip(passing, wrong, strict=False))
     dropped["unpaired"] = len(passing) - len(pairs)
@@ -116,12 +117,17 @@ def _verdict(sample: Sample, reward: RewardConfig) -> bool | None:
     return sample.components[reward.success_of(sample.components)].passed
 
 
+def _spelled(sample: Sample) -> str:
+    """What two completions are the same by: all but white space."""
+    return " ".join(sample.completion.split())
+
+
 def _distinct(samples: Sequence[Sample], rules: FilterConfig, dropped: Counter[str]) -> list[Sample]:
     if rules.duplicates == "keep":
         return list(samples)
     first: dict[str, Sample] = {}
     for sample in samples:
-        first.setdefault(" ".join(sample.completion.split()), sample)
+        first.setdefault(_spelled(sample), sample)
     dropped["duplicate"] += len(samples) - len(first)
     distinct = list(first.values())
     if rules.duplicates != "near":

@@ -124,6 +124,11 @@ def load_preferences(config: RewardModelConfig, *, base: Path, device: torch.dev
         if config.objective == "regression":
             scored = [row.preference for row in heldout_rows if isinstance(row.preference, ScoredText)]
             pairs = encoder.rows(comparable_pairs(scored), data.heldout_path or data.path, [])
+            if not pairs:
+                raise DataError(
+                    f"{data.heldout_path or data.path}: no two held-out completions of one prompt differ in their "
+                    "score, so there is nothing to rank; give several completions of each prompt"
+                )
         shown = data.heldout_path or data.path
         heldout_facts = _facts(shown, heldout_files, heldout_rows, dropped["held-out"], config)
         trained = {prompt_key(row.preference) for row in train_rows}
@@ -277,6 +282,11 @@ class HeldoutPairs:
     training: RewardModelTraining
     progress: Callable[[int, str], None]
 
+    def __post_init__(self) -> None:
+        self._known: dict[tuple[int, ...], float] = {}
+        """Rewards of texts by the weights after the step `_step`: each is read once."""
+        self._step = -1
+
     def tasks(self) -> list[Task]:
         """The one that there is; none without pairs. An item's prompt is the pair's, its tokens the chosen text's."""
         pairs = [row.preference for row in self.inputs.pairs]
@@ -330,9 +340,13 @@ class HeldoutPairs:
         return Evaluation(items, result)
 
     def _rewards(self, rows: Iterable[EncodedRow]) -> dict[tuple[int, ...], float]:
-        """The reward of each text, each read once."""
-        texts = list(dict.fromkeys(text for row in rows for text in row.row.texts))
-        return dict(zip(texts, self.training.rewards(texts), strict=True))
+        """The reward of every text that has been read of these weights, those of `rows` among them."""
+        if self._step != self.training.changed_in:
+            self._known, self._step = {}, self.training.changed_in
+        texts = dict.fromkeys(text for row in rows for text in row.row.texts)
+        unread = [text for text in texts if text not in self._known]
+        self._known.update(zip(unread, self.training.rewards(unread), strict=True))
+        return self._known
 
     def _item(
         self, phase: Phase, step: int, row: EncodedRow, rewards: Mapping[tuple[int, ...], float], cluster: str
@@ -361,14 +375,13 @@ class HeldoutPairs:
         held-out rows)."""
         rewards = self._rewards([*self.inputs.pairs, *self.inputs.heldout])
         pairs = [_ranked(row, rewards, prompt_digest(row.preference)) for row in self.inputs.pairs]
-        return pairs, list(rewards.values()), self._mean_loss(rewards)
+        return pairs, list(rewards.values()), self.loss()
 
     def loss(self) -> float:
-        """Mean of the objective over the held-out rows, without a step."""
-        return self._mean_loss(self._rewards(self.inputs.heldout))
-
-    def _mean_loss(self, rewards: Mapping[tuple[int, ...], float]) -> float:
-        losses = self.training.losses([row.row for row in self.inputs.heldout], rewards)
+        """Mean of the objective over the held-out rows that have been measured since the last step."""
+        rewards = self._rewards(())
+        measured = [row.row for row in self.inputs.heldout if all(text in rewards for text in row.row.texts)]
+        losses = self.training.losses(measured, rewards)
         return sum(losses) / len(losses)
 
 

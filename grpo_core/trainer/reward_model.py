@@ -85,12 +85,6 @@ class RewardModelTrainer(Trainer[RewardModelConfig]):
                 message=f"{both} of {facts['problems']} held-out rows have a prompt that is trained on too, so "
                 "accuracy on them says little about new prompts; hold out whole prompts",
             )
-        if facts is not None and not inputs.pairs:
-            yield Event(
-                type="warning",
-                message="no two held-out completions of one prompt differ in their score, so there is nothing to rank "
-                "and no accuracy; only the loss is measured",
-            )
         if inputs.replay:
             share = self.config.data.replay_share
             message = f"{format_percent(share)} of the rows are replayed, from {len(inputs.replay):,} earlier ones"
@@ -120,8 +114,7 @@ class RewardModelTrainer(Trainer[RewardModelConfig]):
         fault(f"updated:{step}")
         measured = self._evaluator.during(step)
         if measured:
-            with timed("evaluate"):
-                measured["eval/loss"] = self._heldout.loss()
+            measured["eval/loss"] = self._heldout.loss()
         self._record(step, learned, measured, texts=sum(len(row.texts) for row in rows))
         fault(f"recorded:{step}")
         self._checkpoints.after(step, None, last=self._evaluator.exhausted)

@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='SignInCount',
+            name="SignInCount",
             fields=[
-                ('key', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('failures', models.FloatField()),
-                ('counted_at', models.DateTimeField(db_index=True)),
-                ('delayed_until', models.DateTimeField()),
-                ('signed_in_at', models.DateTimeField(null=True)),
+                ("key", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("failures", models.FloatField()),
+                ("counted_at", models.DateTimeField(db_index=True)),
+                ("delayed_until", models.DateTimeField()),
+                ("signed_in_at", models.DateTimeField(null=True)),
             ],
         ),
     ]

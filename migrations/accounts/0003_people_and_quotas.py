@@ -6,54 +6,77 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0002_sign_in_counts'),
+        ("accounts", "0002_sign_in_counts"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='project',
-            name='max_members',
+            model_name="project",
+            name="max_members",
             field=models.PositiveIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='project',
-            name='max_open_jobs',
+            model_name="project",
+            name="max_open_jobs",
             field=models.PositiveIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='project',
-            name='max_upload_bytes',
+            model_name="project",
+            name="max_upload_bytes",
             field=models.PositiveBigIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='project',
-            name='max_waiting_runs',
+            model_name="project",
+            name="max_waiting_runs",
             field=models.PositiveIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='project',
-            name='opened_by',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL),
+            model_name="project",
+            name="opened_by",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to=settings.AUTH_USER_MODEL
+            ),
         ),
         migrations.AddField(
-            model_name='user',
-            name='session_generation',
+            model_name="user",
+            name="session_generation",
             field=models.PositiveIntegerField(default=0),
         ),
         migrations.CreateModel(
-            name='Invitation',
+            name="Invitation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('username', models.CharField(db_index=True, max_length=150)),
-                ('role', models.CharField(choices=[('viewer', 'Viewer: reads everything'), ('reviewer', 'Reviewer: reads and judges samples'), ('operator', 'Operator: also launches and stops runs, adds models, datasets, rewards'), ('admin', 'Admin: also decides who belongs to the project')], default='viewer', max_length=10)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('invited_by', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='invitations', to='accounts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("username", models.CharField(db_index=True, max_length=150)),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("viewer", "Viewer: reads everything"),
+                            ("reviewer", "Reviewer: reads and judges samples"),
+                            ("operator", "Operator: also launches and stops runs, adds models, datasets, rewards"),
+                            ("admin", "Admin: also decides who belongs to the project"),
+                        ],
+                        default="viewer",
+                        max_length=10,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "invited_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="invitations", to="accounts.project"
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('project', 'username'), name='invited_once')],
+                "constraints": [models.UniqueConstraint(fields=("project", "username"), name="invited_once")],
             },
         ),
     ]

@@ -6,148 +6,197 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='EvalSuite',
+            name="EvalSuite",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=60)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='suites', to='accounts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=60)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="suites", to="accounts.project"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='EvalSuiteVersion',
+            name="EvalSuiteVersion",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('title', models.CharField(max_length=120)),
-                ('category', models.CharField(max_length=40)),
-                ('scorer', models.JSONField()),
-                ('higher_is', models.CharField(max_length=10)),
-                ('sensitive', models.BooleanField(default=False)),
-                ('margin', models.FloatField()),
-                ('builtin', models.CharField(blank=True, max_length=60)),
-                ('sha256', models.CharField(max_length=64)),
-                ('size', models.BigIntegerField()),
-                ('items', models.PositiveIntegerField()),
-                ('clusters', models.PositiveIntegerField()),
-                ('slices', models.JSONField(default=dict)),
-                ('preview', models.JSONField(default=list)),
-                ('format', models.CharField(max_length=20)),
-                ('files', models.JSONField(default=list)),
-                ('taken', models.JSONField(default=dict)),
-                ('limits', models.TextField(blank=True)),
-                ('source', models.TextField(blank=True)),
-                ('licence', models.CharField(blank=True, max_length=200)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('suite', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='versions', to='catalog.evalsuite')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField()),
+                ("title", models.CharField(max_length=120)),
+                ("category", models.CharField(max_length=40)),
+                ("scorer", models.JSONField()),
+                ("higher_is", models.CharField(max_length=10)),
+                ("sensitive", models.BooleanField(default=False)),
+                ("margin", models.FloatField()),
+                ("builtin", models.CharField(blank=True, max_length=60)),
+                ("sha256", models.CharField(max_length=64)),
+                ("size", models.BigIntegerField()),
+                ("items", models.PositiveIntegerField()),
+                ("clusters", models.PositiveIntegerField()),
+                ("slices", models.JSONField(default=dict)),
+                ("preview", models.JSONField(default=list)),
+                ("format", models.CharField(max_length=20)),
+                ("files", models.JSONField(default=list)),
+                ("taken", models.JSONField(default=dict)),
+                ("limits", models.TextField(blank=True)),
+                ("source", models.TextField(blank=True)),
+                ("licence", models.CharField(blank=True, max_length=200)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "suite",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="versions", to="catalog.evalsuite"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['suite', '-number'],
+                "ordering": ["suite", "-number"],
             },
         ),
         migrations.CreateModel(
-            name='PromptDataset',
+            name="PromptDataset",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('format', models.CharField(max_length=10)),
-                ('sha256', models.CharField(max_length=64)),
-                ('size', models.BigIntegerField()),
-                ('problems', models.IntegerField()),
-                ('prompt_chars', models.JSONField(default=dict)),
-                ('preview', models.JSONField(default=list)),
-                ('columns', models.JSONField(default=dict)),
-                ('made', models.JSONField(null=True)),
-                ('source', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='datasets', to='accounts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("format", models.CharField(max_length=10)),
+                ("sha256", models.CharField(max_length=64)),
+                ("size", models.BigIntegerField()),
+                ("problems", models.IntegerField()),
+                ("prompt_chars", models.JSONField(default=dict)),
+                ("preview", models.JSONField(default=list)),
+                ("columns", models.JSONField(default=dict)),
+                ("made", models.JSONField(null=True)),
+                ("source", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="datasets", to="accounts.project"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Verifier',
+            name="Verifier",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('description', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='verifiers', to='accounts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("description", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="verifiers", to="accounts.project"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='VerifierVersion',
+            name="VerifierVersion",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('spec', models.JSONField()),
-                ('digest', models.CharField(max_length=64)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('verifier', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='catalog.verifier')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField()),
+                ("spec", models.JSONField()),
+                ("digest", models.CharField(max_length=64)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "verifier",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="versions", to="catalog.verifier"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['verifier', '-number'],
+                "ordering": ["verifier", "-number"],
             },
         ),
         migrations.CreateModel(
-            name='BaseModel',
+            name="BaseModel",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('path', models.CharField(max_length=300)),
-                ('revision', models.CharField(blank=True, max_length=80)),
-                ('architecture', models.CharField(blank=True, max_length=120)),
-                ('parameters', models.BigIntegerField(null=True)),
-                ('weights', models.JSONField(default=dict)),
-                ('weights_digest', models.CharField(blank=True, max_length=64)),
-                ('provenance', models.JSONField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='base_models', to='accounts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("path", models.CharField(max_length=300)),
+                ("revision", models.CharField(blank=True, max_length=80)),
+                ("architecture", models.CharField(blank=True, max_length=120)),
+                ("parameters", models.BigIntegerField(null=True)),
+                ("weights", models.JSONField(default=dict)),
+                ("weights_digest", models.CharField(blank=True, max_length=64)),
+                ("provenance", models.JSONField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="base_models", to="accounts.project"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
-                'constraints': [models.UniqueConstraint(fields=('project', 'name'), name='base_model_name_once')],
+                "ordering": ["name"],
+                "constraints": [models.UniqueConstraint(fields=("project", "name"), name="base_model_name_once")],
             },
         ),
         migrations.AddConstraint(
-            model_name='evalsuite',
-            constraint=models.UniqueConstraint(fields=('project', 'name'), name='suite_name_once'),
+            model_name="evalsuite",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="suite_name_once"),
         ),
         migrations.AddConstraint(
-            model_name='evalsuiteversion',
-            constraint=models.UniqueConstraint(fields=('suite', 'number'), name='suite_version_once'),
+            model_name="evalsuiteversion",
+            constraint=models.UniqueConstraint(fields=("suite", "number"), name="suite_version_once"),
         ),
         migrations.AddConstraint(
-            model_name='promptdataset',
-            constraint=models.UniqueConstraint(fields=('project', 'name'), name='dataset_name_once'),
+            model_name="promptdataset",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="dataset_name_once"),
         ),
         migrations.AddConstraint(
-            model_name='verifier',
-            constraint=models.UniqueConstraint(fields=('project', 'name'), name='verifier_name_once'),
+            model_name="verifier",
+            constraint=models.UniqueConstraint(fields=("project", "name"), name="verifier_name_once"),
         ),
         migrations.AddConstraint(
-            model_name='verifierversion',
-            constraint=models.UniqueConstraint(fields=('verifier', 'number'), name='verifier_version_once'),
+            model_name="verifierversion",
+            constraint=models.UniqueConstraint(fields=("verifier", "number"), name="verifier_version_once"),
         ),
     ]

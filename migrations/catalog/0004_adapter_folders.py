@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0003_published_layouts'),
+        ("catalog", "0003_published_layouts"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='basemodel',
-            name='adapter',
+            model_name="basemodel",
+            name="adapter",
             field=models.JSONField(null=True),
         ),
     ]

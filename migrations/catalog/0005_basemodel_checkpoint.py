@@ -5,16 +5,17 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0004_adapter_folders'),
-        ('runs', '0009_checkpoint_requested'),
+        ("catalog", "0004_adapter_folders"),
+        ("runs", "0009_checkpoint_requested"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='basemodel',
-            name='checkpoint',
-            field=models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='base_model', to='runs.checkpoint'),
+            model_name="basemodel",
+            name="checkpoint",
+            field=models.OneToOneField(
+                null=True, on_delete=django.db.models.deletion.PROTECT, related_name="base_model", to="runs.checkpoint"
+            ),
         ),
     ]

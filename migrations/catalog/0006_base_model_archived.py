@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0005_basemodel_checkpoint'),
+        ("catalog", "0005_basemodel_checkpoint"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='basemodel',
-            name='archived_at',
+            model_name="basemodel",
+            name="archived_at",
             field=models.DateTimeField(null=True),
         ),
     ]

@@ -6,27 +6,36 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0006_base_model_archived'),
+        ("catalog", "0006_base_model_archived"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ProbeCase',
+            name="ProbeCase",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('answer', models.JSONField()),
-                ('digest', models.CharField(max_length=64)),
-                ('source', models.JSONField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('verifier', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='probe_cases', to='catalog.verifier')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("answer", models.JSONField()),
+                ("digest", models.CharField(max_length=64)),
+                ("source", models.JSONField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "verifier",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="probe_cases", to="catalog.verifier"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['verifier', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('verifier', 'digest'), name='probe_case_once')],
+                "ordering": ["verifier", "pk"],
+                "constraints": [models.UniqueConstraint(fields=("verifier", "digest"), name="probe_case_once")],
             },
         ),
     ]

@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0007_probe_case'),
+        ("catalog", "0007_probe_case"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='basemodel',
-            name='pretraining',
+            model_name="basemodel",
+            name="pretraining",
             field=models.JSONField(null=True),
         ),
         migrations.AddField(
-            model_name='basemodel',
-            name='shape',
+            model_name="basemodel",
+            name="shape",
             field=models.JSONField(null=True),
         ),
     ]

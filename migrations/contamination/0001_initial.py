@@ -6,44 +6,84 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('catalog', '0001_initial'),
-        ('runs', '0001_initial'),
+        ("catalog", "0001_initial"),
+        ("runs", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='LaunchOverlap',
+            name="LaunchOverlap",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('pairs', models.JSONField()),
-                ('acknowledged', models.BooleanField()),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
-                ('run', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='launch_overlap', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                ("pairs", models.JSONField()),
+                ("acknowledged", models.BooleanField()),
+                ("by", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL)),
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="launch_overlap", to="runs.run"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='DataOverlap',
+            name="DataOverlap",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('asked_at', models.DateTimeField()),
-                ('begun_at', models.DateTimeField(null=True)),
-                ('at', models.DateTimeField(null=True)),
-                ('report', models.JSONField(null=True)),
-                ('examples', models.JSONField(default=list)),
-                ('fault', models.TextField(blank=True)),
-                ('dataset', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='overlaps', to='catalog.promptdataset')),
-                ('heldout', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='overlaps_held_out', to='catalog.promptdataset')),
-                ('suite_version', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='overlaps', to='catalog.evalsuiteversion')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("asked_at", models.DateTimeField()),
+                ("begun_at", models.DateTimeField(null=True)),
+                ("at", models.DateTimeField(null=True)),
+                ("report", models.JSONField(null=True)),
+                ("examples", models.JSONField(default=list)),
+                ("fault", models.TextField(blank=True)),
+                (
+                    "dataset",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="overlaps", to="catalog.promptdataset"
+                    ),
+                ),
+                (
+                    "heldout",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="overlaps_held_out",
+                        to="catalog.promptdataset",
+                    ),
+                ),
+                (
+                    "suite_version",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="overlaps",
+                        to="catalog.evalsuiteversion",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['dataset', 'id'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('suite_version', None), ('heldout', None), _connector='XOR'), name='overlap_with_one_thing'), models.UniqueConstraint(condition=models.Q(('heldout', None)), fields=('dataset', 'suite_version'), name='overlap_with_suite_once'), models.UniqueConstraint(condition=models.Q(('suite_version', None)), fields=('dataset', 'heldout'), name='overlap_with_heldout_once')],
+                "ordering": ["dataset", "id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("suite_version", None), ("heldout", None), _connector="XOR"),
+                        name="overlap_with_one_thing",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("heldout", None)),
+                        fields=("dataset", "suite_version"),
+                        name="overlap_with_suite_once",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("suite_version", None)),
+                        fields=("dataset", "heldout"),
+                        name="overlap_with_heldout_once",
+                    ),
+                ],
             },
         ),
     ]

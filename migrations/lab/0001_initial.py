@@ -6,113 +6,235 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
-        ('catalog', '0001_initial'),
-        ('nodes', '0001_initial'),
-        ('runs', '0001_initial'),
+        ("accounts", "0001_initial"),
+        ("catalog", "0001_initial"),
+        ("nodes", "0001_initial"),
+        ("runs", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='LabJob',
+            name="LabJob",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('probe', 'probe'), ('try', 'given answers'), ('sample', 'answers of a base model'), ('estimate', 'time and memory of a run'), ('preview', 'exact tokens of a run'), ('doctor', 'look at a base model')], max_length=8)),
-                ('spec', models.JSONField()),
-                ('spec_digest', models.CharField(max_length=64)),
-                ('options', models.JSONField(default=dict)),
-                ('config', models.JSONField(null=True)),
-                ('config_digest', models.CharField(blank=True, default='', max_length=64)),
-                ('inputs', models.JSONField(default=list)),
-                ('needs', models.JSONField(default=dict)),
-                ('state', models.CharField(choices=[('waiting', 'waiting'), ('running', 'running'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default='waiting', max_length=10)),
-                ('progress', models.JSONField(default=dict)),
-                ('result', models.JSONField(null=True)),
-                ('error_code', models.CharField(blank=True, max_length=40)),
-                ('error', models.TextField(blank=True)),
-                ('log_tail', models.TextField(blank=True)),
-                ('seconds', models.FloatField(null=True)),
-                ('needs_sandbox', models.BooleanField(default=False)),
-                ('token_digest', models.CharField(blank=True, max_length=64)),
-                ('fence', models.PositiveIntegerField(default=0)),
-                ('claim_id', models.CharField(blank=True, default='', max_length=64)),
-                ('heartbeat_at', models.DateTimeField(null=True)),
-                ('lease_until', models.DateTimeField(null=True)),
-                ('cancel_asked', models.BooleanField(default=False)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('base_model', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='catalog.basemodel')),
-                ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to=settings.AUTH_USER_MODEL)),
-                ('dataset', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='catalog.promptdataset')),
-                ('node', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='nodes.node')),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='lab_jobs', to='accounts.project')),
-                ('version', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lab_jobs', to='catalog.verifierversion')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("probe", "probe"),
+                            ("try", "given answers"),
+                            ("sample", "answers of a base model"),
+                            ("estimate", "time and memory of a run"),
+                            ("preview", "exact tokens of a run"),
+                            ("doctor", "look at a base model"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("spec", models.JSONField()),
+                ("spec_digest", models.CharField(max_length=64)),
+                ("options", models.JSONField(default=dict)),
+                ("config", models.JSONField(null=True)),
+                ("config_digest", models.CharField(blank=True, default="", max_length=64)),
+                ("inputs", models.JSONField(default=list)),
+                ("needs", models.JSONField(default=dict)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("waiting", "waiting"),
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        default="waiting",
+                        max_length=10,
+                    ),
+                ),
+                ("progress", models.JSONField(default=dict)),
+                ("result", models.JSONField(null=True)),
+                ("error_code", models.CharField(blank=True, max_length=40)),
+                ("error", models.TextField(blank=True)),
+                ("log_tail", models.TextField(blank=True)),
+                ("seconds", models.FloatField(null=True)),
+                ("needs_sandbox", models.BooleanField(default=False)),
+                ("token_digest", models.CharField(blank=True, max_length=64)),
+                ("fence", models.PositiveIntegerField(default=0)),
+                ("claim_id", models.CharField(blank=True, default="", max_length=64)),
+                ("heartbeat_at", models.DateTimeField(null=True)),
+                ("lease_until", models.DateTimeField(null=True)),
+                ("cancel_asked", models.BooleanField(default=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "base_model",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="lab_jobs",
+                        to="catalog.basemodel",
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="lab_jobs",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "dataset",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="lab_jobs",
+                        to="catalog.promptdataset",
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="lab_jobs", to="nodes.node"
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="lab_jobs", to="accounts.project"
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="lab_jobs",
+                        to="catalog.verifierversion",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='LaunchEstimate',
+            name="LaunchEstimate",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('estimate', models.JSONField()),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='launches', to='lab.labjob')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='launch_estimates', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("estimate", models.JSONField()),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="launches", to="lab.labjob"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="launch_estimates", to="runs.run"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='VerifierProbe',
+            name="VerifierProbe",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('report', models.JSONField()),
-                ('digest', models.CharField(max_length=64)),
-                ('verdict', models.CharField(max_length=20)),
-                ('pays_wrong', models.JSONField(default=list)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('dataset', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='probes', to='catalog.promptdataset')),
-                ('job', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='probe', to='lab.labjob')),
-                ('version', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='probes', to='catalog.verifierversion')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("report", models.JSONField()),
+                ("digest", models.CharField(max_length=64)),
+                ("verdict", models.CharField(max_length=20)),
+                ("pays_wrong", models.JSONField(default=list)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "dataset",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="probes",
+                        to="catalog.promptdataset",
+                    ),
+                ),
+                (
+                    "job",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="probe", to="lab.labjob"
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="probes", to="catalog.verifierversion"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='LaunchProbe',
+            name="LaunchProbe",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('pays_wrong', models.JSONField(default=list)),
-                ('overridden', models.BooleanField(default=False)),
-                ('reason', models.TextField(blank=True)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='launch_probes', to='runs.run')),
-                ('probe', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='launches', to='lab.verifierprobe')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("pays_wrong", models.JSONField(default=list)),
+                ("overridden", models.BooleanField(default=False)),
+                ("reason", models.TextField(blank=True)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="launch_probes", to="runs.run"
+                    ),
+                ),
+                (
+                    "probe",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="launches",
+                        to="lab.verifierprobe",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.AddIndex(
-            model_name='labjob',
-            index=models.Index(fields=['state', 'id'], name='lab_job_state'),
+            model_name="labjob",
+            index=models.Index(fields=["state", "id"], name="lab_job_state"),
         ),
         migrations.AddIndex(
-            model_name='labjob',
-            index=models.Index(fields=['project', 'config_digest'], name='lab_job_config'),
+            model_name="labjob",
+            index=models.Index(fields=["project", "config_digest"], name="lab_job_config"),
         ),
     ]

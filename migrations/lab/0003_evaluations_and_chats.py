@@ -8,140 +8,225 @@ from migrations.append_only import append_only
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0004_membership_seen_at'),
-        ('catalog', '0004_adapter_folders'),
-        ('lab', '0002_guards'),
+        ("accounts", "0004_membership_seen_at"),
+        ("catalog", "0004_adapter_folders"),
+        ("lab", "0002_guards"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='labjob',
-            name='suites',
+            model_name="labjob",
+            name="suites",
             field=models.JSONField(default=list),
         ),
         migrations.AlterField(
-            model_name='labjob',
-            name='kind',
-            field=models.CharField(choices=[('probe', 'probe'), ('try', 'given answers'), ('sample', 'answers of a base model'), ('estimate', 'time and memory of a run'), ('preview', 'exact tokens of a run'), ('doctor', 'look at a base model'), ('evaluate', 'evaluation of a base model'), ('chat', 'chat with a base model')], max_length=8),
+            model_name="labjob",
+            name="kind",
+            field=models.CharField(
+                choices=[
+                    ("probe", "probe"),
+                    ("try", "given answers"),
+                    ("sample", "answers of a base model"),
+                    ("estimate", "time and memory of a run"),
+                    ("preview", "exact tokens of a run"),
+                    ("doctor", "look at a base model"),
+                    ("evaluate", "evaluation of a base model"),
+                    ("chat", "chat with a base model"),
+                ],
+                max_length=8,
+            ),
         ),
         migrations.CreateModel(
-            name='Conversation',
+            name="Conversation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('system', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('base_model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='conversations', to='catalog.basemodel')),
-                ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='conversations', to='accounts.project')),
-                ('reference', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='reference_in', to='catalog.basemodel')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("system", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "base_model",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="conversations",
+                        to="catalog.basemodel",
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="conversations", to="accounts.project"
+                    ),
+                ),
+                (
+                    "reference",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reference_in",
+                        to="catalog.basemodel",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='ChatMessage',
+            name="ChatMessage",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('text', models.TextField()),
-                ('sides', models.JSONField()),
-                ('sampling', models.JSONField()),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('redacted_at', models.DateTimeField(null=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('conversation', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='lab.conversation')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField()),
+                ("text", models.TextField()),
+                ("sides", models.JSONField()),
+                ("sampling", models.JSONField()),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                ("redacted_at", models.DateTimeField(null=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "conversation",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="messages",
+                        to="lab.conversation",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['conversation', 'number'],
+                "ordering": ["conversation", "number"],
             },
         ),
         migrations.AddField(
-            model_name='labjob',
-            name='conversation',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='lab.conversation'),
+            model_name="labjob",
+            name="conversation",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="lab.conversation"
+            ),
         ),
         migrations.CreateModel(
-            name='ModelEvalResult',
+            name="ModelEvalResult",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('suite', models.CharField(max_length=80)),
-                ('problems', models.PositiveIntegerField()),
-                ('correct', models.FloatField()),
-                ('truncated', models.PositiveIntegerField()),
-                ('errors', models.PositiveIntegerField()),
-                ('mean_tokens', models.FloatField()),
-                ('seconds', models.FloatField()),
-                ('protocol', models.JSONField()),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('base_model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='evaluations', to='catalog.basemodel')),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='evaluations', to='lab.labjob')),
-                ('suite_version', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='evaluations', to='catalog.evalsuiteversion')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("suite", models.CharField(max_length=80)),
+                ("problems", models.PositiveIntegerField()),
+                ("correct", models.FloatField()),
+                ("truncated", models.PositiveIntegerField()),
+                ("errors", models.PositiveIntegerField()),
+                ("mean_tokens", models.FloatField()),
+                ("seconds", models.FloatField()),
+                ("protocol", models.JSONField()),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "base_model",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="evaluations", to="catalog.basemodel"
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="evaluations", to="lab.labjob"
+                    ),
+                ),
+                (
+                    "suite_version",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="evaluations",
+                        to="catalog.evalsuiteversion",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='ModelEvalItem',
+            name="ModelEvalItem",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('problem_id', models.CharField(max_length=200)),
-                ('prompt', models.TextField()),
-                ('answer', models.TextField()),
-                ('completion', models.TextField()),
-                ('score', models.FloatField()),
-                ('truncated', models.BooleanField()),
-                ('error', models.TextField(blank=True)),
-                ('tokens', models.PositiveIntegerField()),
-                ('detail', models.TextField(blank=True)),
-                ('slice', models.CharField(blank=True, default='', max_length=200)),
-                ('cluster', models.CharField(blank=True, default='', max_length=200)),
-                ('index', models.PositiveIntegerField()),
-                ('result', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='items', to='lab.modelevalresult')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("problem_id", models.CharField(max_length=200)),
+                ("prompt", models.TextField()),
+                ("answer", models.TextField()),
+                ("completion", models.TextField()),
+                ("score", models.FloatField()),
+                ("truncated", models.BooleanField()),
+                ("error", models.TextField(blank=True)),
+                ("tokens", models.PositiveIntegerField()),
+                ("detail", models.TextField(blank=True)),
+                ("slice", models.CharField(blank=True, default="", max_length=200)),
+                ("cluster", models.CharField(blank=True, default="", max_length=200)),
+                ("index", models.PositiveIntegerField()),
+                (
+                    "result",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="items",
+                        to="lab.modelevalresult",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['result', 'index'],
+                "ordering": ["result", "index"],
             },
         ),
         migrations.CreateModel(
-            name='ChatAnswer',
+            name="ChatAnswer",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('side', models.CharField(max_length=10)),
-                ('text', models.TextField(blank=True)),
-                ('tokens', models.PositiveIntegerField()),
-                ('prompt_tokens', models.PositiveIntegerField()),
-                ('finish', models.CharField(blank=True, max_length=10)),
-                ('template', models.CharField(blank=True, max_length=10)),
-                ('seconds', models.FloatField()),
-                ('error', models.TextField(blank=True)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('message', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='answers', to='lab.chatmessage')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("side", models.CharField(max_length=10)),
+                ("text", models.TextField(blank=True)),
+                ("tokens", models.PositiveIntegerField()),
+                ("prompt_tokens", models.PositiveIntegerField()),
+                ("finish", models.CharField(blank=True, max_length=10)),
+                ("template", models.CharField(blank=True, max_length=10)),
+                ("seconds", models.FloatField()),
+                ("error", models.TextField(blank=True)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "message",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="answers",
+                        to="lab.chatmessage",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['message', 'side'],
-                'constraints': [models.UniqueConstraint(fields=('message', 'side'), name='chat_answer_once_per_side')],
+                "ordering": ["message", "side"],
+                "constraints": [models.UniqueConstraint(fields=("message", "side"), name="chat_answer_once_per_side")],
             },
         ),
         migrations.AddConstraint(
-            model_name='chatmessage',
-            constraint=models.UniqueConstraint(fields=('conversation', 'number'), name='chat_message_once'),
+            model_name="chatmessage",
+            constraint=models.UniqueConstraint(fields=("conversation", "number"), name="chat_message_once"),
         ),
         migrations.AddConstraint(
-            model_name='modelevalresult',
-            constraint=models.UniqueConstraint(fields=('job', 'suite'), name='model_eval_once_per_job'),
+            model_name="modelevalresult",
+            constraint=models.UniqueConstraint(fields=("job", "suite"), name="model_eval_once_per_job"),
         ),
         migrations.AddConstraint(
-            model_name='modelevalitem',
-            constraint=models.UniqueConstraint(fields=('result', 'index'), name='model_eval_item_index_once'),
+            model_name="modelevalitem",
+            constraint=models.UniqueConstraint(fields=("result", "index"), name="model_eval_item_index_once"),
         ),
         migrations.AddConstraint(
-            model_name='modelevalitem',
-            constraint=models.UniqueConstraint(fields=('result', 'problem_id'), name='model_eval_item_once'),
+            model_name="modelevalitem",
+            constraint=models.UniqueConstraint(fields=("result", "problem_id"), name="model_eval_item_once"),
         ),
         *append_only("lab_modelevalresult", "lab_modelevalitem"),
     ]

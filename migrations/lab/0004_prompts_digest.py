@@ -5,23 +5,22 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0004_membership_seen_at'),
-        ('catalog', '0005_basemodel_checkpoint'),
-        ('lab', '0003_evaluations_and_chats'),
-        ('nodes', '0001_initial'),
+        ("accounts", "0004_membership_seen_at"),
+        ("catalog", "0005_basemodel_checkpoint"),
+        ("lab", "0003_evaluations_and_chats"),
+        ("nodes", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='labjob',
-            name='prompts_digest',
-            field=models.CharField(blank=True, default='', max_length=64),
+            model_name="labjob",
+            name="prompts_digest",
+            field=models.CharField(blank=True, default="", max_length=64),
         ),
         migrations.AddIndex(
-            model_name='labjob',
-            index=models.Index(fields=['project', 'prompts_digest'], name='lab_job_prompts'),
+            model_name="labjob",
+            index=models.Index(fields=["project", "prompts_digest"], name="lab_job_prompts"),
         ),
     ]

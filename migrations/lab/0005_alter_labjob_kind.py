@@ -4,15 +4,27 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('lab', '0004_prompts_digest'),
+        ("lab", "0004_prompts_digest"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='labjob',
-            name='kind',
-            field=models.CharField(choices=[('probe', 'probe'), ('try', 'given answers'), ('sample', 'answers of a base model'), ('estimate', 'time and memory of a run'), ('preview', 'exact tokens of a run'), ('doctor', 'look at a base model'), ('evaluate', 'evaluation of a base model'), ('chat', 'chat with a base model'), ('rescore', 're-score of a run')], max_length=8),
+            model_name="labjob",
+            name="kind",
+            field=models.CharField(
+                choices=[
+                    ("probe", "probe"),
+                    ("try", "given answers"),
+                    ("sample", "answers of a base model"),
+                    ("estimate", "time and memory of a run"),
+                    ("preview", "exact tokens of a run"),
+                    ("doctor", "look at a base model"),
+                    ("evaluate", "evaluation of a base model"),
+                    ("chat", "chat with a base model"),
+                    ("rescore", "re-score of a run"),
+                ],
+                max_length=8,
+            ),
         ),
     ]

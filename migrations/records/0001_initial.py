@@ -6,114 +6,198 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('runs', '0001_initial'),
+        ("runs", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Record',
+            name="Record",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('end', models.PositiveIntegerField()),
-                ('version', models.PositiveIntegerField(default=1)),
-                ('fence', models.PositiveIntegerField()),
-                ('schema_version', models.CharField(max_length=40)),
-                ('document', models.TextField()),
-                ('seal', models.CharField(max_length=64)),
-                ('record_root', models.CharField(max_length=64)),
-                ('run_root', models.CharField(blank=True, max_length=64)),
-                ('fields_stated', models.PositiveIntegerField()),
-                ('fields_total', models.PositiveIntegerField()),
-                ('sealed_at', models.DateTimeField()),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='records', to='runs.run')),
-                ('supersedes', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='superseded_by', to='records.record')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("end", models.PositiveIntegerField()),
+                ("version", models.PositiveIntegerField(default=1)),
+                ("fence", models.PositiveIntegerField()),
+                ("schema_version", models.CharField(max_length=40)),
+                ("document", models.TextField()),
+                ("seal", models.CharField(max_length=64)),
+                ("record_root", models.CharField(max_length=64)),
+                ("run_root", models.CharField(blank=True, max_length=64)),
+                ("fields_stated", models.PositiveIntegerField()),
+                ("fields_total", models.PositiveIntegerField()),
+                ("sealed_at", models.DateTimeField()),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="records", to="runs.run"
+                    ),
+                ),
+                (
+                    "supersedes",
+                    models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="superseded_by",
+                        to="records.record",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-sealed_at'],
+                "ordering": ["-sealed_at"],
             },
         ),
         migrations.CreateModel(
-            name='PublicLink',
+            name="PublicLink",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('token', models.CharField(max_length=64, unique=True)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('record', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='public_links', to='records.record')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("token", models.CharField(max_length=64, unique=True)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "record",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="public_links", to="records.record"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['record', '-pk'],
+                "ordering": ["record", "-pk"],
             },
         ),
         migrations.CreateModel(
-            name='Card',
+            name="Card",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'Internal')], max_length=10)),
-                ('issue', models.PositiveIntegerField(default=1)),
-                ('artifact', models.CharField(max_length=200)),
-                ('sha256', models.CharField(max_length=64)),
-                ('size', models.BigIntegerField()),
-                ('log_index', models.BigIntegerField(null=True)),
-                ('checkpoint_size', models.BigIntegerField(null=True)),
-                ('reason', models.TextField(blank=True)),
-                ('issued_at', models.DateTimeField()),
-                ('record', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='cards', to='records.record')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "audience",
+                    models.CharField(
+                        choices=[
+                            ("public", "Public"),
+                            ("downstream", "Downstream users of the model"),
+                            ("authority", "Authorities"),
+                            ("internal", "Internal"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("issue", models.PositiveIntegerField(default=1)),
+                ("artifact", models.CharField(max_length=200)),
+                ("sha256", models.CharField(max_length=64)),
+                ("size", models.BigIntegerField()),
+                ("log_index", models.BigIntegerField(null=True)),
+                ("checkpoint_size", models.BigIntegerField(null=True)),
+                ("reason", models.TextField(blank=True)),
+                ("issued_at", models.DateTimeField()),
+                (
+                    "record",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="cards", to="records.record"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['record', 'audience', '-issue'],
+                "ordering": ["record", "audience", "-issue"],
             },
         ),
         migrations.CreateModel(
-            name='RecordEntry',
+            name="RecordEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('sign_off', 'Sign-off'), ('revoked', 'Revoked'), ('superseded', 'Superseded'), ('incident', 'Incident'), ('feedback', 'Feedback'), ('monitoring', 'Monitoring note'), ('override', 'Override')], max_length=12)),
-                ('role', models.CharField(blank=True, max_length=20)),
-                ('decision', models.CharField(blank=True, max_length=20)),
-                ('text', models.TextField()),
-                ('data', models.JSONField(default=dict)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('record', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='entries', to='records.record')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("sign_off", "Sign-off"),
+                            ("revoked", "Revoked"),
+                            ("superseded", "Superseded"),
+                            ("incident", "Incident"),
+                            ("feedback", "Feedback"),
+                            ("monitoring", "Monitoring note"),
+                            ("override", "Override"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("role", models.CharField(blank=True, max_length=20)),
+                ("decision", models.CharField(blank=True, max_length=20)),
+                ("text", models.TextField()),
+                ("data", models.JSONField(default=dict)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "record",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="entries", to="records.record"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['record', 'pk'],
+                "ordering": ["record", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='Statement',
+            name="Statement",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('field', models.CharField(max_length=80)),
-                ('value', models.JSONField(null=True)),
-                ('text', models.TextField(blank=True)),
-                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'Internal')], max_length=10)),
-                ('reason', models.TextField(blank=True)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='statements', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("field", models.CharField(max_length=80)),
+                ("value", models.JSONField(null=True)),
+                ("text", models.TextField(blank=True)),
+                (
+                    "audience",
+                    models.CharField(
+                        choices=[
+                            ("public", "Public"),
+                            ("downstream", "Downstream users of the model"),
+                            ("authority", "Authorities"),
+                            ("internal", "Internal"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("reason", models.TextField(blank=True)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="statements", to="runs.run"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['run', 'field', '-pk'],
+                "ordering": ["run", "field", "-pk"],
             },
         ),
         migrations.AddConstraint(
-            model_name='record',
-            constraint=models.UniqueConstraint(fields=('run', 'end', 'version'), name='one_record_per_version'),
+            model_name="record",
+            constraint=models.UniqueConstraint(fields=("run", "end", "version"), name="one_record_per_version"),
         ),
         migrations.AddConstraint(
-            model_name='card',
-            constraint=models.UniqueConstraint(fields=('record', 'audience', 'issue'), name='one_card_per_issue'),
+            model_name="card",
+            constraint=models.UniqueConstraint(fields=("record", "audience", "issue"), name="one_card_per_issue"),
         ),
         migrations.AddIndex(
-            model_name='statement',
-            index=models.Index(fields=['run', 'field', '-id'], name='statement_newest'),
+            model_name="statement",
+            index=models.Index(fields=["run", "field", "-id"], name="statement_newest"),
         ),
     ]

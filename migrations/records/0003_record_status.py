@@ -7,29 +7,46 @@ from migrations.append_only import append_only
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('records', '0002_guards'),
+        ("records", "0002_guards"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='RecordStatus',
+            name="RecordStatus",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('audience', models.CharField(choices=[('public', 'Public'), ('downstream', 'Downstream users of the model'), ('authority', 'Authorities'), ('internal', 'Internal')], max_length=10)),
-                ('life_sha256', models.CharField(max_length=64)),
-                ('bundle', models.TextField()),
-                ('page', models.TextField()),
-                ('paper', models.BinaryField()),
-                ('log_index', models.BigIntegerField()),
-                ('issued_at', models.DateTimeField()),
-                ('valid_until', models.DateTimeField()),
-                ('record', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='statuses', to='records.record')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "audience",
+                    models.CharField(
+                        choices=[
+                            ("public", "Public"),
+                            ("downstream", "Downstream users of the model"),
+                            ("authority", "Authorities"),
+                            ("internal", "Internal"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("life_sha256", models.CharField(max_length=64)),
+                ("bundle", models.TextField()),
+                ("page", models.TextField()),
+                ("paper", models.BinaryField()),
+                ("log_index", models.BigIntegerField()),
+                ("issued_at", models.DateTimeField()),
+                ("valid_until", models.DateTimeField()),
+                (
+                    "record",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="statuses", to="records.record"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['record', 'audience', '-log_index'],
-                'constraints': [models.UniqueConstraint(fields=('record', 'audience', 'log_index'), name='one_status_per_entry')],
+                "ordering": ["record", "audience", "-log_index"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("record", "audience", "log_index"), name="one_status_per_entry")
+                ],
             },
         ),
         *append_only("records_recordstatus"),

@@ -9,7 +9,5 @@ class Migration(migrations.Migration):
     dependencies: ClassVar = [("records", "0005_policies")]
 
     operations: ClassVar = [
-        migrations.AlterField(
-            model_name="record", name="seal", field=models.CharField(db_index=True, max_length=64)
-        ),
+        migrations.AlterField(model_name="record", name="seal", field=models.CharField(db_index=True, max_length=64)),
     ]

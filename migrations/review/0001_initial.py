@@ -6,114 +6,170 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('runs', '0001_initial'),
+        ("runs", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Group',
+            name="Group",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField()),
-                ('step', models.PositiveIntegerField()),
-                ('index', models.PositiveIntegerField()),
-                ('problem_id', models.CharField(max_length=200)),
-                ('prompt', models.TextField()),
-                ('answer', models.TextField()),
-                ('reward_mean', models.FloatField(null=True)),
-                ('reward_std', models.FloatField(null=True)),
-                ('signal', models.CharField(max_length=10)),
-                ('discarded', models.CharField(blank=True, default='', max_length=12)),
-                ('sampled_at', models.PositiveIntegerField(null=True)),
-                ('attempt', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='groups', to='runs.attempt')),
-                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='groups', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("seq", models.BigIntegerField()),
+                ("step", models.PositiveIntegerField()),
+                ("index", models.PositiveIntegerField()),
+                ("problem_id", models.CharField(max_length=200)),
+                ("prompt", models.TextField()),
+                ("answer", models.TextField()),
+                ("reward_mean", models.FloatField(null=True)),
+                ("reward_std", models.FloatField(null=True)),
+                ("signal", models.CharField(max_length=10)),
+                ("discarded", models.CharField(blank=True, default="", max_length=12)),
+                ("sampled_at", models.PositiveIntegerField(null=True)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="groups",
+                        to="runs.attempt",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="groups",
+                        to="runs.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['run', '-step', 'index'],
+                "ordering": ["run", "-step", "index"],
             },
         ),
         migrations.CreateModel(
-            name='Sample',
+            name="Sample",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('index', models.PositiveIntegerField()),
-                ('completion', models.TextField()),
-                ('tokens', models.PositiveIntegerField()),
-                ('finish_reason', models.CharField(max_length=10)),
-                ('reward', models.FloatField(null=True)),
-                ('components', models.JSONField(default=dict)),
-                ('shaped_reward', models.FloatField(null=True)),
-                ('advantage', models.FloatField()),
-                ('mask_cause', models.CharField(blank=True, max_length=20)),
-                ('logprob_mean', models.FloatField(null=True)),
-                ('salt', models.CharField(blank=True, default='', max_length=32)),
-                ('redacted_at', models.DateTimeField(null=True)),
-                ('group', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='samples', to='review.group')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("index", models.PositiveIntegerField()),
+                ("completion", models.TextField()),
+                ("tokens", models.PositiveIntegerField()),
+                ("finish_reason", models.CharField(max_length=10)),
+                ("reward", models.FloatField(null=True)),
+                ("components", models.JSONField(default=dict)),
+                ("shaped_reward", models.FloatField(null=True)),
+                ("advantage", models.FloatField()),
+                ("mask_cause", models.CharField(blank=True, max_length=20)),
+                ("logprob_mean", models.FloatField(null=True)),
+                ("salt", models.CharField(blank=True, default="", max_length=32)),
+                ("redacted_at", models.DateTimeField(null=True)),
+                (
+                    "group",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="samples",
+                        to="review.group",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['group', 'index'],
+                "ordering": ["group", "index"],
             },
         ),
         migrations.CreateModel(
-            name='Annotation',
+            name="Annotation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('verdict', models.CharField(choices=[('right', 'Right'), ('wrong', 'Wrong'), ('unsure', 'Unsure')], max_length=6)),
-                ('note', models.CharField(blank=True, max_length=2000)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('sample', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='annotations', to='review.sample')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "verdict",
+                    models.CharField(
+                        choices=[("right", "Right"), ("wrong", "Wrong"), ("unsure", "Unsure")], max_length=6
+                    ),
+                ),
+                ("note", models.CharField(blank=True, max_length=2000)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "sample",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="annotations", to="review.sample"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['sample', '-pk'],
+                "ordering": ["sample", "-pk"],
             },
         ),
         migrations.CreateModel(
-            name='StepCommitments',
+            name="StepCommitments",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField()),
-                ('step', models.PositiveIntegerField()),
-                ('count', models.PositiveIntegerField()),
-                ('leaves', models.BinaryField()),
-                ('attempt', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='commitments', to='runs.attempt')),
-                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='commitments', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("seq", models.BigIntegerField()),
+                ("step", models.PositiveIntegerField()),
+                ("count", models.PositiveIntegerField()),
+                ("leaves", models.BinaryField()),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="commitments",
+                        to="runs.attempt",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="commitments",
+                        to="runs.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['run', 'attempt', 'step'],
+                "ordering": ["run", "attempt", "step"],
             },
         ),
         migrations.AddIndex(
-            model_name='group',
-            index=models.Index(fields=['run', 'step', 'index'], name='group_by_step'),
+            model_name="group",
+            index=models.Index(fields=["run", "step", "index"], name="group_by_step"),
         ),
         migrations.AddConstraint(
-            model_name='group',
-            constraint=models.UniqueConstraint(fields=('attempt', 'seq'), name='group_seq_once'),
+            model_name="group",
+            constraint=models.UniqueConstraint(fields=("attempt", "seq"), name="group_seq_once"),
         ),
         migrations.AddIndex(
-            model_name='sample',
-            index=models.Index(condition=models.Q(('redacted_at__isnull', False)), fields=['redacted_at'], name='sample_redacted'),
+            model_name="sample",
+            index=models.Index(
+                condition=models.Q(("redacted_at__isnull", False)), fields=["redacted_at"], name="sample_redacted"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='sample',
-            constraint=models.UniqueConstraint(fields=('group', 'index'), name='sample_once_per_group'),
+            model_name="sample",
+            constraint=models.UniqueConstraint(fields=("group", "index"), name="sample_once_per_group"),
         ),
         migrations.AddIndex(
-            model_name='stepcommitments',
-            index=models.Index(fields=['run', 'attempt', 'step'], name='commitments_by_step'),
+            model_name="stepcommitments",
+            index=models.Index(fields=["run", "attempt", "step"], name="commitments_by_step"),
         ),
         migrations.AddConstraint(
-            model_name='stepcommitments',
-            constraint=models.UniqueConstraint(fields=('attempt', 'seq'), name='commitments_seq_once'),
+            model_name="stepcommitments",
+            constraint=models.UniqueConstraint(fields=("attempt", "seq"), name="commitments_seq_once"),
         ),
         migrations.AddConstraint(
-            model_name='stepcommitments',
-            constraint=models.UniqueConstraint(fields=('attempt', 'step'), name='commitments_once_per_step'),
+            model_name="stepcommitments",
+            constraint=models.UniqueConstraint(fields=("attempt", "step"), name="commitments_once_per_step"),
         ),
     ]

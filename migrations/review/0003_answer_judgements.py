@@ -8,26 +8,40 @@ from migrations.append_only import append_only
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('lab', '0003_evaluations_and_chats'),
-        ('review', '0002_guards'),
+        ("lab", "0003_evaluations_and_chats"),
+        ("review", "0002_guards"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='AnswerJudgement',
+            name="AnswerJudgement",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('verdict', models.CharField(choices=[('right', 'Right'), ('wrong', 'Wrong'), ('unsure', 'Unsure')], max_length=6)),
-                ('note', models.CharField(blank=True, max_length=2000)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('answer', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='judgements', to='lab.chatanswer')),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "verdict",
+                    models.CharField(
+                        choices=[("right", "Right"), ("wrong", "Wrong"), ("unsure", "Unsure")], max_length=6
+                    ),
+                ),
+                ("note", models.CharField(blank=True, max_length=2000)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "answer",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="judgements", to="lab.chatanswer"
+                    ),
+                ),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
             options={
-                'ordering': ['answer', '-pk'],
+                "ordering": ["answer", "-pk"],
             },
         ),
         *append_only("review_answerjudgement"),

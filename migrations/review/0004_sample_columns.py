@@ -47,42 +47,50 @@ COLUMNS = """
 
 def _of_group(to: str, **more: bool) -> models.ForeignKey:
     return models.ForeignKey(
-        db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="samples",
-        to=to, **more,
+        db_constraint=False,
+        db_index=False,
+        on_delete=django.db.models.deletion.CASCADE,
+        related_name="samples",
+        to=to,
+        **more,
     )
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('review', '0003_answer_judgements'),
+        ("review", "0003_answer_judgements"),
     ]
 
     operations = [
-        migrations.AddField('sample', 'run', _of_group('runs.run', null=True)),
-        migrations.AddField('sample', 'attempt', _of_group('runs.attempt', null=True)),
-        migrations.AddField('sample', 'step', models.PositiveIntegerField(null=True)),
+        migrations.AddField("sample", "run", _of_group("runs.run", null=True)),
+        migrations.AddField("sample", "attempt", _of_group("runs.attempt", null=True)),
+        migrations.AddField("sample", "step", models.PositiveIntegerField(null=True)),
         migrations.AddField(
-            'sample',
-            'component_values',
-            django.contrib.postgres.fields.ArrayField(
-                base_field=models.FloatField(null=True), default=list, size=None
-            ),
+            "sample",
+            "component_values",
+            django.contrib.postgres.fields.ArrayField(base_field=models.FloatField(null=True), default=list, size=None),
         ),
-        migrations.AddField('sample', 'facets', models.IntegerField(default=0)),
-        migrations.AddField('sample', 'clipped', models.FloatField(null=True)),
+        migrations.AddField("sample", "facets", models.IntegerField(default=0)),
+        migrations.AddField("sample", "clipped", models.FloatField(null=True)),
         migrations.RunSQL(COLUMNS, migrations.RunSQL.noop),
-        migrations.AlterField('sample', 'run', _of_group('runs.run')),
-        migrations.AlterField('sample', 'attempt', _of_group('runs.attempt')),
-        migrations.AlterField('sample', 'step', models.PositiveIntegerField()),
+        migrations.AlterField("sample", "run", _of_group("runs.run")),
+        migrations.AlterField("sample", "attempt", _of_group("runs.attempt")),
+        migrations.AlterField("sample", "step", models.PositiveIntegerField()),
         migrations.AddIndex(
-            model_name='sample',
+            model_name="sample",
             index=models.Index(
-                fields=['run', 'step'],
+                fields=["run", "step"],
                 include=(
-                    'id', 'attempt', 'reward', 'advantage', 'tokens', 'facets', 'component_values', 'clipped',
+                    "id",
+                    "attempt",
+                    "reward",
+                    "advantage",
+                    "tokens",
+                    "facets",
+                    "component_values",
+                    "clipped",
                 ),
-                name='sample_by_step',
+                name="sample_by_step",
             ),
         ),
     ]

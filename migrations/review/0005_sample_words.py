@@ -7,28 +7,46 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('review', '0004_sample_columns'),
-        ('runs', '0009_checkpoint_requested'),
+        ("review", "0004_sample_columns"),
+        ("runs", "0009_checkpoint_requested"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='WordsPosition',
+            name="WordsPosition",
             fields=[
-                ('attempt', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='words_position', serialize=False, to='runs.attempt')),
-                ('seq', models.BigIntegerField()),
+                (
+                    "attempt",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="words_position",
+                        serialize=False,
+                        to="runs.attempt",
+                    ),
+                ),
+                ("seq", models.BigIntegerField()),
             ],
         ),
         migrations.CreateModel(
-            name='SampleWords',
+            name="SampleWords",
             fields=[
-                ('sample', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='words', serialize=False, to='review.sample')),
-                ('words', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "sample",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="words",
+                        serialize=False,
+                        to="review.sample",
+                    ),
+                ),
+                ("words", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
             ],
             options={
-                'indexes': [django.contrib.postgres.indexes.GinIndex(fields=['words'], name='sample_by_word')],
+                "indexes": [django.contrib.postgres.indexes.GinIndex(fields=["words"], name="sample_by_word")],
             },
         ),
     ]

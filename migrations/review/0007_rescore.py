@@ -8,55 +8,102 @@ from migrations.append_only import append_only
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0006_base_model_archived'),
-        ('lab', '0005_alter_labjob_kind'),
-        ('review', '0006_judging'),
-        ('runs', '0009_checkpoint_requested'),
+        ("catalog", "0006_base_model_archived"),
+        ("lab", "0005_alter_labjob_kind"),
+        ("review", "0006_judging"),
+        ("runs", "0009_checkpoint_requested"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Rescore',
+            name="Rescore",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('reason', models.CharField(blank=True, max_length=2000)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('newest_group', models.BigIntegerField()),
-                ('samples', models.PositiveIntegerField()),
-                ('done', models.PositiveIntegerField(default=0)),
-                ('begun_with', models.PositiveIntegerField(default=0)),
-                ('acked_group', models.BigIntegerField(null=True)),
-                ('errors', models.JSONField(default=dict)),
-                ('figures', models.JSONField(null=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('job', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='rescore', to='lab.labjob')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rescores', to='runs.run')),
-                ('version', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rescores', to='catalog.verifierversion')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("reason", models.CharField(blank=True, max_length=2000)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                ("newest_group", models.BigIntegerField()),
+                ("samples", models.PositiveIntegerField()),
+                ("done", models.PositiveIntegerField(default=0)),
+                ("begun_with", models.PositiveIntegerField(default=0)),
+                ("acked_group", models.BigIntegerField(null=True)),
+                ("errors", models.JSONField(default=dict)),
+                ("figures", models.JSONField(null=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "job",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="rescore", to="lab.labjob"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="rescores", to="runs.run"
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="rescores",
+                        to="catalog.verifierversion",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-pk'],
+                "ordering": ["-pk"],
             },
         ),
         migrations.CreateModel(
-            name='RescoredSample',
+            name="RescoredSample",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('value', models.FloatField(null=True)),
-                ('passed', models.BooleanField(null=True)),
-                ('error_class', models.CharField(blank=True, max_length=12)),
-                ('phantom', models.BooleanField()),
-                ('change', models.PositiveSmallIntegerField(choices=[(0, 'the same'), (1, 'lower'), (2, 'higher'), (3, 'not scored')])),
-                ('differs', models.BooleanField()),
-                ('rescore', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='rows', to='review.rescore')),
-                ('sample', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='rescored', to='review.sample')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("value", models.FloatField(null=True)),
+                ("passed", models.BooleanField(null=True)),
+                ("error_class", models.CharField(blank=True, max_length=12)),
+                ("phantom", models.BooleanField()),
+                (
+                    "change",
+                    models.PositiveSmallIntegerField(
+                        choices=[(0, "the same"), (1, "lower"), (2, "higher"), (3, "not scored")]
+                    ),
+                ),
+                ("differs", models.BooleanField()),
+                (
+                    "rescore",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="rows",
+                        to="review.rescore",
+                    ),
+                ),
+                (
+                    "sample",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="rescored",
+                        to="review.sample",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['rescore', 'sample'],
-                'indexes': [models.Index(fields=['rescore', 'change'], name='rescored_by_change'), models.Index(condition=models.Q(('differs', True)), fields=['rescore', 'sample'], name='rescored_differing')],
-                'constraints': [models.UniqueConstraint(fields=('rescore', 'sample'), name='rescored_once')],
+                "ordering": ["rescore", "sample"],
+                "indexes": [
+                    models.Index(fields=["rescore", "change"], name="rescored_by_change"),
+                    models.Index(
+                        condition=models.Q(("differs", True)), fields=["rescore", "sample"], name="rescored_differing"
+                    ),
+                ],
+                "constraints": [models.UniqueConstraint(fields=("rescore", "sample"), name="rescored_once")],
             },
         ),
         *append_only("review_rescoredsample"),

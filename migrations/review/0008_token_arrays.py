@@ -5,38 +5,53 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('review', '0007_rescore'),
-        ('runs', '0009_checkpoint_requested'),
+        ("review", "0007_rescore"),
+        ("runs", "0009_checkpoint_requested"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='sample',
-            name='tokens_sha256',
-            field=models.CharField(blank=True, default='', max_length=64),
+            model_name="sample",
+            name="tokens_sha256",
+            field=models.CharField(blank=True, default="", max_length=64),
         ),
         migrations.CreateModel(
-            name='TokenFile',
+            name="TokenFile",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sha256', models.CharField(max_length=64)),
-                ('size', models.BigIntegerField()),
-                ('received', models.BigIntegerField(default=0)),
-                ('done_at', models.DateTimeField(null=True)),
-                ('seq', models.BigIntegerField()),
-                ('step', models.PositiveIntegerField()),
-                ('samples', models.JSONField()),
-                ('held', models.JSONField(default=list)),
-                ('artifact', models.CharField(blank=True, default='', max_length=200)),
-                ('fault', models.CharField(blank=True, default='', max_length=500)),
-                ('attempt', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='token_files', to='runs.attempt')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='token_files', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sha256", models.CharField(max_length=64)),
+                ("size", models.BigIntegerField()),
+                ("received", models.BigIntegerField(default=0)),
+                ("done_at", models.DateTimeField(null=True)),
+                ("seq", models.BigIntegerField()),
+                ("step", models.PositiveIntegerField()),
+                ("samples", models.JSONField()),
+                ("held", models.JSONField(default=list)),
+                ("artifact", models.CharField(blank=True, default="", max_length=200)),
+                ("fault", models.CharField(blank=True, default="", max_length=500)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="token_files",
+                        to="runs.attempt",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="token_files", to="runs.run"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['run', 'attempt', 'step'],
-                'constraints': [models.UniqueConstraint(fields=('attempt', 'seq'), name='token_file_seq_once'), models.UniqueConstraint(fields=('attempt', 'step'), name='token_file_once_per_step')],
+                "ordering": ["run", "attempt", "step"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("attempt", "seq"), name="token_file_seq_once"),
+                    models.UniqueConstraint(fields=("attempt", "step"), name="token_file_once_per_step"),
+                ],
             },
         ),
     ]

@@ -8,48 +8,69 @@ from migrations.append_only import append_only
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('review', '0008_token_arrays'),
-        ('runs', '0011_imported_runs'),
+        ("review", "0008_token_arrays"),
+        ("runs", "0011_imported_runs"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='sample',
-            name='advantage',
+            model_name="sample",
+            name="advantage",
             field=models.FloatField(null=True),
         ),
         migrations.AlterField(
-            model_name='sample',
-            name='finish_reason',
+            model_name="sample",
+            name="finish_reason",
             field=models.CharField(blank=True, max_length=10),
         ),
         migrations.AlterField(
-            model_name='sample',
-            name='tokens',
+            model_name="sample",
+            name="tokens",
             field=models.PositiveIntegerField(null=True),
         ),
         migrations.CreateModel(
-            name='RunImport',
+            name="RunImport",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('format', models.CharField(choices=[('trl', 'Completions of TRL (Parquet)'), ('verl', 'Rollouts of verl (JSON lines)'), ('inspect', 'Log of Inspect (.eval or .json)')], max_length=10)),
-                ('files', models.JSONField()),
-                ('steps', models.PositiveIntegerField()),
-                ('groups', models.PositiveIntegerField()),
-                ('samples', models.PositiveIntegerField()),
-                ('facts', models.JSONField(default=dict)),
-                ('reward_rule', models.TextField()),
-                ('not_stated', models.JSONField(default=list)),
-                ('left_out', models.JSONField(default=dict)),
-                ('at', models.DateTimeField(auto_now_add=True)),
-                ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='run_imports', to=settings.AUTH_USER_MODEL)),
-                ('run', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='imported_from', to='runs.run')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "format",
+                    models.CharField(
+                        choices=[
+                            ("trl", "Completions of TRL (Parquet)"),
+                            ("verl", "Rollouts of verl (JSON lines)"),
+                            ("inspect", "Log of Inspect (.eval or .json)"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("files", models.JSONField()),
+                ("steps", models.PositiveIntegerField()),
+                ("groups", models.PositiveIntegerField()),
+                ("samples", models.PositiveIntegerField()),
+                ("facts", models.JSONField(default=dict)),
+                ("reward_rule", models.TextField()),
+                ("not_stated", models.JSONField(default=list)),
+                ("left_out", models.JSONField(default=dict)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="run_imports",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="imported_from", to="runs.run"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         *append_only("review_runimport"),

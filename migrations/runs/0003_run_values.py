@@ -56,91 +56,102 @@ EVALUATIONS = """
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0003_people_and_quotas'),
-        ('catalog', '0004_adapter_folders'),
-        ('runs', '0002_guards'),
+        ("accounts", "0003_people_and_quotas"),
+        ("catalog", "0004_adapter_folders"),
+        ("runs", "0002_guards"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='RunValue',
+            name="RunValue",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.TextField(db_collation='C')),
-                ('number', models.FloatField(null=True)),
-                ('text', models.TextField(blank=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.TextField(db_collation="C")),
+                ("number", models.FloatField(null=True)),
+                ("text", models.TextField(blank=True)),
             ],
         ),
         migrations.CreateModel(
-            name='SavedView',
+            name="SavedView",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=60)),
-                ('query', models.CharField(max_length=4000)),
-                ('shared', models.BooleanField(default=False)),
-                ('default', models.BooleanField(default=False)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=60)),
+                ("query", models.CharField(max_length=4000)),
+                ("shared", models.BooleanField(default=False)),
+                ("default", models.BooleanField(default=False)),
             ],
             options={
-                'ordering': ['name', 'id'],
+                "ordering": ["name", "id"],
             },
         ),
         migrations.AddField(
-            model_name='run',
-            name='archived_at',
+            model_name="run",
+            name="archived_at",
             field=models.DateTimeField(null=True),
         ),
         migrations.AddField(
-            model_name='run',
-            name='note',
-            field=models.TextField(blank=True, default=''),
+            model_name="run",
+            name="note",
+            field=models.TextField(blank=True, default=""),
         ),
         migrations.AddField(
-            model_name='run',
-            name='tags',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=40), blank=True, default=list, size=None),
+            model_name="run",
+            name="tags",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=40), blank=True, default=list, size=None
+            ),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=django.contrib.postgres.indexes.GinIndex(fields=['tags'], name='run_by_tag'),
+            model_name="run",
+            index=django.contrib.postgres.indexes.GinIndex(fields=["tags"], name="run_by_tag"),
         ),
         migrations.AddField(
-            model_name='runvalue',
-            name='project',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.project'),
+            model_name="runvalue",
+            name="project",
+            field=models.ForeignKey(
+                db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="accounts.project"
+            ),
         ),
         migrations.AddField(
-            model_name='runvalue',
-            name='run',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='values', to='runs.run'),
+            model_name="runvalue",
+            name="run",
+            field=models.ForeignKey(
+                db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="values", to="runs.run"
+            ),
         ),
         migrations.AddField(
-            model_name='savedview',
-            name='owner',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL),
+            model_name="savedview",
+            name="owner",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL
+            ),
         ),
         migrations.AddField(
-            model_name='savedview',
-            name='project',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='saved_views', to='accounts.project'),
+            model_name="savedview",
+            name="project",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="saved_views", to="accounts.project"
+            ),
         ),
         migrations.AddIndex(
-            model_name='runvalue',
-            index=models.Index(fields=['project', 'key', 'number'], include=('run',), name='run_value_by_number'),
+            model_name="runvalue",
+            index=models.Index(fields=["project", "key", "number"], include=("run",), name="run_value_by_number"),
         ),
         migrations.AddConstraint(
-            model_name='runvalue',
-            constraint=models.UniqueConstraint(fields=('run', 'key'), name='run_value_once'),
+            model_name="runvalue",
+            constraint=models.UniqueConstraint(fields=("run", "key"), name="run_value_once"),
         ),
         migrations.AddConstraint(
-            model_name='savedview',
-            constraint=models.UniqueConstraint(fields=('project', 'owner', 'name'), name='saved_view_name_once'),
+            model_name="savedview",
+            constraint=models.UniqueConstraint(fields=("project", "owner", "name"), name="saved_view_name_once"),
         ),
         migrations.AddConstraint(
-            model_name='savedview',
-            constraint=models.UniqueConstraint(condition=models.Q(('default', True)), fields=('project', 'owner'), name='saved_view_one_default'),
+            model_name="savedview",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("default", True)), fields=("project", "owner"), name="saved_view_one_default"
+            ),
         ),
         migrations.RunSQL(CONFIGS, migrations.RunSQL.noop),
         migrations.RunSQL(EVALUATIONS, migrations.RunSQL.noop),

@@ -15,38 +15,45 @@ WHERE measured.phase = 'after' AND measured.attempt_id = trained.id AND trained.
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('catalog', '0001_initial'),
-        ('runs', '0003_run_values'),
+        ("catalog", "0001_initial"),
+        ("runs", "0003_run_values"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='evalresult',
-            name='step',
+            model_name="evalresult",
+            name="step",
             field=models.PositiveIntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='evalitem',
-            name='step',
+            model_name="evalitem",
+            name="step",
             field=models.PositiveIntegerField(default=0),
         ),
         migrations.RemoveConstraint(
-            model_name='evalitem',
-            name='eval_item_once',
+            model_name="evalitem",
+            name="eval_item_once",
         ),
         migrations.AddConstraint(
-            model_name='evalitem',
-            constraint=models.UniqueConstraint(fields=('attempt', 'phase', 'step', 'suite', 'problem_id'), name='eval_item_once'),
+            model_name="evalitem",
+            constraint=models.UniqueConstraint(
+                fields=("attempt", "phase", "step", "suite", "problem_id"), name="eval_item_once"
+            ),
         ),
         migrations.AddField(
-            model_name='run',
-            name='eval_verifier_version',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='runs_judged', to='catalog.verifierversion'),
+            model_name="run",
+            name="eval_verifier_version",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="runs_judged",
+                to="catalog.verifierversion",
+            ),
         ),
         migrations.RunSQL(
-            [_TRAINED.format(table='runs_evalresult'), _TRAINED.format(table='runs_evalitem')],
+            [_TRAINED.format(table="runs_evalresult"), _TRAINED.format(table="runs_evalitem")],
             migrations.RunSQL.noop,
         ),
     ]

@@ -6,55 +6,80 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0003_people_and_quotas'),
-        ('runs', '0005_projectchart'),
+        ("accounts", "0003_people_and_quotas"),
+        ("runs", "0005_projectchart"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='run',
-            name='form_token',
-            field=models.CharField(blank=True, default='', max_length=16),
+            model_name="run",
+            name="form_token",
+            field=models.CharField(blank=True, default="", max_length=16),
         ),
         migrations.CreateModel(
-            name='Sweep',
+            name="Sweep",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('fields', models.JSONField()),
-                ('zipped', models.BooleanField(default=False)),
-                ('form_token', models.CharField(blank=True, default='', max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sweeps', to=settings.AUTH_USER_MODEL)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='sweeps', to='accounts.project')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=120)),
+                ("fields", models.JSONField()),
+                ("zipped", models.BooleanField(default=False)),
+                ("form_token", models.CharField(blank=True, default="", max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="sweeps", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="sweeps", to="accounts.project"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.AddField(
-            model_name='run',
-            name='sweep',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='runs', to='runs.sweep'),
+            model_name="run",
+            name="sweep",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="runs", to="runs.sweep"
+            ),
         ),
         migrations.CreateModel(
-            name='LaunchDraft',
+            name="LaunchDraft",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('form_token', models.CharField(max_length=16)),
-                ('texts', models.JSONField()),
-                ('revision', models.PositiveIntegerField(default=0)),
-                ('window', models.CharField(blank=True, max_length=16)),
-                ('saved_at', models.DateTimeField(auto_now=True)),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='launch_drafts', to='accounts.project')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='launch_drafts', to=settings.AUTH_USER_MODEL)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("form_token", models.CharField(max_length=16)),
+                ("texts", models.JSONField()),
+                ("revision", models.PositiveIntegerField(default=0)),
+                ("window", models.CharField(blank=True, max_length=16)),
+                ("saved_at", models.DateTimeField(auto_now=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="launch_drafts", to="accounts.project"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="launch_drafts",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-saved_at', '-id'],
-                'constraints': [models.UniqueConstraint(fields=('project', 'user', 'form_token'), name='launch_draft_once')],
+                "ordering": ["-saved_at", "-id"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "user", "form_token"), name="launch_draft_once")
+                ],
             },
         ),
     ]

@@ -5,21 +5,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0004_membership_seen_at'),
-        ('catalog', '0004_adapter_folders'),
-        ('runs', '0007_log_chunks'),
+        ("accounts", "0004_membership_seen_at"),
+        ("catalog", "0004_adapter_folders"),
+        ("runs", "0007_log_chunks"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.RemoveIndex(
-            model_name='run',
-            name='run_by_project',
+            model_name="run",
+            name="run_by_project",
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(fields=['project', '-id'], include=('archived_at',), name='run_by_project'),
+            model_name="run",
+            index=models.Index(fields=["project", "-id"], include=("archived_at",), name="run_by_project"),
         ),
     ]

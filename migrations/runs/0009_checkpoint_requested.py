@@ -4,19 +4,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('runs', '0008_count_by_index'),
+        ("runs", "0008_count_by_index"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='checkpoint',
-            name='requested_at',
+            model_name="checkpoint",
+            name="requested_at",
             field=models.DateTimeField(null=True),
         ),
         migrations.AddIndex(
-            model_name='checkpoint',
-            index=models.Index(condition=models.Q(('requested_at__isnull', False)), fields=['attempt'], name='checkpoint_requested'),
+            model_name="checkpoint",
+            index=models.Index(
+                condition=models.Q(("requested_at__isnull", False)), fields=["attempt"], name="checkpoint_requested"
+            ),
         ),
     ]

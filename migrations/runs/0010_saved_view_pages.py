@@ -5,33 +5,38 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0005_api_tokens'),
-        ('runs', '0009_checkpoint_requested'),
+        ("accounts", "0005_api_tokens"),
+        ("runs", "0009_checkpoint_requested"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='savedview',
-            name='saved_view_name_once',
+            model_name="savedview",
+            name="saved_view_name_once",
         ),
         migrations.RemoveConstraint(
-            model_name='savedview',
-            name='saved_view_one_default',
+            model_name="savedview",
+            name="saved_view_one_default",
         ),
         migrations.AddField(
-            model_name='savedview',
-            name='page',
-            field=models.CharField(choices=[('runs', 'Runs'), ('samples', 'Samples')], default='runs', max_length=7),
+            model_name="savedview",
+            name="page",
+            field=models.CharField(choices=[("runs", "Runs"), ("samples", "Samples")], default="runs", max_length=7),
         ),
         migrations.AddConstraint(
-            model_name='savedview',
-            constraint=models.UniqueConstraint(fields=('project', 'owner', 'page', 'name'), name='saved_view_name_once'),
+            model_name="savedview",
+            constraint=models.UniqueConstraint(
+                fields=("project", "owner", "page", "name"), name="saved_view_name_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='savedview',
-            constraint=models.UniqueConstraint(condition=models.Q(('default', True)), fields=('project', 'owner', 'page'), name='saved_view_one_default'),
+            model_name="savedview",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("default", True)),
+                fields=("project", "owner", "page"),
+                name="saved_view_one_default",
+            ),
         ),
     ]

@@ -6,47 +6,75 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0005_api_tokens'),
-        ('catalog', '0007_probe_case'),
-        ('nodes', '0001_initial'),
-        ('runs', '0010_saved_view_pages'),
+        ("accounts", "0005_api_tokens"),
+        ("catalog", "0007_probe_case"),
+        ("nodes", "0001_initial"),
+        ("runs", "0010_saved_view_pages"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='run',
-            name='origin',
-            field=models.CharField(choices=[('trained', 'Trained here'), ('imported', 'Imported, not observed')], default='trained', max_length=8),
+            model_name="run",
+            name="origin",
+            field=models.CharField(
+                choices=[("trained", "Trained here"), ("imported", "Imported, not observed")],
+                default="trained",
+                max_length=8,
+            ),
         ),
         migrations.AlterField(
-            model_name='attempt',
-            name='node',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='nodes.node'),
+            model_name="attempt",
+            name="node",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.PROTECT, related_name="attempts", to="nodes.node"
+            ),
         ),
         migrations.AlterField(
-            model_name='run',
-            name='base_model',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='runs', to='catalog.basemodel'),
+            model_name="run",
+            name="base_model",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.PROTECT, related_name="runs", to="catalog.basemodel"
+            ),
         ),
         migrations.AlterField(
-            model_name='run',
-            name='dataset',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='training_runs', to='catalog.promptdataset'),
+            model_name="run",
+            name="dataset",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="training_runs",
+                to="catalog.promptdataset",
+            ),
         ),
         migrations.AlterField(
-            model_name='run',
-            name='verifier_version',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='runs', to='catalog.verifierversion'),
+            model_name="run",
+            name="verifier_version",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="runs",
+                to="catalog.verifierversion",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('origin__in', ['trained', 'imported'])), name='run_origin_known'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("origin__in", ["trained", "imported"])), name="run_origin_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('origin', 'imported'), models.Q(('base_model__isnull', False), ('dataset__isnull', False), ('verifier_version__isnull', False)), _connector='OR'), name='run_trained_of_rows'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("origin", "imported"),
+                    models.Q(
+                        ("base_model__isnull", False), ("dataset__isnull", False), ("verifier_version__isnull", False)
+                    ),
+                    _connector="OR",
+                ),
+                name="run_trained_of_rows",
+            ),
         ),
     ]

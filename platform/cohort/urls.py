@@ -180,6 +180,7 @@ _runs = [
     path("runs/<int:run_id>/review/", run_review, name="run_review"),
     path("runs/<int:run_id>/samples/scatter/", scatter.run_scatter, name="run_scatter"),
     path("runs/<int:run_id>/review/preferences.jsonl", uses.preferences_download, name="preferences_download"),
+    path("runs/<int:run_id>/review/dataset/", uses.preferences_dataset, name="preferences_dataset"),
     path("runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/use/", uses.sample_use, name="sample_use"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(f"{_GROUP}/samples/<int:index>/", token_view.sample_tokens, name="sample_tokens"),

@@ -125,7 +125,7 @@ def evaluator(config: RunConfig, kept: Any) -> Evaluator:
     return Evaluator(
         config,
         [],
-        rollout=None,  # type: ignore[arg-type]
+        rollout=None,
         policy=None,  # type: ignore[arg-type]
         training=None,  # type: ignore[arg-type]
         checkpoints=kept,

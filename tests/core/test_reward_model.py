@@ -306,6 +306,23 @@ def test_replayed_rows_have_their_exact_share_and_are_recorded(home: Path, tmp_p
     assert "the replayed preferences" in changed.with_name("changed.log").read_text()
 
 
+def test_rows_that_nothing_can_be_ranked_of_are_refused(tmp_path: Path) -> None:
+    tiny_folder(tmp_path / "base")
+    write(tmp_path / "scores.jsonl", [{"prompt": f"p{n}", "completion": "a", "score": n} for n in range(6)])
+    with pytest.raises(DataError, match="nothing to rank"):
+        inputs_of(tmp_path, objective="regression", data={"path": "scores.jsonl", "holdout": 2})
+
+
+def test_held_out_rows_with_a_trained_prompt_are_counted_and_said(home: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (home / "pairs.jsonl").read_text().splitlines()]
+    write(home / "held.jsonl", [*lines[:2], {**lines[2], "prompt": "new"}])
+    out = tmp_path / "overlap"
+    assert train(home, out, data={"path": "pairs.jsonl", "heldout_path": "held.jsonl"}) == 0
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["data"]["eval"]["rows_with_a_training_prompt"] == 2
+    assert [row for row in rows(out / "events.jsonl") if row.get("message", "").startswith("2 of 3 held-out rows")]
+
+
 # ---------------------------------------------------------------------- what it is used for
 
 

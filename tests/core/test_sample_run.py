@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from grpo_core.data.sampled_dataset import find_sampled
 from grpo_core.errors import DataError, NothingKept
-from grpo_core.files.dataset import read_facts
+from grpo_core.files.dataset import SampledFacts
 from grpo_core.model.tiny import byte_tokenizer
 
 from .runs import KILLED, Launched, forked, groups_of, names_of_steps, outcome_of, rows, samples_of, untimed
@@ -44,6 +45,13 @@ def sample(home: Path, out: Path, *words: str, fault: str = "", **parts: Any) ->
 
 def dataset_of(out: Path) -> tuple[bytes, bytes]:
     return (out / "dataset/rows.jsonl").read_bytes(), (out / "dataset/dataset.json").read_bytes()
+
+
+def facts_of(out: Path) -> SampledFacts:
+    """As whoever learns from it reads it, checked."""
+    sampled = find_sampled(out / "dataset/rows.jsonl")
+    assert sampled is not None
+    return SampledFacts.model_validate(sampled.facts)
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
@@ -107,14 +115,12 @@ def test_rows_are_those_that_the_filters_keep(sampled: Path) -> None:
 
 
 def test_where_it_came_from_lies_next_to_the_rows(sampled: Path) -> None:
-    facts = read_facts(sampled / "dataset/rows.jsonl")
-    assert facts is not None
+    facts = facts_of(sampled)
     manifest = json.loads((sampled / "manifest.json").read_text())
     assert facts.config_digest == manifest["config_digest"]
     assert facts.model["source"] == "base"
     problems = {row["from"]["problem_id"] for row in lines_of(sampled)}
     assert (facts.problems, facts.problems_sampled, facts.rows) == (len(problems), PROBLEMS, len(lines_of(sampled)))
-    assert read_facts(sampled / "config.yaml") is None
 
 
 def test_a_changed_file_is_refused(sampled: Path, tmp_path: Path) -> None:
@@ -122,8 +128,8 @@ def test_a_changed_file_is_refused(sampled: Path, tmp_path: Path) -> None:
     (folder / "rows.jsonl").chmod(0o644)
     with (folder / "rows.jsonl").open("ab") as handle:
         handle.write(b"{}\n")
-    with pytest.raises(DataError, match="was changed"):
-        read_facts(folder / "rows.jsonl")
+    with pytest.raises(DataError, match="is not the dataset"):
+        find_sampled(folder / "rows.jsonl")
 
 
 def test_the_answers_are_read_back_as_the_tokens_that_were_sampled(runs_home: Path, tmp_path: Path) -> None:
@@ -142,8 +148,7 @@ def test_the_answers_are_read_back_as_the_tokens_that_were_sampled(runs_home: Pa
         clean = "\ufffd" not in row["completion"]
         other += not clean
         assert not clean or len(read) == tokens[row["from"]["problem_id"], row["from"]["sample"]]
-    facts = read_facts(tmp_path / "run/dataset/rows.jsonl")
-    assert facts is not None
+    facts = facts_of(tmp_path / "run")
     assert 0 < other == facts.other_tokens < facts.rows
 
 
@@ -200,8 +205,7 @@ def test_preferences(runs_home: Path, tmp_path: Path, kind: str) -> None:
         else:
             assert texts[problem, row["chosen"]]["components"]["near"]["passed"]
             assert not texts[problem, row["rejected"]]["components"]["near"]["passed"]
-    facts = read_facts(tmp_path / "run/dataset/rows.jsonl")
-    assert facts is not None
+    facts = facts_of(tmp_path / "run")
     assert (facts.content, facts.rows_are) == ("preferences", kind)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from playwright.sync_api import Browser, expect
+from pytest_django.live_server_helper import LiveServer
 from transformers import LlamaForSequenceClassification
 
 from cohort.accounts.models import Project, User
@@ -21,11 +23,13 @@ from grpo_core.errors import ConfigError
 from grpo_core.lab.best_of_n import BestOfN, parting_text
 from grpo_core.lab.job import Job
 from grpo_core.probe.cases.attacks import ATTACKS
+from tests.browser import picture
 from tests.core.rewards.classifiers import save_counting
 from tests.core.tiny import tiny_folder
 from tests.factories.lab import done
 from tests.web.pages import html
 from tests.web.test_lab_pages import LAB, text_of
+from tests.web.windows import serious_faults, windows
 
 pytestmark = pytest.mark.django_db
 
@@ -175,3 +179,32 @@ def test_the_attacks_of_a_probe_are_shown_and_block_a_run(
     assert (known.state, known.held) == ("pays_wrong", True)
     assert "very_long" in known.pays_wrong
     assert "as high as right answers" in known.text
+
+
+@pytest.mark.slow
+def test_both_pages_in_a_browser(
+    browser: Browser,
+    transactional_db: None,
+    ours: Project,
+    alice: User,
+    learned: VerifierVersion,
+    job: LabJob,
+    home: Path,
+    live_server: LiveServer,
+) -> None:
+    """Readable by axe's rules in both themes, and on a phone nothing reaches beyond its edge."""
+    done(job, home)
+    probe = done(job_request(project=ours, actor=alice, kind="probe", version=learned, options={"problems": 8}), home)
+    pages = {
+        "best-of-n": f"lab/jobs/{job.pk}/",
+        "learned-probe": f"lab/jobs/{probe.pk}/",
+        "lab-best-of-n": f"rewards/{learned.verifier_id}/lab/",
+    }
+    with windows(browser, live_server.url) as opened:
+        for name, path in pages.items():
+            page = opened(path)
+            expect(page.locator("h1")).to_be_visible()
+            picture(page, name)
+            assert serious_faults(page, name) == []
+            page.set_viewport_size({"width": 360, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, name

@@ -24,11 +24,12 @@ COUNTS = {"kept": 2, "wrong": 5, "duplicate": 1}
 PROMPT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1"}]
 CONVERSATIONS: list[dict[str, Any]] = [
     {"prompt": "1+1", "completion": "2", "from": {"problem_id": "a", "reward": 1.0}},
-    {"messages": [*PROMPT, {"role": "assistant", "content": "2"}], "from": {"problem_id": "b", "reward": 1.0}},
+    {"prompt": "1+2", "completion": "3", "from": {"problem_id": "b", "reward": 1.0}},
 ]
+CHATS: list[dict[str, Any]] = [{"messages": [*PROMPT, {"role": "assistant", "content": text}]} for text in "23"]
 PAIRS: list[dict[str, Any]] = [
     {"prompt": "1+1", "chosen": "2", "rejected": "3", "from": {"problem_id": "a"}},
-    {"messages": PROMPT, "chosen": "2", "rejected": "11", "from": {"problem_id": "b"}},
+    {"messages": PROMPT[1:], "chosen": "2", "rejected": "11", "from": {"problem_id": "b"}},
 ]
 SCORES: list[dict[str, Any]] = [{"prompt": "1+1", "completion": "2", "score": 0.5}] * 2
 
@@ -92,13 +93,11 @@ def test_sent_in_parts_and_twice_it_is_one_dataset(worker: AttemptCaller, run: R
     assert worker.dataset(sha256, content[50:], offset=50).json() == whole
     assert worker.dataset(sha256, content[50:], offset=50).json() == whole
     dataset = PromptDataset.objects.get(sampled_by=run)
-    assert (dataset.name, dataset.content, dataset.format, dataset.problems) == (
-        *(run.name, "conversations", "conversations", 2),
-    )
+    assert (dataset.name, dataset.content, dataset.problems) == (run.name, "conversations", 2)
     assert dataset.source == f"Sampled by the run {run.name} (run {run.pk}): 2 of 8 completions kept"
-    assert [(row["id"], row["prompt"], row["answer"]) for row in dataset.preview] == [
-        ("a", "1+1", "2"),
-        ("b", "Be brief.\n\n1+1", "2"),
+    assert [row["messages"] for row in dataset.preview] == [
+        [["user", "1+1"], ["assistant", "2"]],
+        [["user", "1+2"], ["assistant", "3"]],
     ]
     assert b"".join(artifacts.read_chunks(dataset.artifact)) == content
     assert not artifacts.sizes(DatasetFile.objects.get().folder)
@@ -108,11 +107,14 @@ def test_sent_in_parts_and_twice_it_is_one_dataset(worker: AttemptCaller, run: R
     assert (entry.actor, entry.subject) == ("node:gpu-1", f"dataset:{dataset.pk}")
 
 
-@pytest.mark.parametrize(("rows", "layout"), [(PAIRS, "pairs"), (SCORES, "scores")])
-def test_preferences(worker: AttemptCaller, run: Run, rows: list[dict[str, Any]], layout: str) -> None:
-    dataset = arrives(worker, rows, of="preferences").dataset
+@pytest.mark.parametrize(
+    ("rows", "content", "layout"),
+    [(CHATS, "conversations", "messages"), (PAIRS, "preferences", "pairs"), (SCORES, "preferences", "scores")],
+)
+def test_other_rows(worker: AttemptCaller, run: Run, rows: list[dict[str, Any]], content: str, layout: str) -> None:
+    dataset = arrives(worker, rows, of=content).dataset
     assert dataset is not None
-    assert (dataset.content, dataset.format) == ("preferences", layout)
+    assert (dataset.content, dataset.format) == (content, layout)
 
 
 def test_the_same_file_of_a_later_attempt_is_the_same_dataset(
@@ -145,11 +147,11 @@ def test_a_taken_name_gets_the_runs_number(worker: AttemptCaller, run: Run) -> N
     ("rows", "record", "says"),
     [
         (CONVERSATIONS, {"rows": 3}, "2 rows, and 3 were announced"),
-        (CONVERSATIONS, {"of": "preferences"}, "conversations, and preferences were announced"),
-        ([*CONVERSATIONS[:1], *PAIRS[:1]], {"of": "preferences"}, "line 2: is a row of pairs"),
-        ([*CONVERSATIONS[:1], {"prompt": "1+1"}], {}, "line 2: has no field 'completion'"),
-        ([{"messages": PROMPT}], {"rows": 1}, "without an answer"),
-        ([{"prompt": "1+1", "completion": "2", "score": "much"}], {"rows": 1, "of": "preferences"}, "is not a number"),
+        (CONVERSATIONS, {"of": "preferences"}, "has no field 'chosen'"),
+        (PAIRS, {}, "line 1: "),
+        ([*CONVERSATIONS[:1], {"prompt": "1+1"}], {}, "line 2: "),
+        ([{"messages": PROMPT}], {"rows": 1}, "line 1: "),
+        ([{"prompt": "1+1", "completion": "2", "score": "much"}], {"rows": 1, "of": "preferences"}, "'score'"),
     ],
 )
 def test_what_is_no_such_dataset_is_not_kept(
@@ -174,11 +176,15 @@ def test_only_what_the_attempt_named_is_taken(worker: AttemptCaller, run: Run) -
     sha256 = hashlib.sha256(content).hexdigest()
     assert refused(worker.dataset(sha256, content, offset=0)) == (404, "unknown_file")
     assert registers(worker, announced(content)).status_code == 200
-    assert refused(registers(worker, announced(content))) == (422, "bad_record")
+    assert refused(registers(worker, announced(content))) == (422, "bad_record")  # a second one
     wrong = content[:-2] + b"x\n"
     assert refused(worker.dataset(sha256, wrong, offset=0)) == (422, "bad_file")
     assert refused(worker.dataset(sha256, content, offset=0, fence=9))[1] == "stale_fence"
     assert worker.dataset(sha256, content, offset=0).json()["done"]
+
+
+def test_more_rows_than_a_column_holds_are_refused(worker: AttemptCaller) -> None:
+    assert refused(registers(worker, announced(b"{}\n", rows=2**40))) == (422, "bad_record")
 
 
 def test_a_run_that_samples_none_names_none(worker: AttemptCaller, run: Run) -> None:
@@ -192,7 +198,6 @@ def test_the_page_says_which_run_sampled_it(worker: AttemptCaller, run: Run, vie
     page = html(viewer.get(f"/p/ours/datasets/{dataset.pk}/"))
     assert f'href="/p/ours/runs/{run.pk}/"' in page
     assert "wrong by the success component" in page
-    assert "prompt and completion, or messages" in page
 
 
 def test_the_runs_page_links_its_dataset(worker: AttemptCaller, run: Run) -> None:

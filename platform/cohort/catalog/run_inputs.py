@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.base import artifacts
+from cohort.catalog.learned_files import learned_rows
 from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDataset
 from grpo_core.config import builtin_suites
 from grpo_core.data.loaders import scan_problems
@@ -33,6 +34,16 @@ def dataset_problems(dataset: PromptDataset) -> Iterator[Problem]:
         yield from scan_problems(
             handle, dataset.format, columns=DataColumns.model_validate(dataset.mapping), source=dataset.name
         )
+
+
+def dataset_texts(dataset: PromptDataset) -> Iterator[tuple[str, str]]:
+    """(id, text) of every row of its stored file: a problem's prompt, all of a conversation or a preference. Raises as
+    `dataset_problems`."""
+    if dataset.content == DatasetContent.PROBLEMS:
+        yield from ((problem.id, problem.text) for problem in dataset_problems(dataset))
+        return
+    with artifacts.open_read(dataset.artifact) as handle:
+        yield from ((row.id, row.text) for row in learned_rows(handle, dataset.content, source=dataset.name))
 
 
 def data_part(dataset: PromptDataset) -> dict[str, Any]:

@@ -1,31 +1,27 @@
-"""Datasets that runs of kind `sample` wrote. The bytes come from a machine that runs untrusted code, so every row is
-read before a row of the catalog is made."""
+"""Datasets of the catalog that runs made: what one of kind `sample` wrote, and what people judged of a run's
+completions. The first come from a machine that runs untrusted code, so every row of a file is read before there is a
+dataset."""
 
+import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from cohort.accounts.models import Project
+from cohort.accounts.models import Project, User
 from cohort.accounts.quotas import over_project
 from cohort.audit import services as audit
 from cohort.base import artifacts
-from cohort.catalog.dataset_files import PREVIEW_CHARS, PREVIEW_PROBLEMS
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.dataset_files import survey
+from cohort.catalog.models import DatasetContent, PromptDataset, dataset_added
 from cohort.catalog.services import uploaded_bytes
-from grpo_core.data.containers import rows_of
-from grpo_core.data.conversations import read_messages
-from grpo_core.data.lines import Line, RowFaults
 from grpo_core.errors import DataError
 
-ROWS = {
-    "conversations": "prompt and completion, or messages",
-    "pairs": "prompt or messages, chosen and rejected",
-    "scores": "prompt or messages, completion and score",
-}
-"""Layout of the rows → its fields."""
+FILE = "dataset/rows.jsonl"
+"""How messages call the file."""
 NAME_CHARS = 120
 
 log = logging.getLogger(__name__)
@@ -41,110 +37,73 @@ def sampled_dataset_create(
     existing = PromptDataset.objects.filter(project=project, sampled_by=run_id, sha256=sha256).first()
     if existing is not None:
         return existing
-    if size > settings.COHORT_MAX_DATASET_BYTES:
-        raise DataError(f"the file has {size:,} bytes; a dataset has {settings.COHORT_MAX_DATASET_BYTES:,} at most")
-    if fault := over_project(project, "max_upload_bytes", used=uploaded_bytes(project), more=size):
-        raise DataError(fault)
     dataset = PromptDataset(project=project, content=content, sha256=sha256, size=size, sampled_by_id=run_id)
-    _survey(dataset, handle, announced=rows)
-    completions = sum(counts.values())
     dataset.source = (
-        f"Sampled by the run {run_name} (run {run_id}): {counts.get('kept', 0):,} of {completions:,} completions kept"
+        f"Sampled by the run {run_name} (run {run_id}): {counts.get('kept', 0):,} of {sum(counts.values()):,} "
+        "completions kept"
     )
-    if not artifacts.exists(dataset.artifact):
-        handle.seek(0)
-        artifacts.put(dataset.artifact, iter(lambda: handle.read(1 << 20), b""))
-    _save(dataset, run_name, node)
-    log.info("dataset %r of %d rows sampled in %r", dataset.name, dataset.problems, project.slug)
+    survey(dataset, handle, FILE)
+    if dataset.problems != rows:
+        raise DataError(f"the file has {dataset.problems:,} rows, and {rows:,} were announced")
+    _store(dataset, handle, _names(run_name, run_id), f"node:{node}", "dataset_sampled", {"run": run_id})
     return dataset
 
 
-def _save(dataset: PromptDataset, run_name: str, node: str) -> None:
-    """Under the run's name, or the first like it that is free."""
-    for name in _names(run_name, dataset.sampled_by_id):
+def judged_dataset_create(
+    *, project: Project, actor: User, run_id: int, run_name: str, lines: Iterable[bytes], made: dict[str, Any]
+) -> PromptDataset:
+    """The preferences that people's judgements of a run's completions give, as rows of pairs. `made`: {judgements:
+    run, and counts}. The same judgements again are the same dataset. Raises DataError where the project has no room."""
+    with tempfile.TemporaryFile() as spooled:
+        digest, size = hashlib.sha256(), 0
+        for line in lines:
+            digest.update(line)
+            size += spooled.write(line)
+        name = {"sha256": digest.hexdigest(), "made__judgements": run_id}
+        if (existing := PromptDataset.objects.filter(project=project, **name).first()) is not None:
+            return existing
+        dataset = PromptDataset(project=project, content=DatasetContent.PREFERENCES, sha256=digest.hexdigest())
+        dataset.size, dataset.made, dataset.created_by = size, made, actor
+        dataset.source = f"Judgements of the completions of the run {run_name} (run {run_id}) by reviewers"
+        survey(dataset, spooled, FILE)
+        names = _names(f"judgements of {run_name}"[:NAME_CHARS], run_id)
+        _store(dataset, spooled, names, audit.who(actor), "dataset_judged", made)
+        dataset_added.send(sender=PromptDataset, dataset=dataset)
+    return dataset
+
+
+def _store(
+    dataset: PromptDataset, handle: IO[bytes], names: Iterator[str], actor: str, kind: str, origin: dict[str, Any]
+) -> None:
+    """Store file and row, under the first of `names` that is free. Raises DataError."""
+    project = dataset.project
+    if dataset.size > settings.COHORT_MAX_DATASET_BYTES:
+        raise DataError(f"the file has {dataset.size:,} bytes; a dataset has {settings.COHORT_MAX_DATASET_BYTES:,}")
+    if fault := over_project(project, "max_upload_bytes", used=uploaded_bytes(project), more=dataset.size):
+        raise DataError(fault)
+    if not artifacts.exists(dataset.artifact):
+        handle.seek(0)
+        artifacts.put(dataset.artifact, iter(lambda: handle.read(1 << 20), b""))
+    for name in names:
         dataset.name = name
+        after = {"name": name, "sha256": dataset.sha256, "content": dataset.content, "rows": dataset.problems, **origin}
         try:
             with transaction.atomic():
                 dataset.save()
-                audit.log(
-                    actor=f"node:{node}",
-                    kind="dataset_sampled",
-                    subject=f"dataset:{dataset.pk}",
-                    project=dataset.project,
-                    after={
-                        "name": name,
-                        "sha256": dataset.sha256,
-                        "content": dataset.content,
-                        "rows": dataset.problems,
-                        "run": dataset.sampled_by_id,
-                    },
-                )
+                audit.log(actor=actor, kind=kind, subject=f"dataset:{dataset.pk}", project=project, after=after)
         except IntegrityError:
-            if not PromptDataset.objects.filter(project=dataset.project, name=name).exists():
+            if not PromptDataset.objects.filter(project=project, name=name).exists():
                 raise
             dataset.pk = None
         else:
+            log.info("dataset %r of %d rows stored in %r", name, dataset.problems, project.slug)
             return
 
 
-def _names(run_name: str, run_id: int | None) -> Iterator[str]:
+def _names(run_name: str, run_id: int) -> Iterator[str]:
     yield run_name
     number = 1
     while True:
         end = f" (run {run_id})" if number == 1 else f" (run {run_id}, {number})"
         yield run_name[: NAME_CHARS - len(end)] + end
         number += 1
-
-
-def _survey(dataset: PromptDataset, handle: IO[bytes], *, announced: int) -> None:
-    """Read every row once: layout, count, prompt lengths, the first few. Raises DataError."""
-    handle.seek(0)
-    faults = RowFaults()
-    count = characters = longest = 0
-    shortest: int | None = None
-    dataset.format, dataset.container = "", "jsonl"
-    dataset.preview = []
-    with faults.collected():
-        for line, fields in rows_of(handle, source="dataset/rows.jsonl", faults=faults):
-            with faults.collected():
-                layout, prompt, answer = _row(line, fields)
-                if dataset.format not in ("", layout):
-                    line.fail(f"is a row of {layout}, and those before it are of {dataset.format}")
-                dataset.format = layout
-                count, characters = count + 1, characters + len(prompt)
-                longest = max(longest, len(prompt))
-                shortest = len(prompt) if shortest is None else min(shortest, len(prompt))
-                if len(dataset.preview) < PREVIEW_PROBLEMS:
-                    shown = {"id": _origin(fields), "prompt": prompt, "answer": answer}
-                    dataset.preview.append({name: text[:PREVIEW_CHARS] for name, text in shown.items()})
-    faults.raise_any()
-    if count != announced:
-        raise DataError(f"the file has {count:,} rows, and {announced:,} were announced")
-    expected = "conversations" if dataset.format == "conversations" else "preferences"
-    if dataset.content != expected:
-        raise DataError(f"the rows are {dataset.format}, and {dataset.content} were announced")
-    dataset.problems = count
-    dataset.prompt_chars = {"min": shortest, "mean": characters / count, "max": longest}
-
-
-def _row(line: Line, fields: dict[str, Any]) -> tuple[str, str, str]:
-    """Layout, prompt and answer of a row."""
-    turns = read_messages(line, fields["messages"], "messages") if "messages" in fields else ()
-    prompt = "\n\n".join(turn.content for turn in turns) if turns else line.text(fields, "prompt")
-    if "chosen" in fields:
-        answer = f"{line.text(fields, 'chosen')}\n\nabove\n\n{line.text(fields, 'rejected')}"
-        return "pairs", prompt, answer
-    if "score" in fields:
-        if not isinstance(fields["score"], int | float) or isinstance(fields["score"], bool):
-            line.fail("'score' is not a number")
-        return "scores", prompt, f"{line.text(fields, 'completion')}\n\nscore {fields['score']:g}"
-    if not turns:
-        return "conversations", prompt, line.text(fields, "completion")
-    if turns[-1].role != "assistant":
-        line.fail("'messages' ends without an answer of the assistant")
-    return "conversations", "\n\n".join(turn.content for turn in turns[:-1]), turns[-1].content
-
-
-def _origin(fields: dict[str, Any]) -> str:
-    origin = fields.get("from")
-    return str(origin.get("problem_id", "")) if isinstance(origin, dict) else ""

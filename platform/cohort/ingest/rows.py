@@ -50,6 +50,7 @@ _ITEMS = Table(
 )
 _EVENTS = Table(RunEvent, "run", "attempt", "seq", "at", "actor", "kind", "message", "data")
 _RESULTS = Table(EvalResult, "phase", "step", "suite", "problems", "truncated", "errors")
+_DATASETS = Table(DatasetFile, "content", "rows", "size", "sha256")
 _CHECKPOINTS = Table(
     Checkpoint,
     *("attempt", "run", "seq", "step", "at", "path", "files", "final", "best", "pinned", "seconds"),
@@ -344,6 +345,7 @@ def _store_dataset(attempt: LockedAttempt, seq: int, record: records.SampledData
         raise BadRecord.of(seq, "kind: only a run of kind sample writes a dataset", "no_sampling_run")
     if DatasetFile.objects.filter(attempt=attempt.attempt_id).exists():
         raise BadRecord.of(seq, "kind: the attempt has named its dataset before", "dataset_before")
+    _DATASETS.fit(seq, (record.content, record.rows, record.size, record.sha256))
     fields = record.model_dump(exclude={"kind", "path"})
     DatasetFile.objects.create(attempt_id=attempt.attempt_id, run_id=attempt.run_id, seq=seq, **fields)
 

@@ -176,7 +176,7 @@ _DECIDED = {
 
 
 def _spelt_out(fields: Mapping[str, Any], rows: CatalogRows) -> dict[str, Any]:
-    """The fields with rewards and suites as a config has them, so that it can be checked before rows of stages exist."""
+    """The fields with rewards and suites as a config has them, to be checked before rows of stages exist."""
     spelt = deepcopy(dict(fields))
     if isinstance(spelt.get("reward"), str):
         spelt["reward"] = rows.rewards[spelt["reward"]].spec

@@ -160,8 +160,8 @@ def stage_again(*, stage: PipelineStage, actor: User) -> list[str]:
 
 @transaction.atomic
 def stage_change(*, stage: PipelineStage, actor: User, text: str, seen: str) -> None:
-    """Give a stage other fields: YAML of its own part. It is out of date then, with all that hang on it, until it is run
-    again. `seen`: the digest of the pipeline that the person edited. Raises ValidationError with every fault."""
+    """Give a stage other fields: YAML of its own part. It is out of date then, with all that hang on it, until it is
+    run again. `seen`: the digest of the pipeline that the person edited. Raises ValidationError with every fault."""
     pipeline = stage.pipeline
     _lock(pipeline)
     if seen != pipeline.digest:
@@ -198,8 +198,8 @@ def stage_change(*, stage: PipelineStage, actor: User, text: str, seen: str) -> 
 
 @transaction.atomic
 def pipeline_advance(pipeline_id: int) -> int | None:
-    """Launch every stage whose inputs are there. Called when a run of it succeeds and by the reconciler; called twice it
-    launches nothing twice. Returns the pipeline's id when it launched one."""
+    """Launch every stage whose inputs are there. Called when a run of it succeeds and by the reconciler; called twice
+    it launches nothing twice. Returns the pipeline's id when it launched one."""
     pipeline = Pipeline.objects.select_related("project", "started_by").get(pk=pipeline_id)
     _lock(pipeline)
     return pipeline.pk if pipeline.active and _advance(pipeline) else None

@@ -97,8 +97,8 @@ def _why_none(run_id: int, node: Node) -> str:
 
 
 def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset | EvalSuiteVersion | ModelFile, InputFile]]:
-    """The datasets, suites and files of its base model and reward models that the run reads, each with the path that its config expects
-    it at."""
+    """The datasets, suites and files of its base model and reward models that the run reads, each with the path
+    that its config expects it at."""
     further = [row.dataset for row in run.run_datasets.select_related("dataset")]
     rows = {
         **input_rows(run.config, (run.dataset, run.eval_dataset, *further), run.suites.all()),

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
-from cohort.catalog.models import BaseModel, DatasetContent, EvalSuiteVersion
+from cohort.catalog.models import BaseModel, EvalSuiteVersion
 from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
@@ -95,7 +95,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         draft_discard(project=project, user=person(request), form_token=request.POST.get("discarded", ""))
         return redirect("run_new", slug)
     form = RunForm.posted(project, request.POST)
-    if form.dataset is not None and form.dataset.content == DatasetContent.PROBLEMS:
+    if form.dataset is not None:
         overlaps.request_comparisons(form.dataset, form.eval_dataset, [suite.version for suite in form.suites])
     match action:
         case "check":
@@ -180,6 +180,8 @@ def _started_from(request: HttpRequest, project: Project) -> RunForm:
     else:
         form = RunForm.new(project, preset=request.GET.get("preset", ""), kind=kind_named(request.GET.get("kind", "")))
         form.texts["task"] = request.GET.get("task", "")
+        if chosen := request.GET.get("dataset", ""):
+            form = RunForm.of_dataset(form, chosen)
     open_window(form)
     return form
 

@@ -11,7 +11,6 @@ from typing import Any
 from django.db.models import Exists, OuterRef
 
 from cohort.base.formatting import percent
-from cohort.catalog.models import DatasetContent
 from cohort.contamination.models import DataOverlap
 from cohort.contamination.selectors import of_choice, token
 from cohort.evaluations.forecast import ForecastShown, forecast_of
@@ -129,7 +128,7 @@ class Outlook:
 
 
 def overlaps_of(form: RunForm) -> tuple[DataOverlap, ...]:
-    if form.dataset is None or form.dataset.content != DatasetContent.PROBLEMS:
+    if form.dataset is None:
         return ()
     return tuple(of_choice(form.dataset, form.eval_dataset, [suite.version for suite in form.suites]))
 

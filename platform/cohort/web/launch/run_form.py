@@ -104,6 +104,14 @@ class RunForm:
         return form
 
     @classmethod
+    def of_dataset(cls, form: "RunForm", chosen: str) -> "RunForm":
+        """The same form with this dataset, whose part it then holds out."""
+        again = cls(form.project, form.choices, {**form.texts, "dataset": chosen})
+        again.hold_out()
+        again.texts["name"] = again.suggested_name("")
+        return again
+
+    @classmethod
     def clone(cls, run: Run) -> "RunForm":
         kind = kind_named(run.kind)
         choices = Choices.read(run.project, kind=kind)

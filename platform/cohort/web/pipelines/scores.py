@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cohort.base.formatting import num
+from cohort.base.formatting import number
+from cohort.evaluations.selectors import HELDOUT_TITLE
 from cohort.pipelines.states import StageNow
 from cohort.runs.models import EvalResult
 from cohort.runs.transitions import current_evaluations
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.stats.unscored import scored_share
 
 
@@ -18,7 +20,8 @@ class StageScore(NamedTuple):
     @property
     def words(self) -> str:
         """Such as `heldout 12.5 % → 50 %`."""
-        return f"{self.suite} {_percent(self.before)} → {_percent(self.after)}"
+        suite = HELDOUT_TITLE if self.suite == HELDOUT else self.suite
+        return f"{suite} {_percent(self.before)} → {_percent(self.after)}"
 
 
 def stage_scores(states: Mapping[str, StageNow]) -> dict[str, Sequence[StageScore]]:
@@ -37,4 +40,4 @@ def stage_scores(states: Mapping[str, StageNow]) -> dict[str, Sequence[StageScor
 
 
 def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{num(100 * share, 3)} %"
+    return "–" if share is None else f"{number(100 * share, 3)} %"
