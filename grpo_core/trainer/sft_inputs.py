@@ -180,8 +180,8 @@ def sampled_facts(config: SftConfig, sources: Sequence[DataSource]) -> dict[str,
     if facts.get("content", "conversations") != "conversations":
         held = facts.get("rows_are", facts["content"])
         raise DataError(
-            f"{first.path}: the sampled dataset holds {held}, which a run of kind reward_model learns from; sample with "
-            "rows: conversations"
+            f"{first.path}: the sampled dataset holds {held}, which a run of kind reward_model learns from; sample "
+            "with rows: conversations"
         )
     return facts
 
