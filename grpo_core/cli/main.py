@@ -303,17 +303,19 @@ def _presets(options: argparse.Namespace) -> int:
 def _tell_end(outcome: "Outcome", run_dir: "RunDir", out: Path, progress: "Progress") -> None:
     from grpo_core.config.evaluation import HELDOUT
     from grpo_core.data.rejection import table
+    from grpo_core.data.sampled_dataset import find_sampled
     from grpo_core.evaluate import preference_report
     from grpo_core.evaluate.text_report import measured_in, share
-    from grpo_core.files.dataset import FOLDER, ROWS, read_facts
+    from grpo_core.files.dataset import FOLDER
     from grpo_core.records.types import Event
 
     progress.line(outcome.message)
-    if (facts := read_facts(out / FOLDER / ROWS)) is not None:
-        for line in table(facts.counts):
+    if (sampled := find_sampled(out / FOLDER)) is not None:
+        facts = sampled.facts
+        for line in table(facts["counts"]):
             progress.line(line)
-        problems = f"{facts.problems:,} of {facts.problems_sampled:,} problems"
-        progress.line(f"dataset: {out / FOLDER / ROWS} ({facts.rows:,} rows of {problems})")
+        problems = f"{facts['problems']:,} of {facts['problems_sampled']:,} problems"
+        progress.line(f"dataset: {sampled.rows} ({facts['rows']:,} rows of {problems})")
     for phase in ("before", "after"):
         for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
             name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "

@@ -1,5 +1,5 @@
 """The dataset folder of a run of kind `sample`: its rows, and what they are and came from. Written whole, once the run
-is over, and never changed. Loads no torch.
+is over, and never changed. `grpo_core.data.sampled_dataset` reads it. Loads no torch.
 
     dataset/rows.jsonl      one row a line (grpo_core/data/sampled_rows.py)
     dataset/dataset.json    SampledFacts
@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from grpo_core.errors import DataError
 from grpo_core.files.checkpoint import publish_folder, temporary_of
 from grpo_core.files.disk import fsync, need_room, raise_when_full
 from grpo_core.records.bounds import Count, Sha256
 from grpo_core.records.types import SampledDataset
 
-FOLDER, ROWS, ABOUT = "dataset", "rows.jsonl", "dataset.json"
+FOLDER, ROWS, FACTS = "dataset", "rows.jsonl", "dataset.json"
 _READ_ONLY = 0o444
 
 
@@ -71,8 +70,8 @@ def write_dataset(run_folder: Path, lines: Sequence[bytes], facts: SampledFacts)
         temporary.mkdir()
         with (temporary / ROWS).open("wb") as handle:
             handle.writelines(lines)
-        (temporary / ABOUT).write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        for name in (ROWS, ABOUT):
+        (temporary / FACTS).write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        for name in (ROWS, FACTS):
             fsync(temporary / name)
             (temporary / name).chmod(_READ_ONLY)
         publish_folder(temporary, folder)
@@ -92,23 +91,3 @@ def digest_of(lines: Sequence[bytes]) -> str:
     for line in lines:
         digest.update(line)
     return digest.hexdigest()
-
-
-def read_facts(rows: Path) -> SampledFacts | None:
-    """What lies next to a file of rows; None where it was not sampled by a run. Raises DataError where it cannot be
-    read, or the rows are not those that it names."""
-    path = rows.parent / ABOUT
-    if not path.is_file():
-        return None
-    try:
-        facts = SampledFacts.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise DataError(f"{path} is not what a run of kind sample writes: {error.errors()[0]['msg']}") from None
-    with rows.open("rb") as handle:
-        sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
-    if sha256 != facts.sha256:
-        raise DataError(
-            f"{rows} was changed after its run wrote it: its SHA-256 is {sha256}, and {path} names {facts.sha256}. "
-            "Take the run's own file, or move the changed one elsewhere and use it as kind: sft"
-        )
-    return facts

@@ -46,8 +46,7 @@ class SftTrainer(Trainer[SftConfig]):
 
     def _manifest(self) -> Manifest:
         inputs = self._inputs
-        sampled_by = inputs.sampled_by.model_dump(mode="json") if inputs.sampled_by is not None else None
-        more = {HELDOUT_CONVERSATIONS: inputs.heldout_facts, "sampled_by": sampled_by}
+        more = {HELDOUT_CONVERSATIONS: inputs.heldout_facts, "sampled_by": inputs.sampled_by}
         return build_manifest(
             self.config,
             inputs.policy,

@@ -19,13 +19,13 @@ from grpo_core.data.hub import find_data
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import holdout
 from grpo_core.data.prompts import Encoded, PromptEncoder, encode_problems
+from grpo_core.data.sampled_dataset import find_sampled, source_of
 from grpo_core.data.supervised import Conversation, load_conversations
 from grpo_core.distributed.environment import pick_device
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.suites.load import Suite, load_suites
 from grpo_core.evaluate.task import Task, heldout_task, manner_of, prompts_fit
 from grpo_core.files.checkpoint import read_origin
-from grpo_core.files.dataset import ABOUT, ROWS, SampledFacts, read_facts
 from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model
@@ -51,7 +51,7 @@ class SftInputs:
     """Conversations whose loss is measured."""
     train_facts: dict[str, Any]
     heldout_facts: dict[str, Any] | None
-    sampled_by: SampledFacts | None
+    sampled_by: dict[str, Any] | None
     """What the sampled dataset says of itself that the conversations are."""
     repeated: int
     """Conversations of the training data that equal an earlier one."""
@@ -165,20 +165,23 @@ def training_sources(part: ConversationsConfig, base: Path) -> list[DataSource]:
 
 def _rows_in(file: Path) -> Path:
     """The rows of a sampled dataset, whose folder or description `file` may be; else the file itself."""
-    if file.is_dir() and (file / ABOUT).is_file():
-        return file / ROWS
-    return file.with_name(ROWS) if file.name == ABOUT else file
+    sampled = find_sampled(file)
+    return file if sampled is None else sampled.rows
 
 
-def sampled_facts(config: SftConfig, sources: Sequence[DataSource]) -> SampledFacts | None:
+def sampled_facts(config: SftConfig, sources: Sequence[DataSource]) -> dict[str, Any] | None:
     """What the run of kind `sample` said of the dataset that `data.path` is; None where it has none of its own. Raises
     DataError."""
     (first, *_) = sources
-    facts = read_facts(first.files[0]) if config.data.hub is None and first.files[0].is_file() else None
-    if facts is not None and facts.content != "conversations":
+    sampled = find_sampled(first.files[0]) if config.data.hub is None else None
+    if sampled is None:
+        return None
+    facts = sampled.facts
+    if facts.get("content", "conversations") != "conversations":
+        held = facts.get("rows_are", facts["content"])
         raise DataError(
-            f"{first.path}: the sampled dataset holds {facts.rows_are}, which a run of kind reward_model learns from; "
-            "sample with rows: conversations"
+            f"{first.path}: the sampled dataset holds {held}, which a run of kind reward_model learns from; sample "
+            "with rows: conversations"
         )
     return facts
 
@@ -326,10 +329,11 @@ def _sampled_events(inputs: SftInputs, config: SftConfig) -> Iterable[Event]:
             message = "each row names the sample that it is, and no dataset.json next to them the model that answered"
             yield Event(type="data", message=message)
         return
-    message = f"the answers are samples of {facts.model['source']}, by the run {facts.run}"
-    yield Event(type="sampled_by", message=message, data=facts.model_dump(mode="json"))
+    message = f"the answers are samples of {source_of(facts)}, by the run {facts.get('run')}"
+    yield Event(type="sampled_by", message=message, data=facts)
     own = {"template": config.data.template, "system": config.data.system}
-    if other := sorted(name for name, value in own.items() if facts.prompt.get(name) != value):
+    given = facts.get("prompt", own)
+    if other := sorted(name for name, value in own.items() if given.get(name) != value):
         message = (
             f"the answers were sampled with another {' and '.join(f'data.{name}' for name in other)} than they are "
             "learned with, so each stands behind a prompt that its model was not given; set them alike if that is not "

@@ -16,9 +16,10 @@ from grpo_core.config.sample import SampleConfig
 from grpo_core.data.answers import encode_conversations
 from grpo_core.data.prompts import PromptEncoder
 from grpo_core.data.rejection import Choice
+from grpo_core.data.sampled_dataset import find_sampled
 from grpo_core.data.supervised import load_conversations
 from grpo_core.errors import DataError, NothingKept
-from grpo_core.files.dataset import SampledFacts, read_facts
+from grpo_core.files.dataset import SampledFacts
 from grpo_core.files.run_folder import RunDir
 from grpo_core.model.tiny import byte_tokenizer
 from grpo_core.runtime.progress import Progress
@@ -61,9 +62,9 @@ def dataset_of(out: Path) -> tuple[bytes, bytes]:
 
 def facts_of(out: Path) -> SampledFacts:
     """As whoever learns from it reads it, checked."""
-    facts = read_facts(out / "dataset/rows.jsonl")
-    assert facts is not None
-    return facts
+    sampled = find_sampled(out / "dataset/rows.jsonl")
+    assert sampled is not None
+    return SampledFacts.model_validate(sampled.facts)
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
@@ -127,14 +128,12 @@ def test_rows_are_those_that_the_filters_keep(sampled: Path) -> None:
 
 
 def test_where_it_came_from_lies_next_to_the_rows(sampled: Path) -> None:
-    facts = read_facts(sampled / "dataset/rows.jsonl")
-    assert facts is not None
+    facts = facts_of(sampled)
     manifest = json.loads((sampled / "manifest.json").read_text())
     assert facts.config_digest == manifest["config_digest"]
     assert facts.model["source"] == "base"
     problems = {row["from"]["problem_id"] for row in lines_of(sampled)}
     assert (facts.problems, facts.problems_sampled, facts.rows) == (len(problems), PROBLEMS, len(lines_of(sampled)))
-    assert read_facts(sampled / "config.yaml") is None
 
 
 def test_a_changed_file_is_refused(sampled: Path, tmp_path: Path) -> None:
@@ -142,8 +141,8 @@ def test_a_changed_file_is_refused(sampled: Path, tmp_path: Path) -> None:
     (folder / "rows.jsonl").chmod(0o644)
     with (folder / "rows.jsonl").open("ab") as handle:
         handle.write(b"{}\n")
-    with pytest.raises(DataError, match="was changed"):
-        read_facts(folder / "rows.jsonl")
+    with pytest.raises(DataError, match="is not the dataset"):
+        find_sampled(folder / "rows.jsonl")
 
 
 @dataclass(eq=False)
@@ -240,8 +239,7 @@ def test_preferences(runs_home: Path, tmp_path: Path, kind: str) -> None:
         else:
             assert texts[problem, row["chosen"]]["components"]["near"]["passed"]
             assert not texts[problem, row["rejected"]]["components"]["near"]["passed"]
-    facts = read_facts(tmp_path / "run/dataset/rows.jsonl")
-    assert facts is not None
+    facts = facts_of(tmp_path / "run")
     assert (facts.content, facts.rows_are) == ("preferences", kind)
 
 

@@ -411,4 +411,4 @@ def test_distillation_of_what_nobody_sampled_is_refused(home: Path, sampled: Pat
     (changed / "rows.jsonl").chmod(0o644)
     write(changed / "rows.jsonl", [{"prompt": "a", "completion": "b", "from": {"problem_id": "x"}}])
     assert distill(home, tmp_path / "two", changed, log) == DataError.exit_status
-    assert "was changed after its run wrote it" in log.read_text()
+    assert "is not the dataset that dataset.json describes" in log.read_text()

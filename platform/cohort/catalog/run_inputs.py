@@ -62,7 +62,7 @@ def input_path(dataset: PromptDataset) -> str:
 
 def about_path(dataset: PromptDataset) -> str:
     """Where the worker puts what a sampled dataset came from."""
-    return f"inputs/{dataset.sha256}/{ABOUT}"
+    return f"inputs/{dataset.sha256}/{FACTS}"
 
 
 def is_sampled(dataset: PromptDataset) -> bool:
