@@ -27,7 +27,7 @@ def config(lora: dict[str, Any] | None = None, **parts: Any) -> RunConfig:
 def words(run_config: RunConfig) -> dict[str, Any]:
     algorithm = run_config.algorithm
     return {
-        "method": list(method_words.training_method(algorithm)),
+        "method": list(method_words.policy_gradient(algorithm)),
         "loss": method_words.loss(algorithm),
         "normalization": method_words.normalization(algorithm),
         "clipping": method_words.clipping(algorithm),
