@@ -1,6 +1,7 @@
 """Pages of records. Fetch, authorise, render."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
 from cohort.evaluations.stages import StageChange, run_changes, weights_chain
+from cohort.evidence.canonical import dig
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import State
 from cohort.records.cards.reading import Reading
@@ -86,8 +88,8 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
 def _stages(run: Run, document: Document) -> list[StageChange]:
     """What each earlier stage and this one changed; empty where the run began from no run of this platform."""
     lineage = document.entry("subject.lineage")
-    value = lineage.value if isinstance(lineage, Entry) else None
-    chain, begins_from = weights_chain(run, (value.get("stages") or ()) if isinstance(value, dict) else ())
+    stages: list[Mapping[str, Any]] = dig(lineage.value if isinstance(lineage, Entry) else None, "stages") or []
+    chain, begins_from = weights_chain(run, stages)
     if len(chain) < 2:
         return []
     by_pk = {each.pk: each for each in Run.objects.filter(pk__in=chain, project=run.project)}
