@@ -13,10 +13,12 @@ from django.core.exceptions import ValidationError
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.catalog.models import BaseModel, DatasetContent, PromptDataset
+from cohort.catalog.services import verifier_version_create
 from cohort.evidence import dsse, pipeline
 from cohort.evidence.canonical import canonical
 from cohort.evidence.verify import verify_card
-from cohort.evidence.verify.report import Report
+from cohort.evidence.verify.command import main
+from cohort.evidence.verify.report import EXIT_STATUS, Report
 from cohort.records.cards.pack import Pack
 from cohort.records.models import PipelineCard, Record
 from cohort.records.pipeline_cards import Stage, pipeline_card
@@ -143,6 +145,13 @@ def test_a_pipeline_card_follows_its_stages_and_refuses_what_was_changed(world: 
     for line in ("+20.0 [+", "+30.0 [+", "+50.0 [+"):
         assert line in table
 
+    path = tmp_path / "downloaded.zip"
+    path.write_bytes(b"".join(artifacts.read_chunks(card.artifact)))
+    known = tmp_path / "keys.json"
+    known.write_text(json.dumps(audit.keys_file()), encoding="utf-8")
+    assert main([str(path), "--key", str(known), "--offline"]) == 0
+    assert main([str(path), "--key", str(known), "--against", str(path)]) == EXIT_STATUS["cannot check"]
+
     passed = next(check for check in report.checks if check.name == "what passed")
     assert [line.partition(":")[0] for line in passed.lines] == ["cold → rl", "rl → rejection", "rejection → sft2"]
     assert {(row["from"], row["to"]): difference_of(row) for row in document["changes"]} == {
@@ -210,3 +219,33 @@ def test_stages_that_make_no_pipeline_are_refused(world: World) -> None:
     ]
     assert lineage[0]["seal"] == rejection.record.seal
     assert lineage[0]["card"] == rejection.record.card("public").sha256
+
+
+def test_a_reward_model_is_an_earlier_stage_by_the_digest_of_its_weights(world: World) -> None:
+    data = stage_runs.dataset_of(world.ours, "pairs", DatasetContent.PREFERENCES, stage_runs.PAIRS)
+    rows = {"project": world.ours, "actor": world.alice, "base_model": world.base_model}
+    run = stage_runs.launch("reward_model", **rows, dataset=data, settings={**SHORT, "data": {"holdout": 4}})
+    sealed_run.attempted(run, stage_runs.ranked(run, weights="8" * 64))
+    judge = record_seal(run=run)
+    model = stage_runs.registered(judge, name="judge", actor=world.alice)
+    scored = {"components": [{"name": "answer", "kind": "reward_model", "params": {"path": model.path}}]}
+    version = verifier_version_create(project=world.ours, actor=world.alice, name="by the judge", spec=scored)
+    run = sealed_run.launch(**rows, dataset=world.dataset, heldout=world.heldout, verifier_version=version)
+    digest = pipeline.files_digest({"model.safetensors": "8" * 64})
+    reported = [
+        record.model_copy(update={"reward": {"answer": {"weights_sha256": digest}}})
+        if record.kind == "manifest"
+        else record
+        for record in sealed_run.whole(run)
+    ]
+    sealed_run.attempted(run, reported)
+    rl = record_seal(run=run)
+
+    (stage,) = entry(rl, "subject.lineage").value["stages"]
+    assert (stage["run"], stage["gave"], stage["seal"]) == (judge.run_id, "reward_model", judge.seal)
+    assert digest in stage["digests"].values()
+    giver, taker = json.loads(judge.document), json.loads(rl.document)
+    (take,) = pipeline.takes_of(taker, {judge.run_id: "judge", rl.run_id: "rl"})
+    assert pipeline.require_agreement(giver, taker, take) == f"reward model {'8' * 12}…"
+    with pytest.raises(pipeline.StageFault, match="another model"):
+        pipeline.require_agreement(giver, taker, {**take, "digests": {"model.safetensors": "8" * 64}})

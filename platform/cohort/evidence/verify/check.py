@@ -82,6 +82,11 @@ def check_card(handle: IO[bytes], name: str, references: References) -> Report:
             if file.read(2) != b"PK":
                 raise CannotRead(f"{label} is not a card: it is no zip file. {_AS_DOWNLOADED}")
     if pipeline.holds_pipeline(handle):
+        if references.policy is not None or references.older is not None or references.sample is not None:
+            raise CannotRead(
+                f"{name} is the card of a pipeline: a policy, an older card and a sample are of one stage's card, "
+                "which is in its folder stages/"
+            )
         return pipeline.check_pipeline(handle, name, references, check_card)
     report, card = Report(name), OpenCard(CardReader(handle), witnesses=references.witnesses)
     for what, check in checks(card, references).items():

@@ -9,78 +9,19 @@ whether anybody owes a summary, and whether this one is enough, it does not say.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from django.template.loader import render_to_string
-from pydantic import BaseModel, ConfigDict
 
 from cohort.records.answers import count
 from cohort.records.cards.reading import Reading
 from cohort.records.cards.topics import EU_CONTENT
+from cohort.records.cards.training_content_types import Field, Section, Status, Summary
 from cohort.records.schema_types import AUDIENCE_WORDS
 from cohort.records.statements.questions import BY_FIELD
 
 HTML_FILE = "sheets/training-content-summary.html"
 JSON_FILE = "sheets/training-content-summary.json"
-Status = Literal["filled", "not applicable", "to be stated", "withheld"]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Field(Part):
-    """One question of the template."""
-
-    heading: str
-    status: Status
-    text: str
-    """The answer; of what is not applicable, why; of what is to be stated, by whom it can be."""
-    sources: list[str]
-    """Fields of the record that it is from, as `section.field`."""
-    source: str
-    """As the record marks them: measured, config, stated by …; empty where nothing was filled."""
-    question: str
-    """The record's field whose statement would answer it; empty where there is no such question."""
-
-    @property
-    def anchor(self) -> str:
-        """Of the question on the page of statements."""
-        return self.question.replace(".", "-")
-
-
-class Section(Part):
-    number: str
-    heading: str
-    fields: list[Field]
-
-
-class Summary(Part):
-    """training-content-summary.json"""
-
-    format: Literal["cohort-training-content/1"] = "cohort-training-content/1"
-    draft: Literal[True] = True
-    model: str
-    version: str
-    """Of the record that it is made from, which is dated too."""
-    last_update: str
-    """UTC."""
-    seal: str
-    audience: str
-    covers: str
-    template: str
-    read: str
-    """Day on which the template was read."""
-    dates: list[str]
-    sections: list[Section]
-
-    @property
-    def to_state(self) -> list[Field]:
-        return [field for section in self.sections for field in section.fields if field.status == "to be stated"]
-
-    @property
-    def total(self) -> int:
-        return sum(len(section.fields) for section in self.sections)
 
 
 @dataclass(frozen=True)

@@ -110,4 +110,5 @@ def _course(facts: Facts) -> Answer:
         return not_measured("No completion could be scored.")
     value = {"first_step": facts.first.step, "first": float(first), "last_step": facts.last.step, "last": float(last)}
     text = f"{first:.3f} at step {facts.first.step}, {last:.3f} at step {facts.last.step}".replace("-", MINUS)
-    return measured(value, text, evidence="recomputable", note="Of training completions; every step in metrics.jsonl.")
+    of = "training" if facts.config.kind == "grpo" else "sampled"
+    return measured(value, text, evidence="recomputable", note=f"Of {of} completions; every step in metrics.jsonl.")

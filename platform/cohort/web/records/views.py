@@ -1,6 +1,7 @@
 """Pages of records. Fetch, authorise, render."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.views.decorators.http import require_safe
 from cohort.accounts.models import Role, reaches
 from cohort.base.formatting import natural
 from cohort.evaluations.stages import StageChange, run_changes, weights_chain
+from cohort.evidence.canonical import dig
 from cohort.evidence.record import redact
 from cohort.records.after_seal.rules import State
 from cohort.records.cards.reading import Reading
@@ -86,9 +88,7 @@ def record_detail(request: HttpRequest, slug: str, run_id: int, end: int | None 
 def _stages(run: Run, document: Document) -> list[StageChange]:
     """What each earlier stage and this one changed; empty where the run began from no run of this platform."""
     lineage = document.entry("subject.lineage")
-    value = lineage.value if isinstance(lineage, Entry) else None
-    named = value.get("stages") if isinstance(value, dict) else None
-    stages = [stage for stage in named if isinstance(stage, dict)] if isinstance(named, list) else []
+    stages: list[Mapping[str, Any]] = dig(lineage.value if isinstance(lineage, Entry) else None, "stages") or []
     chain, begins_from = weights_chain(run, stages)
     if len(chain) < 2:
         return []
