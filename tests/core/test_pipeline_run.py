@@ -18,6 +18,7 @@ from grpo_core.pipeline.folder import PipelineFolder
 from grpo_core.pipeline.outputs import output_of, weights_digest
 from grpo_core.records.types import FileEntry
 from tests.processes import clean_environment, wait_for
+from tests.tables import FOLDER
 
 from .runs import PLAIN, merged, result
 
@@ -227,6 +228,28 @@ def test_one_command_at_a_time(runs_home: Path, copied: Path) -> None:
         status, printed = run(write(runs_home), copied)
     assert status == 9
     assert "another `grpo pipeline run` is at work" in printed
+
+
+@pytest.mark.slow
+def test_every_kind_of_stage(runs_home: Path, tmp_path: Path) -> None:
+    """R1's stages: each gives what the next begins from, and a second call finds all of it done."""
+    worked = [{"prompt": f"say {letter}", "completion": str(number)} for number, letter in enumerate("abcdefgh")]
+    (runs_home / "worked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in worked))
+    file = runs_home / "r1.yaml"
+    file.write_text((FOLDER / "pipeline/r1.yaml").read_text(encoding="utf-8"))
+    out = tmp_path / "out"
+    status, printed = run(file, out)
+    assert status == 0, printed
+    pipeline = PipelineConfig.from_file(file)
+    statuses = PipelineFolder(out).status(pipeline)
+    assert {slug: now.state for slug, now in statuses.items()} == dict.fromkeys(pipeline.order, "finished")
+    rows = (out / "kept/run/dataset/rows.jsonl").read_text().splitlines()
+    assert statuses["kept"].output.words == f"{len(rows)} rows"
+    given = PipelineFolder(out).state().stages["rl2"].given
+    assert given == {slug: statuses[slug].output.digest for slug in ("again", "judge")}
+    status, printed = run(file, out)
+    assert status == 0
+    assert printed.count("done and up to date") == len(pipeline.stages)
 
 
 def test_digest_of_weights() -> None:
