@@ -45,13 +45,15 @@ REWARD = [
     {"name": "correct", "kind": "exact", "weight": 0.8, "params": {"extract": "answer_tag"}},
     {"name": "format", "kind": "r1_format", "weight": 0.2},
 ]
+WARMUP_STEPS = 10
+"""As the demo's: AdamW's first steps move every weight by the whole rate, whatever the gradient."""
 DISTANCE_PROMPTS = 128
 """Held-out problems that the trained policy answers for its divergence from the start."""
 
 
 def config(method: str, *, seed: int, steps: int, rate: float) -> dict[str, Any]:
     """The demo's task with the method's preset. PPO's critic learns at the policy's rate, as in its paper."""
-    optim = {"trpo": {"max_kl": rate}} if method == "trpo" else {"lr": rate}
+    optim = {"trpo": {"max_kl": rate}} if method == "trpo" else {"lr": rate, "warmup_steps": WARMUP_STEPS}
     return {
         "preset": PRESETS[method],
         "model": {"path": "model"},
@@ -66,7 +68,7 @@ def config(method: str, *, seed: int, steps: int, rate: float) -> dict[str, Any]
         "algorithm": {"critic": {"lr": rate}} if method == "ppo" else {},
         "optim": {**optim, "steps": steps},
         "engine": {"device": "cpu", "threads": THREADS},
-        "eval": {"path": "heldout.jsonl", "before": False, "after": True, "cost": 0, "temperature": 1.0},
+        "eval": {"path": "heldout.jsonl", "before": True, "after": True, "cost": 0, "temperature": 1.0},
         "checkpoints": {"every": 1_000_000, "best": False},
         "traces": {"groups_per_step": 0},
         "seed": seed,
@@ -83,10 +85,12 @@ def train(method: str, folder: Path, seed: int, steps: int, rate: float) -> dict
     def counted(self: SingleTraining, *rows: Any, step: int, **more: Any) -> Any:
         done = update(self, *rows, step=step, **more)
         if step == steps:
-            roots = live_models(at_least=self._policy.parameters() // 2)  # of one model there may be several
-            models = {frozenset(p.data_ptr() for p in root.parameters()): root for root in roots}
+            roots = live_models(at_least=self._policy.parameters() // 2)
+            weights = {frozenset(p.data_ptr() for p in root.parameters()): root for root in roots}
+            # What the sampler made of a model's layers has some of its weights and is no other model.
+            models = [root for own, root in weights.items() if not any(own < other for other in weights)]
             held.update(bytes_held(), models=len(models))
-            held["trained"] = sum(any(p.requires_grad for p in root.parameters()) for root in models.values())
+            held["trained"] = sum(any(p.requires_grad for p in root.parameters()) for root in models)
         return done
 
     SingleTraining.update = counted  # type: ignore[method-assign]
@@ -99,15 +103,10 @@ def train(method: str, folder: Path, seed: int, steps: int, rate: float) -> dict
             raise SystemExit(status)
         peak = peak_mb()
         steps_of = [json.loads(line)["record"] for line in (out / "metrics.jsonl").read_text().splitlines()]
-        (result,) = [
-            record
-            for line in (out / "evals/after.jsonl").read_text().splitlines()
-            if (record := json.loads(line)["record"])["kind"] == "eval_result"
-        ]
         rewards = [step["metrics"]["reward"] for step in steps_of]
         return {
-            "heldout": result["correct"] / result["problems"],
-            "first": rewards[0],
+            "before": heldout_accuracy(out / "evals/before.jsonl"),
+            "heldout": heldout_accuracy(out / "evals/after.jsonl"),
             "last": sum(rewards[-10:]) / len(rewards[-10:]),
             "mean": sum(rewards) / len(rewards),
             "seconds": sum(step["seconds"]["total"] for step in steps_of),
@@ -116,6 +115,13 @@ def train(method: str, folder: Path, seed: int, steps: int, rate: float) -> dict
             **held,
             **distance(folder / "model", out / "checkpoints/final", folder / "heldout.jsonl"),
         }
+
+
+def heldout_accuracy(evaluation: Path) -> float:
+    """Share of the held-out problems that were right."""
+    records = [json.loads(line)["record"] for line in evaluation.read_text().splitlines()]
+    (result,) = [record for record in records if record["kind"] == "eval_result"]
+    return float(result["correct"] / result["problems"])
 
 
 @torch.no_grad()
