@@ -9,6 +9,8 @@ KEPT, DROPPED = "kept", "dropped_"
 """Of the outcome's totals: completions kept, and those that each filter dropped (grpo_core/trainer/metrics.py)."""
 FILTER_WORDS = {
     "unscored": "the reward could not score",
+    "empty": "without text",
+    "unstorable": "with characters that no dataset can hold",
     "no_verdict": "without a verdict of the success component",
     "wrong": "wrong by the success component",
     "low_reward": "with a reward below the least",
