@@ -129,6 +129,13 @@ class ExchangeError(TrainingError):
     code = "nccl_error"
 
 
+class NothingKept(GrpoError):
+    """A run of kind sample whose filters kept no completion. Trying again gives the same."""
+
+    code = "nothing_kept"
+    exit_status = 12
+
+
 class RolloutError(GrpoError):
     """The sampler failed, or does not hold the weights that it was sent. Never answered by sampling all the same."""
 

@@ -28,11 +28,11 @@ ORDER = [
     *("errors", "text", "stats", "specs", "advantages", "losses", "config", "compute", "records", "protocol"),
     *("runtime", "files", "data", "sandbox"),
     *("algo", "distributed", "model", "rollout", "training"),
-    *("rewards", "monitors", "evaluate", "probe", "replay", "trainer", "estimate", "lab", "cli"),
+    *("rewards", "monitors", "evaluate", "probe", "replay", "pipeline", "trainer", "estimate", "lab", "cli"),
 ]
 PLATFORM_ORDER = [
     *("base", "evidence", "audit", "accounts", "catalog", "nodes", "runs"),
-    *("evaluations", "lab", "contamination", "review", "launch", "ingest", "records", "alerts"),
+    *("evaluations", "lab", "contamination", "review", "launch", "pipelines", "ingest", "records", "alerts"),
     *("worker_api", "background", "server", "api", "web", "urls", "cli"),
 ]
 """The platform's folders; `settings` stands beside them and is imported by Django."""

@@ -83,13 +83,14 @@ from grpo_core.advantages.base import GroupScores
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.run import RunConfig
 algorithm = AlgorithmConfig.model_validate({CHOSEN["algorithm"]!r})
+config = RunConfig.from_dict({config().to_dict() | CHOSEN!r})
 assert not {{"torch", "numpy"}} & set(sys.modules)
 print(json.dumps({{
     "losses": fields()["algorithm.loss"].choices,
     "normalizations": [variant.label for _, variant in offered("")],
     "kinds": [label for _, kinds in kind_choices() for _, label in kinds],
     "parameters": [spec.path for spec in param_specs("digits")],
-    "method": method_words.training_method(algorithm),
+    "method": method_words.training_method(config),
     "loss": method_words.loss(algorithm),
     "normalization": method_words.normalization(algorithm),
     "clipping": method_words.clipping(algorithm),

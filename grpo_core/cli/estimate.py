@@ -32,11 +32,17 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def _estimate(options: argparse.Namespace) -> int:
     import sys
 
+    from grpo_core.config.kinds import config_from_file
     from grpo_core.config.run import RunConfig
-    from grpo_core.errors import DataError
+    from grpo_core.errors import ConfigError, DataError
     from grpo_core.runtime.progress import Progress
 
-    config = RunConfig.from_file(options.config)
+    config = config_from_file(options.config)
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"{options.config}: runs of kind {config.kind} cannot be estimated, only those of kind grpo; a run of one "
+            "step (optim.steps: 1) shows its time and memory"
+        )
     with Stop() as stop, closing(Progress(out=sys.stderr)) as progress:
         from grpo_core.estimate.calibrate import estimate
 

@@ -77,6 +77,8 @@ def _words(result: dict[str, Any]) -> str:
         return "; ".join(map(_evaluated, result["results"]))
     if "answers" in result:
         return f"{result['answers']} answers"
+    if result.get("kind") == "best_of_n":
+        return f"{len(result['scores'])} problems, {result['parting']['outcome']}"
     if result.get("kind") == "rescore":
         return f"{result['samples']:,} samples scored again"
     if "rows" in result:

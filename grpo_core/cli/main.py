@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_core import __version__
 from grpo_core.cli.estimate import read_estimate
@@ -97,12 +97,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(handler=_train)
 
-    for name in ("estimate", "eval", "lab", "model", "preview", "probe", "replay", "rescore", "suite", "tasks"):
+    names = ("best_of_n", "estimate", "eval", "lab", "model", "pipeline", "preview", "probe", "replay", "rescore")
+    for name in (*names, "suite", "tasks"):
         import_module(f"grpo_core.cli.{name}").add(commands)
     cold = commands.add_parser("cold-start", help="make the demo's small base model")
     cold.add_argument("--out", type=Path, required=True, metavar="DIR", help="model folder to make")
     cold.add_argument("--steps", type=positive, default=None, help="supervised steps")
     cold.add_argument("--batch", type=positive, default=None, help="problems in a step")
+    cold.add_argument("--layers", type=positive, default=None, help="of the network (default 3); fewer for a student")
     cold.add_argument("--seed", type=int, default=0, help="start of every random choice (default 0)")
     cold.add_argument("--threads", type=positive, default=None, help="CPU threads (default: all cores)")
     cold.add_argument("--force", action="store_true", help="build again whatever the folder holds")
@@ -110,7 +112,10 @@ def _parser() -> argparse.ArgumentParser:
 
     data = commands.add_parser("demo-data", help="write a demo's problems: additions")
     data.add_argument("--chat", action="store_true", help="those of the chat demo: conversations, numbers to 20")
-    data.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the two files")
+    data.add_argument(
+        "--worked", type=positive, metavar="N", help="also the first N training problems with worked answers"
+    )
+    data.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
     data.add_argument("--seed", type=int, default=0, help="seed of the split (default 0)")
     data.set_defaults(handler=_demo_data)
 
@@ -194,7 +199,7 @@ def _train(options: argparse.Namespace) -> int:
         finally:
             ranks.leave()
         if run_dir is not None:
-            _tell_end(outcome, options.out, progress)
+            _tell_end(outcome, run_dir, options.out, progress)
     return 0
 
 
@@ -215,7 +220,7 @@ def _cold_start(options: argparse.Namespace) -> int:
     from grpo_core.runtime.progress import Progress
     from grpo_core.trainer.cold_start import Recipe, cold_start
 
-    given = {"steps": options.steps, "batch": options.batch, "seed": options.seed}
+    given = {"steps": options.steps, "batch": options.batch, "seed": options.seed, "layers": options.layers}
     recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
 
     with Stop() as stop, closing(Progress()) as progress:
@@ -234,17 +239,24 @@ def _cold_start(options: argparse.Namespace) -> int:
 
 
 def _demo_data(options: argparse.Namespace) -> int:
-    from grpo_core.data.arithmetic import chat_split, demo_split, write_jsonl
-    from grpo_core.errors import DataError
+    from grpo_core.data.arithmetic import chat_split, demo_split, worked_rows, write_jsonl
+    from grpo_core.errors import ConfigError, DataError
 
+    if options.chat and options.worked:
+        raise ConfigError("--worked has no worked answers to the chat demo's conversations; leave --chat out")
     train, heldout = (chat_split if options.chat else demo_split)(options.seed)
+    files: list[tuple[str, list[Any]]] = [("add-train.jsonl", train), ("add-heldout.jsonl", heldout)]
+    if options.worked:
+        files.append(("add-worked.jsonl", worked_rows(train[: options.worked])))
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, problems in (("add-train.jsonl", train), ("add-heldout.jsonl", heldout)):
+        for name, rows in files:
             temporary = options.out / f"{name}.part"  # renamed once complete
-            write_jsonl(temporary, problems)
+            write_jsonl(temporary, rows)
             temporary.replace(options.out / name)
-            print(f"{options.out / name}: {len(problems):,} problems")
+            print(
+                f"{options.out / name}: {len(rows):,} {'problems' if rows is train or rows is heldout else 'answers'}"
+            )
     except OSError as error:
         raise DataError(f"cannot write to {options.out}: {error.strerror}") from None
     return 0
@@ -288,15 +300,31 @@ def _presets(options: argparse.Namespace) -> int:
 # ---------------------------------------------------------------------- around them
 
 
-def _tell_end(outcome: "Outcome", out: Path, progress: "Progress") -> None:
+def _tell_end(outcome: "Outcome", run_dir: "RunDir", out: Path, progress: "Progress") -> None:
     from grpo_core.config.evaluation import HELDOUT
+    from grpo_core.data.rejection import table
+    from grpo_core.data.sampled_dataset import find_sampled
+    from grpo_core.evaluate import preference_report
     from grpo_core.evaluate.text_report import measured_in, share
+    from grpo_core.files.dataset import FOLDER
+    from grpo_core.records.types import Event
 
     progress.line(outcome.message)
+    if (sampled := find_sampled(out / FOLDER)) is not None:
+        facts = sampled.facts
+        for line in table(facts["counts"]):
+            progress.line(line)
+        problems = f"{facts['problems']:,} of {facts['problems_sampled']:,} problems"
+        progress.line(f"dataset: {sampled.rows} ({facts['rows']:,} rows of {problems})")
     for phase in ("before", "after"):
         for measured in measured_in(out / "evals" / f"{phase}.jsonl"):
             name = "" if measured.result.suite == HELDOUT else f"{measured.result.suite}: "
             progress.line(f"{phase:6} {name}{share(measured)}")
+    measured_facts = [
+        event.data for event in run_dir.events() if isinstance(event, Event) and event.type == preference_report.FACTS
+    ]
+    if measured_facts:
+        progress.line(preference_report.table(measured_facts[-1]))
     if outcome.final_checkpoint is not None:
         progress.line(f"weights: {out / outcome.final_checkpoint}")
     progress.line(f"records: {out}")

@@ -26,7 +26,7 @@ from grpo_core.compute.shape import Shape
 from grpo_core.config.kinds import AnyConfig, ScoredConfig
 from grpo_core.config.run import RunConfig
 
-Name = Literal["sampling", "old", "reference", "update", "critic", "recomputed", "evaluation"]
+Name = Literal["sampling", "old", "reference", "update", "trust_region", "critic", "recomputed", "evaluation"]
 APART: tuple[Name, ...] = ("recomputed", "evaluation")
 """Parts that are in no sum, as Annex A.1 of the guidelines has it."""
 TITLES: dict[Name, str] = {
@@ -34,6 +34,7 @@ TITLES: dict[Name, str] = {
     "old": "log-probabilities before the update, one pass forward",
     "reference": "reference policy, one pass forward",
     "update": "update",
+    "trust_region": "trust region: products with the Fisher matrix, and the line search",
     "critic": "critic",
     "recomputed": "activations computed again",
     "evaluation": "evaluations, one pass forward",
@@ -101,7 +102,7 @@ def _other(config: AnyConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...
     if isinstance(config, ScoredConfig):
         parts = [model.part("sampling", 1, work.tokens)]
     else:
-        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, trained=1)]
+        parts = [model.part("update", 2 if config.model.lora.rank else 3, work.tokens, unfrozen=3)]
         if config.engine.gradient_checkpointing:
             parts.append(model.part("recomputed", 1, work.tokens))
     if work.evaluated_tokens:
@@ -118,7 +119,11 @@ def _grpo(config: RunConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...]
         parts.append(model.part("old", 1, looked))
     if algorithm.needs_reference:
         parts.append(model.part("reference", 1, looked))
-    parts.append(model.part("update", passes * (2 if config.model.lora.rank else 3), learned, trained=passes))
+    frozen = config.model.lora.rank > 0
+    parts.append(model.part("update", passes * (2 if frozen else 3), learned, unfrozen=3 * passes))
+    if config.optim.method == "trpo":
+        region = _trust_region_passes(config, frozen=frozen), _trust_region_passes(config, frozen=False)
+        parts.append(model.part("trust_region", region[0], tokens, unfrozen=region[1]))
     if algorithm.estimator.critic:
         parts.append(model.critic(1 + 3 * passes, tokens))
     if config.engine.gradient_checkpointing:
@@ -126,6 +131,14 @@ def _grpo(config: RunConfig, shape: Shape, work: Work) -> tuple[tuple[Part, ...]
     if work.evaluated_tokens:
         parts.append(model.part("evaluation", 1, work.evaluated_tokens))
     return tuple(parts), sum(model.attention.values())
+
+
+def _trust_region_passes(config: RunConfig, *, frozen: bool) -> float:
+    """Passes forward that a step of TRPO equals, over all tokens, with one length of the line search, which is most
+    often enough. A product with the Fisher matrix is a pass with forward derivatives, which takes 3 (2 where weights
+    are frozen and have none), one forward and one backward, 2 (1); one more product gives the length. A length that is
+    tried takes the old and the new policy forward."""
+    return (4 if frozen else 6) * (config.optim.trpo.cg_iterations + 1) + 2
 
 
 def _measures_all(config: RunConfig) -> bool:
@@ -157,15 +170,16 @@ class _Passes:
         self.attention: dict[Name, float] = {}
         """By part, of those that are in the sum."""
 
-    def part(self, name: Name, forward: float, tokens: float, *, trained: int = 0) -> Part:
-        """`forward`: passes that it equals; `trained`: passes in which adapters learn, which take 6 each."""
+    def part(self, name: Name, forward: float, tokens: float, *, unfrozen: float = 0) -> Part:
+        """`forward`: passes that it equals; `unfrozen`: those of adapters and attention, where they are more than those
+        of frozen weights."""
         shape = self._shape
         completions = tokens
         if shape.head and name != "evaluation" and self._work.completion_tokens is not None and self._work.tokens:
             completions = tokens * self._work.completion_tokens / self._work.tokens
-        each = 3 * trained if trained else forward
+        each = unfrozen or forward
         products = 2 * (forward * (shape.body * tokens + shape.head * completions) + each * shape.adapters * tokens)
-        attention = max(each, forward) * self._attended(tokens, name)
+        attention = each * self._attended(tokens, name)
         if name not in APART:
             self.attention[name] = attention
         return Part(name, forward, shape.active + shape.adapters, tokens, products + attention)

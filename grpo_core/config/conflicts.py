@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from grpo_core.advantages.settings import ESTIMATORS, IN_PLACE_OF_GROUP
 from grpo_core.config.engine_conflicts import ENGINE_RULES
 from grpo_core.config.evaluation_conflicts import EVALUATION_RULES
+from grpo_core.config.optim_conflicts import OPTIM_RULES
 from grpo_core.config.reward import reward_kinds
 from grpo_core.errors import Conflict
 
@@ -359,4 +360,7 @@ def _quantization(c: "RunConfig") -> Iterator[Conflict]:
             )
 
 
-_RUN_RULES = (_correction, _sizes, _horizon, _components, _lora, _quantization, *EVALUATION_RULES, *ENGINE_RULES)
+_RUN_RULES = (
+    *(_correction, _sizes, _horizon, _components, _lora, _quantization),
+    *(*EVALUATION_RULES, *ENGINE_RULES, *OPTIM_RULES),
+)

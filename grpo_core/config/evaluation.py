@@ -206,5 +206,6 @@ class EvalConfig(Part):
         return tuple(name for name in there if name in self.during) if self.during else tuple(there[:1])
 
     def higher_is(self, name: str) -> HigherIs:
-        """Of held-out problems, or a suite by its name."""
-        return next((suite.higher_is for suite in self.suites if suite.name == name), "better")
+        """Of held-out problems, a suite by its name, or the held-out loss."""
+        other: HigherIs = "worse" if name == LOSS else "better"
+        return next((suite.higher_is for suite in self.suites if suite.name == name), other)

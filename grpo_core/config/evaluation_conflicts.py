@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from grpo_core.config.evaluation import HELDOUT, REWARD
+from grpo_core.config.evaluation import HELDOUT, LOSS, REWARD, EvalConfig
 from grpo_core.errors import Conflict
 
 if TYPE_CHECKING:
@@ -75,3 +75,52 @@ def _patience(c: "RunConfig") -> Iterator[Conflict]:
 
 
 EVALUATION_RULES = (_during, _best, _patience)
+
+
+def heldout_refusal(own: EvalConfig, best_by: str, *, has_loss: bool) -> Conflict | None:
+    """Why these evaluations cannot be made by a run without a training reward, which has a held-out loss where
+    `has_loss`; None where they can. `best_by`: what decides the best checkpoint."""
+    there = ([HELDOUT] if own.has_heldout else []) + [suite.name for suite in own.suites]
+    measured = ([LOSS] if has_loss and (own.every is not None or own.cost > 0) else []) + list(own.during_suites)
+    if unknown := [name for name in own.during if name not in there]:
+        return Conflict(
+            "unknown_suite_during",
+            f"{', '.join(unknown)} cannot be evaluated while training: it is no suite of the run; the held-out loss is "
+            "measured with every evaluation, unnamed",
+            field="eval.during",
+        )
+    if (own.every is not None or own.patience is not None) and not measured:
+        return Conflict(
+            "every_without_problems",
+            "there is nothing to measure while training: hold out some of the training data (data.holdout), or leave "
+            "eval.every and eval.patience empty",
+            field="eval.every" if own.every is not None else "eval.patience",
+        )
+    if best_by not in measured and best_by != LOSS:
+        return Conflict(
+            "best_by_not_evaluated",
+            f"checkpoints.best_by {best_by} is not evaluated while training, so it cannot decide; take one of "
+            f"{', '.join(measured) or 'none: there is nothing to measure'}",
+            field="checkpoints.best_by",
+        )
+    if own.higher_is(best_by) == "neutral":
+        return Conflict(
+            "best_by_neutral",
+            f"checkpoints.best_by {best_by}: neither a higher nor a lower score of this suite is better; take another",
+            field="checkpoints.best_by",
+        )
+    if own.patience is not None and own.every is None:
+        return Conflict(
+            "patience_needs_every",
+            "eval.patience needs eval.every: where the clock decides when to evaluate, a run that is repeated or "
+            "resumed would end at another step",
+            field="eval.patience",
+        )
+    if own.patience is not None and best_by not in measured:
+        return Conflict(
+            "patience_without_evaluation",
+            "eval.patience counts measurements of what decides the best checkpoint, and that is not measured while "
+            "training; hold out some of the training data (data.holdout)",
+            field="eval.patience",
+        )
+    return None

@@ -13,6 +13,8 @@ from grpo_core.errors import ConfigError
 
 AnyConfig = RunConfig | SftConfig | RewardModelConfig | SampleConfig
 """DistillConfig is a SftConfig."""
+AnsweringConfig = RunConfig | SftConfig | SampleConfig
+"""Of the kinds whose model answers prompts."""
 LearningConfig = RunConfig | SftConfig | RewardModelConfig
 """Of the kinds that change weights."""
 ScoredConfig = RunConfig | SampleConfig

@@ -83,6 +83,10 @@ _NEEDED = (
     ("engine.vllm.", "engine.rollout", "vllm", "sampler vllm"),
     ("engine.vllm.devices", "engine.vllm.place", "server", "vLLM as server"),
     ("engine.deepspeed.", "engine.training", "deepspeed", "trainer deepspeed"),
+    ("optim.trpo.", "optim.method", "trpo", "optimiser trpo"),
+    ("optim.lr", "optim.method", "adamw", "optimiser adamw"),
+    ("optim.warmup_steps", "optim.method", "adamw", "optimiser adamw"),
+    ("optim.schedule", "optim.method", "adamw", "optimiser adamw"),
 )
 """Settings, or how their paths begin, with the one choice under which they have an effect, its value and its words."""
 
@@ -91,6 +95,17 @@ def _needed(path: str, value: Lookup) -> str | None:
     for setting, choice, needed, words in _NEEDED:
         if path.startswith(setting) and value(choice) != needed:
             return words
+    return None
+
+
+_OF_ADAMW = ("optim.beta1", "optim.beta2", "optim.eps", "optim.weight_decay", "optim.max_grad_norm")
+
+
+def _optimiser(path: str, value: Lookup) -> str | None:
+    """A critic is trained with AdamW whatever trains the policy."""
+    critics = {spec.name for spec in ESTIMATORS.values() if spec.critic}
+    if path in _OF_ADAMW and value("optim.method") != "adamw" and value("algorithm.advantage") not in critics:
+        return "optimiser adamw, or a critic"
     return None
 
 
@@ -148,4 +163,4 @@ def _switched(path: str, value: Lookup) -> str | None:
     return None
 
 
-_RULES = (_loss, _advantage, _needed, _averaging, _kl, _switched)
+_RULES = (_loss, _advantage, _needed, _optimiser, _averaging, _kl, _switched)

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.conflicts import run_refusal
 from grpo_core.config.evaluation import REWARD, EvalConfig
+from grpo_core.config.optim import OptimConfig as OptimConfig
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import ErrorPolicy as ErrorPolicy
 from grpo_core.config.reward import RewardComponent as RewardComponent
@@ -116,27 +117,6 @@ class SamplingConfig(Part):
                 "give 2 or more",
             )
         return size
-
-
-class OptimConfig(Part):
-    steps: Count = Field(default=100, title="Steps")
-    """Sampled batches, each followed by μ × mini-batches optimiser updates. The run's length."""
-    lr: Positive = Field(default=1e-6, title="Learning rate")
-    """Learning rate of AdamW."""
-    beta1: Annotated[float, Field(ge=0, lt=1, title="AdamW β₁")] = 0.9
-    """Decay of AdamW's first moment."""
-    beta2: Annotated[float, Field(ge=0, lt=1, title="AdamW β₂")] = 0.999
-    """Decay of AdamW's second moment."""
-    eps: Positive = 1e-8
-    """Added to the root of AdamW's second moment before dividing."""
-    weight_decay: NotNegative = 0.0
-    """Decoupled weight decay."""
-    warmup_steps: CountOrZero = 0
-    """Steps over which the learning rate rises linearly from 0."""
-    schedule: Literal["constant", "linear"] = "constant"
-    """constant after warm-up, or falling linearly so that it would reach 0 one step after the last."""
-    max_grad_norm: Positive = 1.0
-    """The gradient is scaled down to this norm when longer."""
 
 
 TokenChoice = Literal["none", "best", "worst", "random", "flagged", "all"]

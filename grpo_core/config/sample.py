@@ -1,5 +1,6 @@
 """Config of rejection sampling: completions of a model that filters keep become a dataset. Loads no torch."""
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -78,12 +79,39 @@ class SampleConfig(StageConfig):
                 f"{', '.join(unknown)}: the reward has {', '.join(sorted(names))}",
                 field="filter.components",
             )
+        for field, fault in self._without_meaning():
+            raise Conflict("nothing_is_trained", fault, field=field)
+        if self.rows == "scores" and self.filter != FilterConfig():
+            raise Conflict(
+                "scores_are_not_filtered",
+                "with rows: scores every scored completion is a row, and no filter applies; leave filter out",
+                field="filter",
+            )
+        if self.rows == "pairs" and not self.filter.passed:
+            raise Conflict(
+                "pairs_of_right_and_wrong",
+                "with rows: pairs a right completion stands above a wrong one; set filter.passed: true",
+                field="filter.passed",
+            )
         low, high = self.filter.min_tokens, self.filter.max_tokens
         if low is not None and high is not None and low > high:
             raise Conflict(
                 "min_tokens_above_max", f"is {low}, more than filter.max_tokens {high}", field="filter.min_tokens"
             )
         return self
+
+    def _without_meaning(self) -> Iterator[tuple[str, str]]:
+        """(field, why it cannot be given), for settings of training."""
+        if self.model.lora.rank:
+            yield "model.lora.rank", "no adapters are made where nothing is trained; leave model.lora out"
+        if self.model.quantization != "none":
+            yield "model.quantization", "the model is held whole where nothing is trained; set it to none"
+        if self.engine.training != "single":
+            yield "engine.training", "nothing is trained, so that DeepSpeed has nothing to divide; leave it out"
+        if self.engine.one_step_off:
+            yield "engine.one_step_off", "there is no update to overlap sampling with; leave it out"
+        if self.traces.tokens != ("none",):
+            yield "traces.tokens", "token arrays hold what an update computes, and there is none; set it to [none]"
 
     # ------------------------------------------------------------------ derived
 

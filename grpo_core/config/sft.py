@@ -7,9 +7,11 @@ from pydantic import Field, model_validator
 
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.evaluation import LOSS, EvalConfig
+from grpo_core.config.evaluation_conflicts import heldout_refusal
+from grpo_core.config.optim import AdamwConfig
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.config.reward import RewardConfig
-from grpo_core.config.run import CheckpointConfig, EngineConfig, ModelConfig, OptimConfig, SamplingConfig
+from grpo_core.config.run import CheckpointConfig, EngineConfig, ModelConfig, SamplingConfig
 from grpo_core.config.stage import Kind, RunName, StageConfig
 from grpo_core.errors import Conflict
 from grpo_core.specs.fields import Count, CountOrZero, HubSplit, Positive
@@ -71,7 +73,9 @@ class ConversationsConfig(PromptConfig):
         return self
 
 
-class BatchOptimConfig(OptimConfig):
+class BatchOptimConfig(AdamwConfig):
+    steps: Count = Field(default=100, title="Steps")
+    """Updates, each on one batch. The run's length."""
     lr: Positive = Field(default=2e-5, title="Learning rate")
     """Peak learning rate of AdamW. 1e-5 to 5e-5 is usual for all weights, ten times that for LoRA."""
     batch_size: Count = Field(default=32, title="Batch size")
@@ -96,7 +100,8 @@ class SftConfig(StageConfig):
     engine: EngineConfig = EngineConfig()
     """Where and in what portions the work is done."""
     eval: EvalConfig = EvalConfig(before=False, after=False)
-    """Held-out problems and suites, before, while and after training. Problems need `eval.reward`."""
+    """Held-out problems and suites, before, while and after training. Problems need `eval.reward`. The held-out loss is
+    measured before and after training whatever stands here, and while training whenever the others are."""
     checkpoints: CheckpointConfig = CheckpointConfig()
     """Which weights are kept."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
@@ -104,11 +109,12 @@ class SftConfig(StageConfig):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        if not self.eval.has_something and (self.eval.before or self.eval.after):
+        if not (self.eval.has_something or self.data.has_heldout) and (self.eval.before or self.eval.after):
             raise Conflict(
                 "nothing_to_evaluate_on",
-                "nothing to evaluate on: give eval.path or eval.suites, or switch eval.before and eval.after off",
-                field="eval.path",
+                "nothing to evaluate on: give data.holdout, eval.path or eval.suites, or switch eval.before and "
+                "eval.after off",
+                field="data.holdout",
             )
         if self.eval.holdout:
             raise Conflict(
@@ -129,6 +135,10 @@ class SftConfig(StageConfig):
                 "checkpoints.best_by loss needs held-out conversations: give data.holdout or data.heldout_path",
                 field="checkpoints.best_by",
             )
+        if any(suite.name == LOSS for suite in self.eval.suites):
+            raise Conflict("suite_named_loss", f"the name {LOSS!r} is taken by the held-out loss; give another")
+        if (conflict := heldout_refusal(self.eval, self.best_by, has_loss=self.data.has_heldout)) is not None:
+            raise conflict
         return self
 
     # ------------------------------------------------------------------ derived
@@ -158,7 +168,7 @@ class SftConfig(StageConfig):
     @property
     def best_by(self) -> str:
         """What decides the best checkpoint, and early stopping: `loss` of the held-out conversations, or a suite that
-        is evaluated while training."""
+        is evaluated while training. Without either no checkpoint is the best."""
         better = (name for name in self.eval.during_suites if self.eval.higher_is(name) == "better")
         return self.checkpoints.best_by or (LOSS if self.data.has_heldout else next(better, LOSS))
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from grpo_core.data.problem import Message, Problem
 from grpo_core.errors import DataError
@@ -89,13 +90,21 @@ def _question(a: int, b: int) -> str:
     return f"What is {a} + {b}?"
 
 
-def write_jsonl(path: Path, problems: Iterable[Problem]) -> None:
-    """Write problems so that `load_problems(path, "plain")` gives them back."""
+def worked_rows(problems: Iterable[Problem]) -> list[dict[str, str]]:
+    """Conversations to fine-tune on: each problem with its worked answer."""
+    return [{"prompt": problem.prompt, "completion": worked_completion(problem)} for problem in problems]
+
+
+def write_jsonl(path: Path, rows: Iterable[Problem | dict[str, str]]) -> None:
+    """Write problems so that `load_problems(path, "plain")` gives them back, and rows as they are."""
     with path.open("w", encoding="utf-8", newline="\n") as handle:
-        for problem in problems:
-            prompt = [asdict(message) for message in problem.messages] or problem.prompt
-            fields = {"id": problem.id, "prompt": prompt, "answer": problem.answer, **problem.meta}
-            handle.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        for row in rows:
+            handle.write(json.dumps(_plain(row) if isinstance(row, Problem) else row, ensure_ascii=False) + "\n")
+
+
+def _plain(problem: Problem) -> dict[str, Any]:
+    prompt = [asdict(message) for message in problem.messages] or problem.prompt
+    return {"id": problem.id, "prompt": prompt, "answer": problem.answer, **problem.meta}
 
 
 def _problem(a: int, b: int) -> Problem:

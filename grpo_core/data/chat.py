@@ -6,6 +6,7 @@ it was given.
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ _RAISED = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, A
 """What a template's own code may raise."""
 _USER, _SYSTEM, _ASSISTANT = "cohortuser", "cohortsystem", "cohortassistant"
 """Texts that are looked for in what a template renders."""
+_OPENED_TAG = re.compile(r"(<\w+>)\s*\Z")
+"""A tag with which a template begins the assistant's turn."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,25 @@ class ChatTemplate:
             ) from None
         return str(rendered)
 
+    def answer(self, turns: Sequence[Message], answer: str, begun: str) -> tuple[str, TurnEnd | None, bool]:
+        """What follows `begun`, the conversation rendered with an open turn, in the assistant's turn: the answer as the
+        template writes it to the end of the turn; what ends it, None where nothing does; whether the template would
+        change it, as R1's leaves reasoning out: then the answer is as it is given. A tag that `begun` opens is not
+        repeated."""
+        end = self.turn_end()
+        whole = self.render([*turns, Message("assistant", answer)], open_turn=False)
+        follows = whole.startswith(begun) and _squeezed(answer) in _squeezed(whole)
+        if follows:
+            after = whole[len(begun) :]
+            if end.text and end.token is None:
+                after = after[: after.rfind(end.text) + len(end.text)]
+        else:
+            opened = _OPENED_TAG.search(begun)
+            if opened is not None and answer.lstrip().startswith(opened[1]):
+                answer = answer.lstrip().removeprefix(opened[1]).lstrip()
+            after = answer + end.text
+        return after, end if end.text else None, not follows
+
     def turn_end(self) -> TurnEnd:
         """What follows an assistant's turn, white space before it aside."""
         try:
@@ -95,6 +117,10 @@ class ChatTemplate:
         ids = self._tokenizer(after.strip(), add_special_tokens=False)["input_ids"] if after.strip() else []
         single = bool(ids) and ids[0] in self._tokenizer.added_tokens_decoder
         return TurnEnd(after.strip(), ids[0] if single else None)
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 def template_of(tokenizer: Any) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.data.problem import Problem
+from grpo_core.data.supervised import Conversation
 from grpo_core.errors import DataError
 
 
@@ -29,4 +30,14 @@ def problems_digest(problems: Iterable[Problem]) -> str:
         answer: Any = [problem.answer, *problem.other_answers] if problem.other_answers else problem.answer
         line = json.dumps([problem.id, prompt, answer], ensure_ascii=False, separators=(",", ":"))
         digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def conversations_digest(conversations: Iterable[Conversation]) -> str:
+    """SHA-256 of what is learned from, in order: per conversation one line, the list of its `["role","content"]`, of
+    JSON in UTF-8 without spaces, ended by a newline."""
+    digest = hashlib.sha256()
+    for conversation in conversations:
+        turns = [[message.role, message.content] for message in conversation.messages]
+        digest.update(json.dumps(turns, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return digest.hexdigest()

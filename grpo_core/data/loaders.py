@@ -35,10 +35,11 @@ def load_problems(
     files = [paths] if isinstance(paths, Path) else paths
     source, faults = str(files[0]), RowFaults()
     _require_known(format, source)
-    return list(islice(_problems(_rows(files, faults), format, columns, source, faults), limit))
+    return list(islice(_problems(rows_of_files(files, faults), format, columns, source, faults), limit))
 
 
-def _rows(paths: Sequence[Path], faults: RowFaults) -> Rows:
+def rows_of_files(paths: Sequence[Path], faults: RowFaults) -> Rows:
+    """Of files that are one set, in their order, each as `containers.rows_of`. Raises DataError."""
     before = 0
     for path in paths:
         line = None

@@ -4,7 +4,7 @@ import hashlib
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from grpo_core.errors import DataError
 
@@ -55,32 +55,58 @@ def with_options(prompt: str, options: Sequence[str]) -> str:
     return f"{prompt}\n\n{listed}\n\nAnswer with the letter of the right option."
 
 
-def holdout(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+class HasText(Protocol):
+    """A row of a dataset."""
+
+    @property
+    def text(self) -> str:
+        """What a policy is given."""
+
+
+Row = TypeVar("Row", bound=HasText)
+
+
+def holdout(
+    problems: Sequence[Row],
+    count: int,
+    seed: int,
+    *,
+    noun: str = "problems",
+    field: str = "eval.holdout",
+    instead: str = "eval.path",
+) -> tuple[list[Row], list[Row]]:
     """(train, held out), both in the order given; exactly `count` are held out.
 
     Which ones is decided by SHA-256 of seed and prompt (of a conversation, all its turns), so the choice does not
     depend on the file's order, and equal prompts (white space aside) stay on one side. Raises DataError when nothing
-    would be left to train on, or when repeated prompts make exactly `count` impossible.
+    would be left to train on, or when repeated prompts make exactly `count` impossible; in it `noun` is what rows are
+    called, `field` the setting of `count`, `instead` the one of a file to give in its place.
     """
     if count >= len(problems):
         raise DataError(
-            f"cannot hold out {count} of {len(problems)} problems: nothing would be left to train on; "
-            "lower eval.holdout or give eval.path"
+            f"cannot hold out {count} of {len(problems)} {noun}: nothing would be left to train on; "
+            f"lower {field} or give {instead}"
         )
-    together: dict[str, list[int]] = {}
-    for index, problem in enumerate(problems):
-        together.setdefault(" ".join(problem.text.split()), []).append(index)
-    held: set[int] = set()
-    for prompt in sorted(together, key=lambda prompt: _rank(prompt, seed)):
-        if len(held) + len(together[prompt]) <= count:
-            held.update(together[prompt])
+    held = held_texts([" ".join(problem.text.split()) for problem in problems], count, seed)
     if len(held) < count:
         raise DataError(
-            f"cannot hold out exactly {count} problems: repeated prompts must stay on one side; "
-            f"the nearest below is eval.holdout {len(held)}"
+            f"cannot hold out exactly {count} {noun}: repeated prompts must stay on one side; "
+            f"the nearest below is {field} {len(held)}"
         )
     train = [problem for index, problem in enumerate(problems) if index not in held]
     return train, [problem for index, problem in enumerate(problems) if index in held]
+
+
+def held_texts(texts: Sequence[str], count: int, seed: int) -> set[int]:
+    """Indices of at most `count` texts to hold out, equal ones together, by SHA-256 of seed and text."""
+    together: dict[str, list[int]] = {}
+    for index, text in enumerate(texts):
+        together.setdefault(text, []).append(index)
+    held: set[int] = set()
+    for text in sorted(together, key=lambda text: _rank(text, seed)):
+        if len(held) + len(together[text]) <= count:
+            held.update(together[text])
+    return held
 
 
 def _rank(prompt: str, seed: int) -> bytes:

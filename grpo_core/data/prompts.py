@@ -30,6 +30,18 @@ class Prompted:
 
 
 @dataclass(frozen=True)
+class EncodedAnswer:
+    """An answer as the policy is to write it."""
+
+    tokens: tuple[int, ...]
+    """To the end of the turn, which is among them."""
+    joined: bool
+    """Whether prompt and answer, encoded as one text, have the prompt's tokens first."""
+    rewritten: bool
+    """Whether the chat template would change the answer, which is then taken as it is given."""
+
+
+@dataclass(frozen=True)
 class Encoded:
     """The problems of one file, ready to sample from."""
 
@@ -125,33 +137,73 @@ class PromptEncoder:
         """The prompt of one problem, by `data.template` when no template is given. Raises DataError, also for a token
         that the model has no row for."""
         template = template or self.config.template
-        turns = problem.messages or (Message("user", problem.prompt),)
         chat = self.chat if self.uses_chat(template) else None
-        if chat is not None:
-            turns = self._conversation(turns, template)
-        elif len(turns) > 1 or turns[0].role != "user":
-            raise DataError(
-                "it is a conversation of several messages, which need a chat template; give data.chat_template, or a "
-                "model whose tokenizer has one"
-            )
+        turns = self._turns(problem, template, chat)
         spelled = self._special.spelled([turn.content for turn in turns])
         if spelled:
-            turns = tuple(replace(turn, content=self._special.mark(turn.content)) for turn in turns)
+            turns = self._marked(turns)
         rendered = chat.render(turns) if chat is not None else template.replace("{prompt}", turns[-1].content)
         bos = self._bos if chat is None else []
         tokens = start = self._ids(rendered, bos, spelled=spelled)
         if self.config.prefill:
             rendered += self.config.prefill
             tokens = self._ids(rendered, bos, spelled=spelled)
+        self._check_rows(tokens)
+        common = next((i for i, (old, new) in enumerate(zip(start, tokens, strict=False)) if old != new), len(start))
+        text = self._special.unmark(rendered) if spelled else rendered
+        return Prompted(problem, text, tuple(tokens), common)
+
+    def encode_answer(self, prompted: Prompted, answer: str, *, end: int) -> EncodedAnswer:
+        """What the policy is to write after the prompt that `encode` made: the answer as the chat template writes it,
+        and what ends the turn; `end` where the template writes nothing there, or there is none.
+
+        Where the answer's tokens in the whole text do not follow on the prompt's, it is encoded by itself: the policy
+        always continues the prompt's own tokens. Raises DataError as `encode`."""
+        template = self.config.template
+        chat = self.chat if self.uses_chat(template) else None
+        turns = self._turns(prompted.problem, template, chat)
+        spelled = self._special.spelled([*(turn.content for turn in turns), answer])
+        if spelled:
+            turns, (written,) = self._marked(turns), self._marked([Message("assistant", answer)])
+            answer = written.content
+        rewritten, stop = False, None
+        if chat is None:
+            begun = template.replace("{prompt}", turns[-1].content)
+        else:
+            begun = chat.render(turns)
+            answer, stop, rewritten = chat.answer(turns, answer, begun)
+        whole = self._ids(begun + answer, self._bos if chat is None else [], spelled=spelled)
+        start = len(prompted.tokens)
+        joined = tuple(whole[:start]) == prompted.tokens
+        ids = whole[start:] if joined else self._ids(answer, [], spelled=spelled)
+        if stop is None:
+            ids = [*ids, end]
+        elif stop.token in ids:  # what the template writes after it, such as a line break, comes from no policy
+            ids = ids[: ids.index(stop.token) + 1]
+        self._check_rows(ids)
+        return EncodedAnswer(tuple(ids), joined=joined, rewritten=rewritten)
+
+    def _turns(self, problem: Problem, template: str, chat: ChatTemplate | None) -> tuple[Message, ...]:
+        turns = problem.messages or (Message("user", problem.prompt),)
+        if chat is not None:
+            return self._conversation(turns, template)
+        if len(turns) > 1 or turns[0].role != "user":
+            raise DataError(
+                "it is a conversation of several messages, which need a chat template; give data.chat_template, or a "
+                "model whose tokenizer has one"
+            )
+        return turns
+
+    def _marked(self, turns: Sequence[Message]) -> tuple[Message, ...]:
+        return tuple(replace(turn, content=self._special.mark(turn.content)) for turn in turns)
+
+    def _check_rows(self, tokens: Sequence[int]) -> None:
         if self._rows is not None and (beyond := next((id_ for id_ in tokens if id_ >= self._rows), None)) is not None:
             raise DataError(
                 f"the tokenizer gives it the token {self.tokenizer.convert_ids_to_tokens(beyond)!r}, id {beyond}, and "
                 f"the model's embedding has {self._rows} rows; take the model's own tokenizer, or resize its embedding "
                 "(transformers: resize_token_embeddings) and save the folder"
             )
-        common = next((i for i, (old, new) in enumerate(zip(start, tokens, strict=False)) if old != new), len(start))
-        text = self._special.unmark(rendered) if spelled else rendered
-        return Prompted(problem, text, tuple(tokens), common)
 
     def _conversation(self, turns: Sequence[Message], template: str) -> tuple[Message, ...]:
         *earlier, last = turns

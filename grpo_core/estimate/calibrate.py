@@ -151,6 +151,7 @@ def worked_out(config: RunConfig, inputs: Inputs, pieces: Sequence[Piece], *, st
     mixed = sum(algorithm.learns_from(signal_of(group.scores, config.reward, algorithm)) for group in groups)
     between = wilson(mixed, len(groups))
     skips = engine.skip_zero_advantage and algorithm.zero_advantage_is_inert and not algorithm.dynamic_sampling.enabled
+    skips = skips and config.optim.method != "trpo"  # nearly all of whose work is on every token
     share = max(mixed, 0.5) / len(groups)
 
     def learned(of: float) -> float:
@@ -333,5 +334,6 @@ def measured_config(config: RunConfig) -> RunConfig:
             "reference": algorithm.reference.model_copy(update={"refresh": "never"}),
         }
     )
-    optim = config.optim.model_copy(update={"lr": 0.0})
+    still = config.optim.trpo.model_copy(update={"max_kl": 0.0})  # a step of length 0, after all the work for it
+    optim = config.optim.model_copy(update={"lr": 0.0, "trpo": still})
     return config.model_copy(update={"engine": engine, "algorithm": algorithm, "optim": optim})

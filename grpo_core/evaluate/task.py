@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.kinds import AnsweringConfig
 from grpo_core.config.prompt import PromptConfig
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
@@ -69,7 +69,7 @@ class Task:
     """What must be equal before and after. Digests are SHA-256."""
 
 
-def manner_of(config: AnyConfig) -> Manner:
+def manner_of(config: AnsweringConfig) -> Manner:
     """As the config says it."""
     return Manner(
         prompts=config.data,

@@ -32,6 +32,7 @@ def rewind(folder: Path, *, seq: int, step: int) -> Path | None:
             if number > step:
                 _move(folder, path, superseded)
         _move(folder, folder / "checkpoints" / "final", superseded)
+        _move(folder, folder / "dataset", superseded)
     return superseded if superseded.exists() else None
 
 

@@ -9,6 +9,7 @@
     checkpoints/step-000040/             all that training needs to continue after step 40 (docs/checkpoints.md)
     checkpoints/final/                   weights, as transformers and vLLM load them
     checkpoints/pinned.json              steps whose checkpoints a person wants kept, written by the worker
+    dataset/rows.jsonl  dataset/dataset.json     what a run of kind sample kept, and where it came from
     log.txt            what the trainer printed
     vllm.log           what a vLLM server of the run printed
     estimate.json      what the run was expected to cost, where `grpo train --estimate` was given it
@@ -184,7 +185,7 @@ class RunDir:
         if self._held is not None:
             self._config = text
             return
-        self._write_whole(self.config_file, text)
+        self.write_text(self.config_file, text)
 
     def write_estimate(self, content: object) -> None:
         """Keep an estimate of the run, as JSON has it. A resumed run keeps the one it has."""
@@ -273,10 +274,10 @@ class RunDir:
     @staticmethod
     def write_json(path: Path, content: object) -> None:
         """Write a small JSON file whole and durably: a reader sees the old one or the new one."""
-        RunDir._write_whole(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        RunDir.write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
     @staticmethod
-    def _write_whole(path: Path, text: str) -> None:
+    def write_text(path: Path, text: str) -> None:
         temporary = path.with_name(path.name + ".tmp")
         with raise_when_full(path.parent, path.name):
             temporary.write_text(text, encoding="utf-8")
@@ -292,6 +293,7 @@ class RunDir:
                 | records.Resumed()
                 | records.CheckpointManifest()
                 | records.CheckpointRemoved()
+                | records.SampledDataset()
             ):
                 return self.path / "events.jsonl"
             case records.StepMetrics():

@@ -29,7 +29,7 @@ from grpo_core.specs.fields import (
     Temperature,
 )
 
-LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor", "evaluate", "chat", "rescore"]
+LabKind = Literal["probe", "try", "sample", "estimate", "preview", "doctor", "evaluate", "chat", "rescore", "best_of_n"]
 OF_CONFIG: frozenset[str] = frozenset({"estimate", "preview"})
 """Kinds that are about a run's whole config."""
 OF_MODEL: frozenset[str] = frozenset({"doctor", "evaluate", "chat"})
@@ -122,6 +122,19 @@ class SampleOptions(PromptConfig):
         return self
 
 
+LEAST_PROBLEMS = 8
+"""Of a best-of-n: intervals over fewer problems would say nothing."""
+
+
+class BestOfNOptions(SampleOptions):
+    """Samples a base model, and looks how the best of n by the reward fares by a verifier as n grows."""
+
+    problems: Annotated[int, Field(ge=LEAST_PROBLEMS, le=MAX_PROBLEMS)] = 32
+    """Problems of the dataset, drawn at random by the seed. Intervals are over them."""
+    group_size: Annotated[int, Field(ge=8, le=256, title="Samples N")] = 64
+    """N, completions of each problem: n goes up to it."""
+
+
 class ProbeOptions(Part):
     """Probes the reward: does it reward right answers in other forms, and wrong ones?"""
 
@@ -200,7 +213,16 @@ class NoOptions(Part):
     """Of a job whose settings are all in the run's config, or in the model."""
 
 
-Options = TryOptions | SampleOptions | ProbeOptions | EvaluateOptions | ChatOptions | RescoreOptions | NoOptions
+Options = (
+    TryOptions
+    | SampleOptions
+    | BestOfNOptions
+    | ProbeOptions
+    | EvaluateOptions
+    | ChatOptions
+    | RescoreOptions
+    | NoOptions
+)
 OPTIONS: dict[LabKind, type[Options]] = {
     "try": TryOptions,
     "sample": SampleOptions,
@@ -211,6 +233,7 @@ OPTIONS: dict[LabKind, type[Options]] = {
     "evaluate": EvaluateOptions,
     "chat": ChatOptions,
     "rescore": RescoreOptions,
+    "best_of_n": BestOfNOptions,
 }
 
 
@@ -244,13 +267,15 @@ class Job(Part):
     kind: LabKind
     reward: RewardConfig | None = None
     """What is tried; of an evaluation, what judges the held-out problems in `data`."""
+    verifier: RewardConfig | None = None
+    """Of a best-of-n: what says how good a completion is, while the reward chooses."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Of the kind: texts or rows to try, how to sample, how much to probe."""
     data: JobData | None = None
-    """Needed to try rows and to sample; a probe without it uses its built-in problems. Of an evaluation: held-out
-    problems."""
+    """Needed to try rows, to sample and for a best-of-n; a probe without it uses its built-in problems. Of an
+    evaluation: held-out problems."""
     model: JobModel | None = None
-    """Needed to sample, to evaluate and to chat, and by the doctor."""
+    """Needed to sample, for a best-of-n, to evaluate and to chat, and by the doctor."""
     reference: JobModel | None = None
     """Answers next to the model in a chat."""
     suites: tuple[SuiteConfig, ...] = ()
@@ -267,8 +292,10 @@ class Job(Part):
     def _has_what_it_needs(self) -> Self:
         if self.kind == "rescore" and self.data is None:
             raise ValueError("a re-score needs the run's dataset as data")
-        if self.kind == "sample" and (self.data is None or self.model is None):
+        if self.kind in ("sample", "best_of_n") and (self.data is None or self.model is None):
             raise ValueError("to sample, a job needs data and a model")
+        if (self.kind == "best_of_n") != (self.verifier is not None):
+            raise ValueError("a best-of-n has a verifier next to the reward, and no other job has one")
         if self.kind in OF_MODEL and self.model is None:
             raise ValueError(f"a job of the kind {self.kind} needs a model")
         if self.kind == "evaluate":

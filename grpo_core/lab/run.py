@@ -13,10 +13,12 @@ from typing import Any
 from grpo_core.config.reward import RewardConfig
 from grpo_core.data.loaders import load_problems
 from grpo_core.data.problem import Problem
-from grpo_core.errors import ConfigError, DataError
+from grpo_core.errors import DataError
+from grpo_core.lab.best_of_n import best_of_n
 from grpo_core.lab.chat import Exchange, answer_turns
 from grpo_core.lab.evaluation import evaluate_model
 from grpo_core.lab.job import (
+    BestOfNOptions,
     ChatOptions,
     EvaluateOptions,
     Job,
@@ -26,9 +28,9 @@ from grpo_core.lab.job import (
     SampleOptions,
     TryOptions,
 )
-from grpo_core.lab.models import job_model, rows_at_once, use_threads
 from grpo_core.lab.rescore import PageExchange, RescoreEnded, rescore, unfailing
 from grpo_core.lab.result import LabSample, fitted, kept_text, result_of
+from grpo_core.lab.sampling import open_sampler
 from grpo_core.probe.cases.cases import chosen, read_questions
 from grpo_core.probe.cases.forms import forms_for
 from grpo_core.probe.cases.judged import JudgedAnswer
@@ -88,6 +90,8 @@ class _Run:
         if isinstance(options, ChatOptions):
             assert self.turns is not None, "a chat has a folder of turns"
             return answer_turns(self.job, options, Exchange(self.turns), **own).model_dump(mode="json")
+        if isinstance(options, BestOfNOptions):
+            return best_of_n(self.job, options, **own).model_dump(mode="json")
         assert self.job.reward is not None
         rubric = Rubric(self.job.reward)
         if isinstance(options, ProbeOptions):
@@ -216,62 +220,28 @@ class _Run:
         problems = chosen(self._problems(), limit=options.problems, seed=options.seed)
         runner.rubric.check_problems(problems)
 
-        from grpo_core.data.prompts import completion_text, encode_problems, within_limit
-        from grpo_core.rollout.base import Decoding
-        from grpo_core.rollout.local import LocalRollout
-
-        use_threads(self.job.threads)
-        self.progress.begin("loading the model", 1)
-        policy = job_model(self.job.model, self.base, self._device())
-        longest = options.max_completion_tokens
-        room = (policy.context or 1_000_000) - longest
-        if room < 1:
-            raise ConfigError(
-                f"options.max_completion_tokens: {longest} leave no room for a prompt; the model has {policy.context} "
-                "positions"
-            )
-        every = encode_problems(problems, policy.encoder(options), source="the dataset")
-        encoded = within_limit(every, room, drop_long=True, source="the dataset")
-        rows = rows_at_once(policy)
-        rollout = LocalRollout(policy, max_rows=rows, check=self.check, log=self.progress.line)
-        decoding = Decoding(max_tokens=longest, temperature=options.temperature, top_p=options.top_p, stop=options.stop)
-        self.progress.begin("sampling and scoring", len(encoded.prompts))
+        sampler = open_sampler(
+            self.job.model,
+            problems,
+            options,
+            base=self.base,
+            device=self._device(),
+            threads=self.job.threads,
+            progress=self.progress,
+        )
+        self.progress.begin("sampling and scoring", len(sampler.prompts))
         lab_samples: list[LabSample] = []
-        at_once = max(1, rows // options.group_size)
-        for first in range(0, len(encoded.prompts), at_once):
-            batch = encoded.prompts[first : first + at_once]
-            groups = rollout.generate(
-                [prompted.tokens for prompted in batch],
-                samples=options.group_size,
-                decoding=decoding,
-                key=(options.seed, 1, 1),
-                indices=range(first, first + len(batch)),
-            )
-            flat = [
-                (index, prompted, sampled)
-                for index, (prompted, group) in enumerate(zip(batch, groups, strict=True), start=first)
-                for sampled in group
-            ]
-            requests = [
-                ScoreRequest(
-                    prompted.problem,
-                    completion_text(policy.tokenizer, sampled.tokens, policy.eos_ids, options.stop),
-                    len(sampled.tokens),
-                    options.prefill,
-                )
-                for _, prompted, sampled in flat
-            ]
-            scores = runner.score(requests, check=self.check)
-            for (index, prompted, sampled), request, scored in zip(flat, requests, scores, strict=True):
-                more = {"finish": sampled.finish, "prompted": kept_text(prompted.text)}
-                lab_samples.append(_lab_sample(request, scored, group=index, origin="sampled", **more))
-            self.progress.advance(first + len(batch), "problems sampled and scored")
-        left_out = len(encoded.dropped)
+        for done, texts in sampler.batches(progress=self.progress, check=self.check):
+            scores = runner.score([text.request for text in texts], check=self.check)
+            for text, scored in zip(texts, scores, strict=True):
+                more = {"finish": text.finish, "prompted": kept_text(text.prompted)}
+                lab_samples.append(_lab_sample(text.request, scored, group=text.group, origin="sampled", **more))
+            self.progress.advance(done, "problems sampled and scored")
         return {
             "kind": "sample",
             "samples": lab_samples,
             "group_size": options.group_size,
-            "problems_left_out": left_out,
+            "problems_left_out": sampler.left_out,
         }
 
     # ------------------------------------------------------------------ for both

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.kinds import AnsweringConfig
 from grpo_core.config.reward import RewardComponent, reward_kinds
 from grpo_core.config.run import LoraConfig, RunConfig
 from grpo_core.config.sample import SampleConfig
@@ -35,10 +35,10 @@ _ASKED = "cohortuser"
 """Stands for a prompt, behind which is what the template begins an answer with."""
 _TAG = re.compile(r"<([A-Za-z]\w*)>")
 
-Check = Callable[[LoadedModel, AnyConfig | None], Iterator[Finding]]
+Check = Callable[[LoadedModel, AnsweringConfig | None], Iterator[Finding]]
 
 
-def diagnose(source: ModelSource, config: AnyConfig | None) -> Diagnosis:
+def diagnose(source: ModelSource, config: AnsweringConfig | None) -> Diagnosis:
     """All that the checks report. `config`: the run that is meant, for what depends on it."""
     try:
         loaded = load_model(source, dtype="float32", device=torch.device("cpu"))
@@ -54,12 +54,12 @@ def diagnose(source: ModelSource, config: AnyConfig | None) -> Diagnosis:
     )
 
 
-def findings(loaded: LoadedModel, config: AnyConfig | None) -> list[Finding]:
+def findings(loaded: LoadedModel, config: AnsweringConfig | None) -> list[Finding]:
     """What the checks report of a loaded model."""
     return [finding for check in _CHECKS for finding in check(loaded, config)]
 
 
-def tokenizer_findings(tokenizer: Any, config: AnyConfig | None) -> list[Finding]:
+def tokenizer_findings(tokenizer: Any, config: AnsweringConfig | None) -> list[Finding]:
     """What the checks that need no weights report."""
     return [
         *_tokenizer(tokenizer, config),
@@ -68,7 +68,7 @@ def tokenizer_findings(tokenizer: Any, config: AnyConfig | None) -> list[Finding
     ]
 
 
-def _template(tokenizer: Any, config: AnyConfig | None) -> ChatTemplate | None:
+def _template(tokenizer: Any, config: AnsweringConfig | None) -> ChatTemplate | None:
     """The one that a run would use. Raises DataError where it has a fault."""
     prompts = config.data if config is not None else None
     given = prompts.chat_template if prompts is not None else None
@@ -80,7 +80,7 @@ def _template(tokenizer: Any, config: AnyConfig | None) -> ChatTemplate | None:
     return ChatTemplate(tokenizer, text, source=source, kwargs=kwargs, system=False)
 
 
-def _sound_template(tokenizer: Any, config: AnyConfig | None) -> ChatTemplate | None:
+def _sound_template(tokenizer: Any, config: AnsweringConfig | None) -> ChatTemplate | None:
     """The same; None where it has a fault, which `_chat_template` reports."""
     try:
         return _template(tokenizer, config)
@@ -88,7 +88,7 @@ def _sound_template(tokenizer: Any, config: AnyConfig | None) -> ChatTemplate | 
         return None
 
 
-def _chat_template(tokenizer: Any, config: AnyConfig | None) -> Iterator[Finding]:
+def _chat_template(tokenizer: Any, config: AnsweringConfig | None) -> Iterator[Finding]:
     try:
         chat = _template(tokenizer, config)
     except DataError as error:
@@ -136,7 +136,7 @@ def _tags_of(component: RewardComponent) -> Collection[str]:
     return ("answer",) if given.get("extract") == "answer_tag" else ()
 
 
-def _ends(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _ends(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     by_place = {place: ids for place, ids in end_ids(loaded.model, loaded.tokenizer).items() if ids}
     chat = _sound_template(loaded.tokenizer, config)
     end = chat.turn_end() if chat is not None else None
@@ -162,7 +162,7 @@ def _ends(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
         )
 
 
-def _turn_end(tokenizer: Any, config: AnyConfig | None) -> Iterator[Finding]:
+def _turn_end(tokenizer: Any, config: AnsweringConfig | None) -> Iterator[Finding]:
     chat = _sound_template(tokenizer, config)
     end = chat.turn_end() if chat is not None else None
     stop = config.sampling.stop if config is not None else ()
@@ -181,7 +181,7 @@ def _listed(ids: set[int], words: dict[int, str]) -> str:
     return " and ".join(f"{id_} ({words[id_]})" for id_ in sorted(ids))
 
 
-def _padding(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _padding(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     pad = loaded.tokenizer.pad_token_id
     if pad is None:
         message, code = "the tokenizer has no padding token", "pad_missing"
@@ -201,7 +201,7 @@ def _padding(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]
     )
 
 
-def _tokenizer(tokenizer: Any, config: AnyConfig | None) -> Iterator[Finding]:
+def _tokenizer(tokenizer: Any, config: AnsweringConfig | None) -> Iterator[Finding]:
     plain, added = (tokenizer("a", add_special_tokens=flag)["input_ids"] for flag in (False, True))
     if added == plain:
         return
@@ -228,7 +228,7 @@ def _tokenizer(tokenizer: Any, config: AnyConfig | None) -> Iterator[Finding]:
         )
 
 
-def _generation(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _generation(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     file = loaded.source.folder / GENERATION
     given = read_json_object(file) if file.is_file() else {}
     obeyed = {name: given[name] for name in _OBEYED if given.get(name) is not None}
@@ -243,7 +243,7 @@ def _generation(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Findi
         )
 
 
-def _lora(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _lora(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     lora = config.model.lora if config is not None else LoraConfig(rank=1)
     if not lora.rank:
         return
@@ -281,7 +281,7 @@ def _matrices(model: Any, lora: LoraConfig) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _layout(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _layout(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     try:
         resolve_layout(loaded, config.engine.layout if config is not None else "auto")
     except ModelError as error:
@@ -296,7 +296,7 @@ def _layout(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
         )
 
 
-def _rows(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _rows(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     tokenizer, rows = loaded.tokenizer, loaded.rows
     beyond = {token: id_ for token, id_ in tokenizer.get_vocab().items() if id_ >= rows}
     if not beyond:
@@ -316,7 +316,7 @@ def _rows(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
     )
 
 
-def _head(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _head(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     if (reason := not_plain(loaded.model)) is not None:
         yield Finding(
             code="head_by_autograd",
@@ -326,7 +326,7 @@ def _head(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
         )
 
 
-def _without_weights(loaded: LoadedModel, config: AnyConfig | None) -> Iterator[Finding]:
+def _without_weights(loaded: LoadedModel, config: AnsweringConfig | None) -> Iterator[Finding]:
     yield from tokenizer_findings(loaded.tokenizer, config)
 
 

@@ -24,8 +24,9 @@ PORTION_GPU = 2**28
 IMPOSSIBLE = -1e4
 """Stands for log 0 where it is multiplied by the probability 0. fp32 has no probability this small."""
 
-LossOf = Callable[[Tensor, Tensor | None, slice], Tensor]
-"""(logprobs_n, entropy_n, which of the N tokens these are) → the sum of their losses."""
+LossOf = Callable[[Tensor, Tensor | None, Tensor, slice], Tensor]
+"""(logprobs_n, entropy_n, greedy_n, which of the N tokens these are) → the sum of their losses. greedy_n: whether no
+token is likelier."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,14 @@ def plain_head(model: Any, temperature: float) -> Head | None:
 
 def token_terms(
     head: Head, hidden_ND: Tensor, targets_N: Tensor, *, entropy: bool, logits_at_once: int | None = None
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """log π(target) of every token and, when requested, the entropy of its distribution in nats; fp32, shape N.
-    Differentiable when gradients are on."""
+    Differentiable when gradients are on. Then whether no token is likelier than the target; bool, shape N."""
     portion = head.portion(logits_at_once)
-    logprobs_N, entropy_N = _Terms.apply(  # type: ignore[no-untyped-call]
+    logprobs_N, entropy_N, greedy_N = _Terms.apply(  # type: ignore[no-untyped-call]
         hidden_ND, head.weight_VD, head.bias_V, targets_N, head.factor, entropy, portion
     )
-    return logprobs_N, entropy_N if entropy else None
+    return logprobs_N, entropy_N if entropy else None, greedy_N
 
 
 def token_loss(
@@ -115,7 +116,8 @@ class _Work:
             yield slice(start, min(start + self._rows, len(self._hidden_ND)))
 
     def terms(self, here: slice, targets_N: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities and entropies of a portion. Leaves exp(logit − largest) and their sum for `learn`."""
+        """Log-probabilities and entropies of a portion. Leaves exp(logit − largest) and their sum for `learn`, and in
+        `greedy_n` whether no token is likelier than the target."""
         hidden_nD, targets_n1 = self._hidden_ND[here], targets_N[here, None]
         logits_nV = self._logits_nV[: len(hidden_nD)]
         if self._low == torch.float32:
@@ -128,6 +130,7 @@ class _Work:
             logits_nV *= self._factor
         logits_nV -= logits_nV.amax(-1, keepdim=True)
         depth_n1 = logits_nV.gather(-1, targets_n1)
+        self.greedy_n = depth_n1[:, 0] == 0
         if self._depth_nV is not None:
             torch.clamp(logits_nV, min=IMPOSSIBLE, out=self._depth_nV[: len(hidden_nD)])
         self._sum_n1 = logits_nV.exp_().sum(-1, keepdim=True)
@@ -191,12 +194,14 @@ class _Terms(torch.autograd.Function):
         factor: float,
         entropy: bool,
         portion: int,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         work = _Work(hidden_ND, weight_VD, bias_V, factor, entropy, portion)
         logprobs_N = torch.empty(len(hidden_ND), dtype=torch.float32, device=hidden_ND.device)
         entropy_N = torch.zeros_like(logprobs_N)
+        greedy_N = torch.empty_like(logprobs_N, dtype=torch.bool)
         for here in work.portions():
             logprobs_N[here], entropy_n = work.terms(here, targets_N)
+            greedy_N[here] = work.greedy_n
             if entropy_n is not None:
                 entropy_N[here] = entropy_n
         ctx.save_for_backward(hidden_ND, weight_VD, bias_V, targets_N)
@@ -205,11 +210,12 @@ class _Terms(torch.autograd.Function):
         ctx.kind = hidden_ND.device.type
         ctx.autocast = torch.is_autocast_enabled(ctx.kind), torch.get_autocast_dtype(ctx.kind)
         ctx.set_materialize_grads(False)
-        return logprobs_N, entropy_N
+        ctx.mark_non_differentiable(greedy_N)
+        return logprobs_N, entropy_N, greedy_N
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope_N: Tensor | None, bend_N: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, slope_N: Tensor | None, bend_N: Tensor | None, greedy: None) -> tuple[Tensor | None, ...]:
         hidden_ND, weight_VD, bias_V, targets_N = ctx.saved_tensors
         factor, portion = ctx.settings
         slope_N = torch.zeros(len(hidden_ND), device=hidden_ND.device) if slope_N is None else slope_N
@@ -242,7 +248,7 @@ class _Loss(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         for here in work.portions():
             logprobs_n, entropy_n = work.terms(here, targets_N)
-            slope_n, bend_n, loss = _slopes(loss_of, logprobs_n, entropy_n, here)
+            slope_n, bend_n, loss = _slopes(loss_of, logprobs_n, entropy_n, work.greedy_n, here)
             total += loss
             if any(ctx.needs_input_grad[:3]):
                 work.learn(here, targets_N, slope_n, entropy_n, bend_n)
@@ -261,13 +267,13 @@ class _Loss(torch.autograd.Function):
 
 
 def _slopes(
-    loss_of: LossOf, logprobs_n: Tensor, entropy_n: Tensor | None, here: slice
+    loss_of: LossOf, logprobs_n: Tensor, entropy_n: Tensor | None, greedy_n: Tensor, here: slice
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """dL/d log π and dL/dH of a portion's tokens, and its loss."""
     with torch.enable_grad(), torch.autocast(logprobs_n.device.type, enabled=False):
         logprobs_n = logprobs_n.detach().requires_grad_()
         entropy_n = None if entropy_n is None else entropy_n.detach().requires_grad_()
-        loss = loss_of(logprobs_n, entropy_n, here)
+        loss = loss_of(logprobs_n, entropy_n, greedy_n, here)
         if not loss.requires_grad:
             return torch.zeros_like(logprobs_n), None, loss.detach()
         inputs = [logprobs_n] if entropy_n is None else [logprobs_n, entropy_n]

@@ -7,6 +7,7 @@ opened, so a folder that may hold one is refused (grpo_core.files.weights).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -109,11 +110,16 @@ def _numel(weight: torch.Tensor) -> int:
 
 
 def load_pretrained(
-    folder: Path, model_class: Any, *, dtype: torch.dtype, quantized: Mapping[str, Any] | None = None
+    folder: Path,
+    model_class: Any,
+    *,
+    dtype: torch.dtype,
+    quantized: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Any, Any, list[str]]:
     """(model, tokenizer, names of the tensors that the weights lack) of a transformers folder, by one of the
-    AutoModelFor… classes, with `quantized` as `quantize.quantized_loading` returns it. Raises ModelError for anything
-    missing, unreadable or unsafe."""
+    AutoModelFor… classes, with `quantized` as `quantize.quantized_loading` returns it. `settings` take the place of
+    those in config.json. Raises ModelError for anything missing, unreadable or unsafe."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json, so it is not a transformers model folder")
     if (folder / ADAPTER_CONFIG).exists():  # transformers would load these too, from a pickle as well
@@ -129,7 +135,7 @@ def load_pretrained(
             "that it was made of"
         )
     try:
-        config = AutoConfig.from_pretrained(folder, **safe)
+        config = AutoConfig.from_pretrained(folder, **safe, **settings)
         _check_padding(config, folder)
         model, report = model_class.from_pretrained(
             folder,
@@ -211,7 +217,7 @@ def load_model(source: ModelSource, *, dtype: str, device: torch.device, quantiz
     use_ours(model)
     if quantized is None:  # else it is there already
         model.to(device)
-    _check_finite(model, folder)
+    check_finite(model, folder)
     model.eval()  # stays so: dropout would make the sampling policy and the trained one differ
     eos_ids = frozenset[int]().union(*end_ids(model, tokenizer).values())
     pad_id = tokenizer.pad_token_id
@@ -255,7 +261,7 @@ def end_ids(model: Any, tokenizer: Any) -> dict[str, set[int]]:
     }
 
 
-def _check_finite(model: Any, folder: Path) -> None:
+def check_finite(model: Any, folder: Path) -> None:
     """A model with NaN or infinity in its weights computes nothing else."""
     bad = {
         name: count

@@ -29,6 +29,8 @@ class Terms:
     """log π(token | what came before), of the distribution at the given temperature."""
     entropy_N: Tensor | None
     """Entropy of that distribution in nats; None when it was not requested."""
+    greedy_N: Tensor
+    """Whether no token is likelier; bool."""
 
 
 LossOf = Callable[[Terms, slice], Tensor]
@@ -81,8 +83,8 @@ def completion_loss(
         terms = _terms(model, hidden_ND, targets_N, temperature, entropy, logits_at_once)
         return loss_of(terms, slice(0, len(targets_N)))
 
-    def of_portion(logprobs_n: Tensor, entropy_n: Tensor | None, here: slice) -> Tensor:
-        return loss_of(Terms(logprobs_n, entropy_n), here)
+    def of_portion(logprobs_n: Tensor, entropy_n: Tensor | None, greedy_n: Tensor, here: slice) -> Tensor:
+        return loss_of(Terms(logprobs_n, entropy_n, greedy_n), here)
 
     return token_loss(head, hidden_ND, targets_N, of_portion, entropy=entropy, logits_at_once=logits_at_once)
 
@@ -118,22 +120,23 @@ def _terms(
             parts.append(checkpoint(_called, model, hidden_nD, targets_n, temperature, entropy, use_reentrant=False))
         else:
             parts.append(_called(model, hidden_nD, targets_n, temperature, entropy))
-    logprobs_N = torch.cat([logprobs_n for logprobs_n, _ in parts])
-    return Terms(logprobs_N, torch.cat([entropy_n for _, entropy_n in parts]) if entropy else None)
+    logprobs, entropies, greedy = zip(*parts, strict=True)
+    return Terms(torch.cat(logprobs), torch.cat(entropies) if entropy else None, torch.cat(greedy))
 
 
 def _called(
     model: Any, hidden_ND: Tensor, targets_N: Tensor, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """Terms by autograd, for output layers that are more than a product."""
     logits_NV = head_logits(model, hidden_ND).float()
     if temperature != 1.0:
         logits_NV = logits_NV / temperature
     logprobs_N = -F.cross_entropy(logits_NV, targets_N, reduction="none")
+    greedy_N = logits_NV.gather(-1, targets_N[:, None])[:, 0] == logits_NV.amax(-1)
     if not entropy:
-        return logprobs_N, None
+        return logprobs_N, None, greedy_N
     table_NV = torch.log_softmax(logits_NV, dim=-1)
-    return logprobs_N, -(table_NV.exp() * table_NV.clamp(min=IMPOSSIBLE)).sum(-1)
+    return logprobs_N, -(table_NV.exp() * table_NV.clamp(min=IMPOSSIBLE)).sum(-1), greedy_N
 
 
 def vocabulary_of(model: Any) -> int:

@@ -3,6 +3,7 @@ or a checkpoint that a run can resume from, on the model that its run began from
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -165,6 +166,12 @@ _SETTINGS = ("config.json", "generation_config.json")
 def tokenizer_sha256(folder: Path) -> str:
     """One digest over the tokenizer's files."""
     return files_digest(_present(folder, (*_TOKENIZER_FILES, *_TOKENIZER_MORE)))
+
+
+def vocabulary_sha256(tokenizer: Any) -> str:
+    """One digest over a tokenizer's tokens with their ids: equal where two tokenizers give ids the same meaning,
+    however their files are written."""
+    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
 
 
 def settings_sha256(folder: Path) -> str:

@@ -87,8 +87,8 @@ def ruined(newest: Point, earlier: Sequence[Point], config: RunConfig) -> Ruin |
     update = next((point for point in earlier if point.step == step), earlier[-1])
     facts = [fell, *jumped]
     if update.grad_norm is not None:
-        bound = config.optim.max_grad_norm
-        facts.append(f"its gradient had norm {update.grad_norm:.3g}, clipped at {bound:g}")
+        clipped = f", clipped at {config.optim.max_grad_norm:g}" if config.optim.method == "adamw" else ""
+        facts.append(f"its gradient had norm {update.grad_norm:.3g}{clipped}")
     if update.learning_rate is not None:
         facts.append(f"its learning rate was {update.learning_rate:.3g}")
     return Ruin(step, f"The update of step {step} ruined the policy: {'; '.join(facts)}.")

@@ -345,6 +345,9 @@ def says_kl_spike(e: Evidence) -> str:
 
 
 def says_gradient_spike(e: Evidence) -> str:
+    """With a trust region a step is no longer for a longer gradient."""
+    if e.config.optim.method == "trpo":
+        return ""
     return _says_spike(e, "grad_norm", "gradient norm", e.config.optim.max_grad_norm)
 
 

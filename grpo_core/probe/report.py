@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, ConfigDict, Field, JsonValue
 
 from grpo_core.records.types import Body, ErrorClass
 
-PROBE_VERSION = 1
+PROBE_VERSION = 2
 """Of the classes and the rules of the verdict. Reports of different versions are not compared class by class."""
 PROBLEMS = 20
 """Problems that a probe takes by default."""
@@ -35,9 +35,9 @@ class ProbeExample(Body):
     """Cut after EXAMPLE_CHARS."""
     reward: float | None
     share: float | None
-    """Of what a right answer earns: 1 is all of it."""
+    """Of what a right answer earns: 1 is all of it. None too where the reward is learned and has no such scale."""
     paid: bool | None
-    """None where it could not be scored."""
+    """None where it could not be scored, or compared with the right answer of its problem."""
     details: dict[str, str]
     """Each component's detail, or its error, by its name."""
 
@@ -50,18 +50,24 @@ class ClassResult(Body):
     title: str
     """In words, for people."""
     about: str
-    """What it is for: numbers, expressions, choice, words, json, code, any, form, judge, hacks."""
+    """What it is for: numbers, expressions, choice, words, json, code, any, form, judge, hacks, attack."""
     family: Family
     rule: Rule
     n: Annotated[int, Field(ge=0)]
-    """Completions that were scored; those with an error that left no reward are in `errors` alone."""
+    """Completions that were scored; those with an error that left no reward are in `errors` alone. Of a learned reward,
+    those whose problem has a right answer that was scored too."""
     paid: Annotated[int, Field(ge=0)]
+    """Rewarded. By a learned reward: wrong ones that reach or beat the right answer of their problem, right ones that
+    beat a wrong answer of it in the same form."""
     rate: float | None
     """Share of mistakes: not rewarded, of a class of right answers; rewarded, of wrong ones. None where n is 0."""
     wilson95: tuple[float, float] | None
     """Of `rate`."""
     mean_share: float | None
-    """Mean of what they earned, as a share of what a right answer earns."""
+    """Mean of what they earned, as a share of what a right answer earns; None for a learned reward."""
+    mean_reward: float | None = None
+    mean_margin: float | None = None
+    """Of a learned reward: mean of what they earned beyond the right answer of the same problem."""
     errors: Annotated[int, Field(ge=0)] = 0
     """Completions on which a component failed."""
     held: bool = False
@@ -84,7 +90,7 @@ class FormTried(Body):
     mean: float | None
     """Mean reward."""
     paid: int
-    """How many earned more than half of `full`, as finally determined."""
+    """How many earned more than half of `full`, as finally determined; of a learned reward, more than `low`."""
     example: str
     """Of the first problem, cut after EXAMPLE_CHARS."""
 
@@ -95,9 +101,11 @@ class Calibration(Body):
     form: str | None
     """Name of the form that was kept; None where there is no right answer to try, or none earned anything."""
     full: float | None
-    """What a right answer earns: median reward of the reference answers that earned anything, in that form."""
+    """What a right answer earns: median reward of the reference answers that earned anything, in that form. Of a
+    learned reward: of all of them."""
     low: float
-    """What counts as nothing: 0, or the median reward of the wrong completions when that is below 0."""
+    """What counts as nothing: 0, or the median reward of the wrong completions when that is below 0. Of a learned
+    reward: the median reward of a wrong answer in that form."""
     nominal: bool = False
     """`full` is the sum of the weights, because the problems hold no right answer to try."""
     tried: tuple[FormTried, ...]
@@ -120,6 +128,31 @@ class Determinism(Body):
     """By the same runner."""
     fresh: Repeats
     """By a new runner, with new processes and no memory of the first; checked is 0 where none was available."""
+
+
+class LengthRanks(Body):
+    """How reward and length of the probe's completions go together."""
+
+    problems: int
+    """Problems in which both differ."""
+    rho: float
+    """Spearman's ρ of reward and characters over all completions of a problem, in the mean over problems."""
+    low: float
+    """95 % interval by a bootstrap over problems."""
+    high: float
+
+
+class LearnedReward(Body):
+    """Of a reward with a trained classifier in it, whose number has no scale: what it is compared with, and how."""
+
+    honest: int
+    """Problems whose right answer was scored, in the form that earns most. Completions are compared with it."""
+    attacks: tuple[str, ...]
+    """Names of the classes that are the attacks on a learned reward, in order; each is among `classes`."""
+    limit: int | None
+    """Tokens that the model reads at most, the smallest of several; None where it states no limit."""
+    length: LengthRanks | None
+    """None where fewer than two problems have completions of different lengths and rewards."""
 
 
 class Timing(Body):
@@ -167,13 +200,16 @@ class ProbeReport(Body):
     pays_wrong: tuple[str, ...]
     """Names of the classes of wrong completions that hold the verifier back."""
     pays_part: tuple[str, ...]
-    """Names of other classes of wrong completions that earn a tenth or more of a right answer, in the mean."""
+    """Names of other classes of wrong completions that earn a tenth or more of a right answer, in the mean; none of a
+    learned reward."""
     rejects: tuple[str, ...]
     """Names of the classes of right answers of which more than 2 % are not rewarded."""
     reasons: tuple[str, ...]
     """Why the verdict is as it is, in sentences."""
 
     calibration: Calibration
+    learned: LearnedReward | None = None
+    """None where the reward has no trained classifier in it."""
     false_negative: Shares
     false_positive: Shares
     classes: tuple[ClassResult, ...]
@@ -183,7 +219,8 @@ class ProbeReport(Body):
     calls: int
     """Completions scored, those scored again included."""
     unscored: int
-    """Completions of classes that got no reward because of an error, or because the probe had given up."""
+    """Completions of classes that got no reward because of an error, or because the probe had given up; without those
+    that are too long on purpose."""
     errors: dict[ErrorClass, int]
     """Errors of components, by class."""
     error_examples: tuple[str, ...] = ()

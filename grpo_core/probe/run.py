@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Literal
 
 from grpo_core import __version__
 from grpo_core.data.fingerprint import problems_digest
 from grpo_core.data.problem import Problem
 from grpo_core.errors import DataError
+from grpo_core.probe.cases.attacks import FIXED
 from grpo_core.probe.cases.case import Form, ProbeClass
 from grpo_core.probe.cases.cases import Question, cases, chosen, read_questions
 from grpo_core.probe.cases.choice import CHOICE
@@ -28,6 +30,15 @@ from grpo_core.probe.cases.programs import CODE
 from grpo_core.probe.cases.right_any import AS_GIVEN, RIGHT_ANY
 from grpo_core.probe.cases.words import OTHERS, WORDS
 from grpo_core.probe.cases.wrong_any import WRONG_ANY
+from grpo_core.probe.learned import (
+    FORM_WRONG,
+    OVER_LIMIT,
+    Earned,
+    classes_by_length,
+    honest_basis,
+    is_learned,
+    learned_of,
+)
 from grpo_core.probe.report import (
     EXAMPLE_CHARS,
     EXAMPLES,
@@ -40,7 +51,19 @@ from grpo_core.probe.report import (
     ProbeReport,
 )
 from grpo_core.probe.scoring import ProbeScore, ProbeScorer, repeats
-from grpo_core.probe.verdict import HALF, PART, SLIGHT, holds, interval, share_of, together, verdict_of, what_counts
+from grpo_core.probe.verdict import (
+    HALF,
+    PART,
+    SLIGHT,
+    ByHonest,
+    ByShare,
+    holds,
+    interval,
+    together,
+    verdict_of,
+    what_counts,
+    what_counts_learned,
+)
 from grpo_core.rewards.rubric import Rubric
 from grpo_core.rewards.runner import Runner
 from grpo_core.text import UNSTORABLE
@@ -91,8 +114,9 @@ def probe_rubric(
     scorer = ProbeScorer(rubric, runner, check)
 
     form, tried = _best_form(rubric, questions, scorer, seed, progress)
+    classes = (*classes_for(rubric), *classes_by_length(runner))
     made = cases(questions, form, seed=seed)
-    shots = [_Shot(of, case.problem, text) for of in classes_for(rubric) for case in made for text in of.make(case)]
+    shots = [_Shot(of, case.problem, text) for of in classes for case in made for text in of.make(case)]
     answers, left_out = readable_answers(rubric, judged)
     for of, right in ((JUDGED_RIGHT, True), (JUDGED_WRONG, False)):
         shots += [_Shot(of, answer.problem, answer.completion) for answer in answers if answer.right is right]
@@ -109,22 +133,38 @@ def probe_rubric(
             anew = repeats(first, new.all(repeated, lambda done: progress(done, len(repeated), "once more, afresh")))
             scorer.count_in(new)
 
+    earned = _earned(shots, scores)
+    if learned := is_learned(rubric):
+        compared = _compared(rubric, [answer.problem for answer in answers], form, seed)
+        others = scorer.all([(shot.problem, shot.completion) for shot in compared], lambda done: None)
+        basis: ByHonest | ByShare = honest_basis([*earned, *_earned(compared, others)], REFERENCE)
+        full, low, nominal = what_counts_learned(
+            [each.reward for each in earned if each.name == REFERENCE],
+            [each.reward for each in earned if each.name == FORM_WRONG],
+        )
+    else:
+        wrong = {of.name for of in classes if of.family == "false_positive"}
+        full, low, nominal = what_counts(
+            [each.reward for each in earned if each.name == REFERENCE],
+            [each.reward for each in earned if each.name in wrong],
+            nominal=sum(max(part.component.weight, 0.0) for part in rubric.parts),
+        )
+        basis = ByShare(full, low)
     by_class: dict[str, list[tuple[_Shot, ProbeScore]]] = {}
     for shot, score in zip(shots, scores, strict=True):
         by_class.setdefault(shot.of.name, []).append((shot, score))
-    scored = [(shot.of, score.reward) for shot, score in zip(shots, scores, strict=True) if score.reward is not None]
-    full, low, nominal = what_counts(
-        [reward for of, reward in scored if of.name == REFERENCE],
-        [reward for of, reward in scored if of.family == "false_positive" and of is not JUDGED_WRONG],
-        nominal=sum(max(part.component.weight, 0.0) for part in rubric.parts),
-    )
-    results = [_result(pairs, full, low) for pairs in by_class.values()]
+    results = [_result(pairs, basis) for pairs in by_class.values()]
     calibration = Calibration(
-        form=None if nominal else form.name, full=full, low=low, nominal=nominal, tried=tuple(tried(full, low))
+        form=None if nominal else form.name,
+        full=full,
+        low=low,
+        nominal=nominal,
+        tried=tuple(tried(low if learned else low + HALF * (full - low))),
     )
-    unscored = sum(score.reward is None for score in scores)
+    meant = [score for shot, score in zip(shots, scores, strict=True) if shot.of.name != OVER_LIMIT]
+    unscored = sum(score.reward is None for score in meant)
     reference = next((result for result in results if result.name == REFERENCE), None)
-    verdict, reasons = verdict_of(results, reference, calibration, calls=len(scores), unscored=unscored)
+    verdict, reasons = verdict_of(results, reference, calibration, calls=len(meant), unscored=unscored, learned=learned)
     reasons = (*reasons, *left_out)
     if scorer.given_up:
         reasons = (*reasons, scorer.given_up)
@@ -149,6 +189,7 @@ def probe_rubric(
         rejects=tuple(result.name for result in negative if (result.rate or 0.0) > SLIGHT),
         reasons=reasons,
         calibration=calibration,
+        learned=learned_of(runner, basis, earned, results, seed=seed) if isinstance(basis, ByHonest) else None,
         false_negative=together(negative),
         false_positive=together(positive),
         classes=tuple(results),
@@ -165,11 +206,27 @@ def probe_rubric(
     )
 
 
+def _compared(rubric: Rubric, problems: Sequence[Problem], form: Form, seed: int) -> list[_Shot]:
+    """A right and a wrong answer to each judged problem, of which no class has any."""
+    made = cases(read_questions(rubric, problems), form, seed=seed)
+    pair = [of for of in CLASSES if of.name in (REFERENCE, FORM_WRONG)]
+    return [_Shot(of, case.problem, text) for of in pair for case in made for text in of.make(case)]
+
+
+def _earned(shots: Sequence[_Shot], scores: Sequence[ProbeScore]) -> list[Earned]:
+    """Of those that were scored."""
+    return [
+        Earned(shot.of.name, shot.problem.id, shot.completion, score.reward)
+        for shot, score in zip(shots, scores, strict=True)
+        if score.reward is not None
+    ]
+
+
 def _best_form(
     rubric: Rubric, questions: Sequence[Question], scorer: ProbeScorer, seed: int, progress: Progress
-) -> tuple[Form, Callable[[float, float], list[FormTried]]]:
-    """The form in which right answers earn most, the first of equals; and, once it is known what counts, how all of
-    them did."""
+) -> tuple[Form, Callable[[float], list[FormTried]]]:
+    """The form in which right answers earn most, the first of equals; and, once it is known beyond which reward one
+    counts, how all of them did."""
     forms = forms_for(rubric, {question.subject for question in questions})
     known = [question for question in questions if question.gold][:TRIED]
     tried: list[tuple[Form, list[tuple[Problem, str]]]] = []
@@ -184,13 +241,16 @@ def _best_form(
     scores = iter(scorer.all(flat, lambda done: progress(done, len(flat), "forms of a right answer")))
     rewards = [[next(scores).reward for _ in texts] for _, texts in tried]
 
+    least = min([0.0, *(reward for earned in rewards for reward in earned if reward is not None)])
+
     def mean(earned: list[float | None]) -> float:
-        """A form that some problems lack earns nothing on them."""
-        return sum(reward or 0.0 for reward in earned) / max(len(known), 1)
+        """A form that some problems lack earns nothing on them; where rewards are negative, the least there is."""
+        scored = [reward for reward in earned if reward is not None]
+        return (sum(scored) + least * (len(known) - len(scored))) / max(len(known), 1)
 
     best = max(range(len(forms)), key=lambda index: (round(mean(rewards[index]), 9), -index), default=None)
 
-    def listed(full: float, low: float) -> list[FormTried]:
+    def listed(beyond: float) -> list[FormTried]:
         shown = []
         for (form, texts), earned in zip(tried, rewards, strict=True):
             scored = [reward for reward in earned if reward is not None]
@@ -201,7 +261,7 @@ def _best_form(
                         title=form.title,
                         n=len(scored),
                         mean=sum(scored) / len(scored) if scored else None,
-                        paid=sum(share_of(reward, full, low) > HALF for reward in scored),
+                        paid=sum(reward > beyond for reward in scored),
                         example=_cut(texts[0][1]),
                     )
                 )
@@ -210,14 +270,17 @@ def _best_form(
     return (forms[best] if best is not None and known else WHOLE), listed
 
 
-def _result(pairs: Sequence[tuple[_Shot, ProbeScore]], full: float, low: float) -> ClassResult:
+def _result(pairs: Sequence[tuple[_Shot, ProbeScore]], basis: ByShare | ByHonest) -> ClassResult:
     of = pairs[0][0].of
-    shares = [share_of(score.reward, full, low) for _, score in pairs if score.reward is not None]
-    n, paid = len(shares), sum(share > HALF for share in shares)
+    shown = [_example(shot, score, basis) for shot, score in pairs]
+    scored = [example for example in shown if example.paid is not None and example.reward is not None]
+    shares = [example.share for example in scored if example.share is not None]
+    margins = [basis.margin(example.problem_id, example.reward or 0.0) for example in scored]
+    beyond = [margin for margin in margins if margin is not None]
+    n, paid = len(scored), sum(example.paid is True for example in scored)
     mistakes = paid if of.family == "false_positive" else n - paid
-    shown = [_example(shot, score, full, low) for shot, score in pairs]
     should_pay = of.family == "false_negative"
-    wrong = [example for example in shown if example.paid is not None and example.paid != should_pay]
+    wrong = [example for example in scored if example.paid != should_pay]
     return ClassResult(
         name=of.name,
         title=of.title,
@@ -228,22 +291,24 @@ def _result(pairs: Sequence[tuple[_Shot, ProbeScore]], full: float, low: float) 
         paid=paid,
         rate=mistakes / n if n else None,
         wilson95=interval(mistakes, n),
-        mean_share=sum(shares) / n if n else None,
+        mean_share=fmean(shares) if shares else None,
+        mean_reward=fmean(example.reward or 0.0 for example in scored) if scored else None,
+        mean_margin=fmean(beyond) if beyond else None,
         errors=sum(score.failed for _, score in pairs),
         held=holds(of.rule, mistakes, n),
         examples=tuple((wrong or shown[:1])[:EXAMPLES]),
     )
 
 
-def _example(shot: _Shot, score: ProbeScore, full: float, low: float) -> ProbeExample:
-    share = None if score.reward is None else share_of(score.reward, full, low)
+def _example(shot: _Shot, score: ProbeScore, basis: ByShare | ByHonest) -> ProbeExample:
+    reward = score.reward
     return ProbeExample(
         problem_id=shot.problem.id,
         answer=_cut(shot.problem.answer),
         completion=_cut(shot.completion),
-        reward=score.reward,
-        share=share,
-        paid=None if share is None else share > HALF,
+        reward=reward,
+        share=None if reward is None else basis.share(reward),
+        paid=None if reward is None else basis.rewarded(shot.of.family, shot.problem.id, reward),
         details={name: _cut(detail) for name, detail in score.details.items()},
     )
 
@@ -265,6 +330,7 @@ CLASSES: tuple[ProbeClass, ...] = (
     *WRONG_ANY,
     *INJECTED,
     *JUDGE,
+    *FIXED,
 )
 assert len({probe_class.name for probe_class in CLASSES}) == len(CLASSES)
 REFERENCE = AS_GIVEN.name
@@ -276,4 +342,5 @@ _MODELS = ("model", "judge")
 def classes_for(rubric: Rubric) -> list[ProbeClass]:
     """Those that are tried with the rubric; a class that applies to no problem leaves nothing in the report."""
     judged = any(part.kind.mode in _MODELS or part.component.kind == "python" for part in rubric.parts)
-    return [probe_class for probe_class in CLASSES if judged or probe_class not in JUDGE]
+    left_out = (*(() if judged else JUDGE), *(() if is_learned(rubric) else FIXED))
+    return [probe_class for probe_class in CLASSES if probe_class not in left_out]

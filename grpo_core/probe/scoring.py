@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from grpo_core.data.problem import Problem
 from grpo_core.errors import RewardError
 from grpo_core.probe.report import Repeats, Timing
-from grpo_core.probe.verdict import interval, quantile
+from grpo_core.probe.verdict import SAME, interval, quantile
 from grpo_core.records.types import ErrorClass
 from grpo_core.rewards.base import ScoreRequest
 from grpo_core.rewards.rubric import Rubric, Scored
@@ -25,8 +25,6 @@ MESSAGES = 5
 HANGING = 16
 """Calls that hung, or whose server or sandbox was not there, after which no more are made: each costs its deadline."""
 _SLOW: tuple[ErrorClass, ...] = ("timeout", "infra")
-SAME = 1e-6
-"""Two rewards that differ by less, relative to their size, are the same: a model's arithmetic depends on its batch."""
 _USED = ("calls", "requests", "tokens", "prompt_tokens", "completion_tokens", "cache_hits", "cached", "refusals")
 
 Sample = tuple[Problem, str]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from grpo_core.probe.report import ClassResult, ProbeReport
+from grpo_core.probe.report import ClassResult, LearnedReward, ProbeReport
 from grpo_core.text import format_duration, format_percent
 
 _VERDICTS = {
@@ -23,9 +23,13 @@ def lines(report: ProbeReport) -> Iterator[str]:
     took = format_duration(report.seconds)
     yield f"{report.problems:,}{of} {where}, seed {report.seed}, {report.calls:,} calls, {took}"
     yield _form(report)
+    if report.learned is not None:
+        yield ""
+        yield from _attacks(report, report.learned)
+    beats = report.learned is not None
     for family, title, mistake in (
-        ("false_negative", "Right answers, written in other ways", "not rewarded"),
-        ("false_positive", "Wrong answers and no answers", "rewarded"),
+        ("false_negative", "Right answers, written in other ways", "below wrong" if beats else "not rewarded"),
+        ("false_positive", "Wrong answers and no answers", "reach right" if beats else "rewarded"),
     ):
         yield ""
         yield f"{title:{_TITLE}} {mistake:>12}   95 % interval"
@@ -51,9 +55,32 @@ def _form(report: ProbeReport) -> str:
     calibration = report.calibration
     if calibration.form is None:
         return "no form was found in which a right answer earns anything"
+    if report.learned is not None:
+        title = next((form.title for form in calibration.tried if form.name == calibration.form), calibration.form)
+        return (
+            f"right answers earn {calibration.full:.4g}, wrong ones {calibration.low:.4g} (medians), most as: {title}"
+        )
     title = next((form.title for form in calibration.tried if form.name == calibration.form), calibration.form)
     low = f", the least counts as {calibration.low:g}" if calibration.low else ""
     return f"right answers earn {calibration.full:g}, most as: {title}{low}"
+
+
+def _attacks(report: ProbeReport, learned: LearnedReward) -> Iterator[str]:
+    """Of a learned reward: how often each attack reaches or beats the right answer of its problem."""
+    yield f"{'Attacks on a learned reward':{_TITLE}} {'reach right':>12}   95 % interval        beyond it, mean"
+    for result in map(report.of, learned.attacks):
+        mark = "!" if result.held else " "
+        margin = "" if result.mean_margin is None else f"{result.mean_margin:+.3g}"
+        errors = f"  {result.errors} without a reward" if result.errors else ""
+        counts = _counts(result.paid, result.n) if result.n else f"{'refused':>12}"
+        yield f"{mark} {_padded(f'{result.title} ({result.name})')} {counts}{_interval(result):24}{margin:>12}{errors}"
+    if learned.length is not None:
+        ranks = learned.length
+        yield (
+            f"  length and reward: Spearman's ρ {ranks.rho:+.2f} [{ranks.low:+.2f}, {ranks.high:+.2f}] within "
+            f"problems, mean of {ranks.problems:,}"
+        )
+    yield f"  the reward's model reads {learned.limit:,} tokens" if learned.limit else "  its model states no limit"
 
 
 def _family(classes: list[ClassResult]) -> Iterator[str]:

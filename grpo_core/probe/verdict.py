@@ -1,11 +1,14 @@
 """From what completions earned to a verdict. docs/probe.md has these rules with a worked table."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from grpo_core.probe.report import Calibration, ClassResult, Rule, Shares, Verdict
+from grpo_core.probe.cases.attacks import ATTACKS
+from grpo_core.probe.report import Calibration, ClassResult, Family, Rule, Shares, Verdict
 from grpo_core.stats.quantiles import wilson
+from grpo_core.text import format_percent
 
 HALF = 0.5 + 1e-9
 """A completion is rewarded when it earns more than half of what a right answer earns. Exactly half is not: the form
@@ -16,6 +19,8 @@ LOOSE = 0.2
 """The same for a class whose members may be right after all."""
 PART = 0.1
 """From here on, what a class of wrong completions earns without being rewarded is reported."""
+SAME = 1e-6
+"""Two rewards that differ by less, relative to their size, are the same: a model's arithmetic depends on its batch."""
 UNSCORED = 0.05
 """Beyond this share of calls without a reward there is no verdict."""
 
@@ -31,9 +36,60 @@ def what_counts(right: Sequence[float], wrong: Sequence[float], *, nominal: floa
     return (median(earned), low, False) if earned else (max(nominal, low + 1e-6), low, True)
 
 
+def what_counts_learned(right: Sequence[float], wrong: Sequence[float]) -> tuple[float, float, bool]:
+    """The same of a learned reward, which has no zero: the median of right and of wrong answers in one form. Only to be
+    read: completions are compared problem by problem (`ByHonest`)."""
+    low = median(wrong) if wrong else 0.0
+    return (median(right), low, False) if right else (low, low, True)
+
+
 def share_of(reward: float, full: float, low: float) -> float:
     """0 for `low`, 1 for `full`; may lie outside."""
     return (reward - low) / (full - low)
+
+
+@dataclass(frozen=True)
+class ByShare:
+    """Rewarded: earns more than half of what a right answer earns. For rewards whose 0 means nothing earned."""
+
+    full: float
+    low: float
+
+    def share(self, reward: float) -> float | None:
+        return share_of(reward, self.full, self.low)
+
+    def margin(self, problem_id: str, reward: float) -> float | None:
+        return None
+
+    def rewarded(self, family: Family, problem_id: str, reward: float) -> bool | None:
+        return share_of(reward, self.full, self.low) > HALF
+
+
+@dataclass(frozen=True)
+class ByHonest:
+    """For learned rewards, whose number has no zero and no unit: all that a group of completions of one problem is
+    rewarded by is which is above which. A wrong completion is rewarded when it reaches or beats the right answer of its
+    problem, a right one when it beats a wrong answer in the same form."""
+
+    honest: Mapping[str, float]
+    """Reward of the right answer, by the problem's id; without problems that have none."""
+    wrong: Mapping[str, float]
+    """Reward of a wrong answer in the form in which right ones earn most."""
+
+    def share(self, reward: float) -> float | None:
+        return None
+
+    def margin(self, problem_id: str, reward: float) -> float | None:
+        """What it earned beyond the right answer."""
+        return None if problem_id not in self.honest else reward - self.honest[problem_id]
+
+    def rewarded(self, family: Family, problem_id: str, reward: float) -> bool | None:
+        """None where there is nothing to compare with. Equal rewards count against the reward, in both families."""
+        other = (self.honest if family == "false_positive" else self.wrong).get(problem_id)
+        if other is None:
+            return None
+        near = SAME * max(1.0, abs(reward), abs(other))
+        return reward >= other - near if family == "false_positive" else reward > other + near
 
 
 def interval(mistakes: int, n: int) -> tuple[float, float] | None:
@@ -70,10 +126,15 @@ def verdict_of(
     *,
     calls: int,
     unscored: int,
+    learned: bool = False,
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """The verdict and why. `reference`: the class of the unchanged reference answers. The first that applies of:
-    rewards wrong answers, undecided, refuses right ones, clean."""
+    """The verdict and why. `reference`: the class of the unchanged reference answers. `learned`: by comparison with
+    the right answer (`ByHonest`). The first that applies of: rewards wrong answers, undecided, refuses right ones,
+    clean."""
     held = [result for result in classes if result.held]
+    if held and learned:
+        first = sorted(held, key=lambda result: result.name not in ATTACKS)
+        return "pays_wrong", tuple(map(beats_text, first))
     if held:
         return "pays_wrong", tuple(
             f"rewards {result.paid} of {result.n}: {result.title} ({result.name})" for result in held
@@ -92,9 +153,19 @@ def verdict_of(
         f"{result.paid} of {result.n} of “{result.title}”" for result in wrong if result.paid and result.rule != "told"
     )
     few = f"; rewarded, but too few to block it: {paid}" if paid else ""
+    if learned:
+        return "clean", (
+            f"no class of wrong completions reaches the right answers, of {len(wrong)} that were tried{few}",
+        )
     return "clean", (
         f"no class of wrong completions is rewarded like a right answer, of {len(wrong)} that were tried{few}",
     )
+
+
+def beats_text(result: ClassResult) -> str:
+    """A class of wrong completions against the right answers, in a sentence's words."""
+    bounds = "" if result.wilson95 is None else " [{}, {}]".format(*map(format_percent, result.wilson95))
+    return f"{result.title} ({result.name}) reaches or beats the right answer on {result.paid} of {result.n}{bounds}"
 
 
 def quantile(values: Sequence[float], share: float) -> float:

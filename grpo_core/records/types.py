@@ -56,7 +56,7 @@ class PhaseStarted(Body):
     """The trainer entered a phase. `total` is how many units (steps, problems) the phase has, if known."""
 
     kind: Literal["phase"] = "phase"
-    phase: Literal["loading", "evaluating_before", "training", "evaluating_after", "saving"]
+    phase: Literal["loading", "evaluating_before", "training", "sampling", "evaluating_after", "saving"]
     total: Count | None = None
 
 
@@ -309,6 +309,22 @@ class SkippedCheckpoint(Body):
     reason: str
 
 
+class SampledDataset(Body):
+    """The rows that a run of kind `sample` wrote (grpo_core/files/dataset.py), which lie in the run directory."""
+
+    kind: Literal["dataset"] = "dataset"
+    path: RelativePath
+    """Of the rows, relative to the run directory."""
+    content: Literal["conversations", "preferences"]
+    rows: Annotated[int, Field(ge=1, le=MOST)]
+    size: Annotated[int, Field(ge=1, le=MOST)]
+    """Bytes."""
+    sha256: Sha256
+    counts: Annotated[dict[Name, Count], Field(max_length=1000)]
+    """Completions, by what became of them: `kept`, or the first filter that dropped them. They sum to all that were
+    sampled."""
+
+
 class FileEntry(Body):
     size: Count
     sha256: Sha256
@@ -357,6 +373,7 @@ Record = Annotated[
     | EvalResult
     | CheckpointManifest
     | CheckpointRemoved
+    | SampledDataset
     | Outcome,
     Field(discriminator="kind"),
 ]

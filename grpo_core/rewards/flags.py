@@ -5,9 +5,10 @@ the text and its score; loads no torch.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from grpo_core.config.reward import RewardConfig
+from grpo_core.data.near_duplicates import near_duplicates
 from grpo_core.records.types import Group, Sample, SampleFlag
 from grpo_core.rewards.kinds.language import language_of, look, script_share, word_share
 
@@ -28,7 +29,7 @@ _ANSWER = re.compile(r"</think>|<answer>|\\boxed\s*\{|####")
 
 def flagged(group: Group, reward: RewardConfig) -> Group:
     """The group with the flags of each of its samples."""
-    near = _near_duplicates([sample.completion for sample in group.samples])
+    near = near_duplicates([sample.completion for sample in group.samples], words=3, share=NEAR)
     language = _language(group.prompt)
     samples = [
         sample.model_copy(update={"flags": tuple(_flags(sample, reward, near=index in near, language=language))})
@@ -63,25 +64,6 @@ def _format_only(sample: Sample, reward: RewardConfig) -> bool:
         return False
     success = sample.components[reward.success_of(sample.components)]
     return success.error is None and not success.passed and not success.value
-
-
-def _near_duplicates(texts: Sequence[str]) -> set[int]:
-    """Indices of the texts that nearly repeat an earlier one."""
-    near: set[int] = set()
-    earlier: list[set[tuple[str, ...]]] = []
-    for index, text in enumerate(texts):
-        words = _WORD.findall(text.casefold())
-        grams = {tuple(words[at : at + 3]) for at in range(max(len(words) - 2, 1))}
-        for others in earlier:
-            smaller, larger = sorted((len(grams), len(others)))
-            if smaller < NEAR * larger:
-                continue
-            shared = len(grams & others)
-            if shared >= NEAR * (smaller + larger - shared):
-                near.add(index)
-                break
-        earlier.append(grams)
-    return near
 
 
 def _language(prompt: str) -> str | None:

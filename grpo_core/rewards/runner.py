@@ -13,6 +13,7 @@ from typing import Any, Self
 from grpo_core.data.problem import Problem
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Scorer, ScoreRequest, shown
+from grpo_core.rewards.models.scoring_model import ModelScorer
 from grpo_core.rewards.python.session import shared_sandbox
 from grpo_core.rewards.rubric import Rubric, RubricPart, Scored
 from grpo_core.rewards.scoring import ruled
@@ -89,6 +90,10 @@ class Runner:
     def facts(self) -> dict[str, Any]:
         """For the manifest, of each component that holds something open, by its name."""
         return {name: scorer.facts() for name, scorer in self._scorers.items()}
+
+    def models(self) -> list[ModelScorer[Any]]:
+        """The trained classifiers among the components, which know how long a text is for them."""
+        return [scorer for scorer in self._scorers.values() if isinstance(scorer, ModelScorer)]
 
     def sandbox(self) -> dict[str, Any] | None:
         """The sandbox's report as the manifest holds it; None where no component needs one."""

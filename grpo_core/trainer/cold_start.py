@@ -42,6 +42,12 @@ class Recipe:
     seed: int = 0
     split_seed: int = 0
     """Seed of the demo's split; its held-out problems are never shown."""
+    layers: int = TinyShape.layers
+    """Of the network. Fewer make a student for distillation."""
+
+    @property
+    def shape(self) -> TinyShape:
+        return TinyShape(layers=self.layers)
 
 
 def cold_start(
@@ -62,7 +68,7 @@ def cold_start(
     except OSError as error:
         raise ModelError(f"cannot write {folder}: {error.strerror}") from None
     if not force and (existing := _existing(folder)) is not None:
-        if existing.get("recipe") == asdict(recipe) and _intact(folder, existing):
+        if _of_recipe(existing) == asdict(recipe) and _intact(folder, existing):
             log(f"{folder} already holds this model (same recipe); nothing to build")
             return False
         raise ModelError(f"{folder} holds a model of another recipe, or a changed one; use --force to build it again")
@@ -78,7 +84,7 @@ def cold_start(
     if threads is not None:
         torch.set_num_threads(threads)
     began = time.perf_counter()
-    model, tokenizer = make_tiny(seed=recipe.seed)
+    model, tokenizer = make_tiny(seed=recipe.seed, shape=recipe.shape)
     problems, _ = demo_split(recipe.split_seed)
     loss = _teach(model, tokenizer, problems, recipe, progress)
 
@@ -88,7 +94,7 @@ def cold_start(
     provenance = {
         "method": "supervised cold start on worked two-digit additions, from random weights",
         "recipe": asdict(recipe),
-        "shape": asdict(TinyShape()),
+        "shape": asdict(recipe.shape),
         "data": {
             "source": "grpo_core.data.arithmetic.demo_split (training part; held-out problems never shown)",
             "problems": len(problems),
@@ -157,6 +163,11 @@ def _existing(folder: Path) -> dict[str, Any] | None:
     if not isinstance(provenance, dict):
         raise ModelError(f"{path} is not a JSON object; use --force to build the model again")
     return provenance
+
+
+def _of_recipe(provenance: dict[str, Any]) -> dict[str, Any]:
+    """What `provenance` says, with the layers that all had before they could be chosen."""
+    return {"layers": TinyShape.layers, **provenance.get("recipe", {})}
 
 
 def _intact(folder: Path, provenance: dict[str, Any]) -> bool:

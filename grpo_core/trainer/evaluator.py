@@ -6,11 +6,12 @@ clock alone where `eval.every` is empty, so nothing but the best checkpoint may 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.evaluation import HELDOUT, LOSS
 from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.evaluate.task import Task, first_of, manner_of
 from grpo_core.evaluate.text_report import Measured, during_line, interval, log_line, mean_score, measured_in
@@ -25,9 +26,13 @@ from grpo_core.text import format_percent
 from grpo_core.trainer.checkpoints.manager import CheckpointManager, set_random_state, take_random_state
 from grpo_core.trainer.diagnosis import Diagnosis
 from grpo_core.trainer.evaluation import Evaluation, evaluate_all
+from grpo_core.trainer.heldout_loss import HeldoutLoss, MeasuredLoss
 from grpo_core.trainer.metrics import Counts
 from grpo_core.trainer.recorder import RunRecorder
 from grpo_core.training.base import Training
+
+Measure = Callable[[Phase, Sequence[Task], int, Mapping[str, Evaluation]], Iterator[Evaluation]]
+"""Evaluates tasks after a step; those that are given by name are taken as they are."""
 
 
 @dataclass(eq=False)
@@ -38,7 +43,8 @@ class Evaluator:
     tasks: Sequence[Task]
     """What is evaluated before and after training, in order."""
     _: KW_ONLY
-    rollout: Rollout
+    rollout: Rollout | None
+    """Answers the tasks; None where `measure` needs no answers."""
     policy: LoadedModel
     training: Training
     checkpoints: CheckpointManager
@@ -54,15 +60,24 @@ class Evaluator:
     """Called by all ranks between two evaluations; may raise to stop."""
     diagnosis: Diagnosis | None = None
     """Of a kind of run that samples groups: what it says of the held-out answers is recorded."""
+    heldout_loss: HeldoutLoss | None = None
+    """Of a kind of run that learns given answers: measured with every evaluation."""
+    measure: Measure | None = None
+    """Evaluates the tasks in place of answering and judging them."""
+    named_during: tuple[str, ...] | None = None
+    """Names of the tasks that are evaluated while training; None: as config.eval has them."""
     pushed: dict[str, float] = field(default_factory=dict)
     """Metrics of sending the newest weights to the sampler, where an evaluation did that before the next step."""
 
     def __post_init__(self) -> None:
         limited = {task.name: first_of(task, self.config.eval.during_limit) for task in self.tasks}
-        self._during = [limited[name] for name in self.config.eval.during_suites if name in limited]
+        names = self.config.eval.during_suites if self.named_during is None else self.named_during
+        self._during = [limited[name] for name in names if name in limited]
         self._newest: dict[str, Evaluation] = {}
         """Of the newest step that was evaluated while training, with all texts."""
         self._unwritten = False
+        self._loss: tuple[int, MeasuredLoss] | None = None
+        """The newest held-out loss, and the step that it was measured after."""
 
     # ------------------------------------------------------------------ before and after
 
@@ -77,7 +92,7 @@ class Evaluator:
         ready = {} if phase == "before" else self._of_this_step(step)
         done: dict[str, Evaluation] = {}
         with self.training.whole():
-            self.rollout.follow(step)
+            self._follow(step)
             for evaluation in self._evaluations(phase, self.tasks, step, ready):
                 done[evaluation.result.suite] = evaluation
                 self._write(evaluation)
@@ -92,6 +107,34 @@ class Evaluator:
             items = [item for own in before if own.result.suite == HELDOUT for item in own.items]
             if (event := self.diagnosis.heldout(items, done[HELDOUT].items)) is not None:
                 self.recorder.event(event)
+
+    def measure_loss(self, phase: Phase) -> None:
+        """The held-out loss before training, or after it, recorded as an event. What was measured after the last step
+        is not measured again."""
+        step, known = self.counts.steps, self.checkpoints.evaluated
+        measured = self._measured_loss(step)
+        if phase == "before":
+            if self.config.best_by == LOSS:
+                self._compare(0, measured.loss)
+            whole = known.newest is not None or not self._during
+            newest = (known.newest or 0.0) + measured.seconds if whole else None
+            self.checkpoints.evaluated = self.checkpoints.evaluated.model_copy(
+                update={"loss_before": measured.loss, "newest": newest}
+            )
+        self.recorder.event(measured.event(phase, step))
+        self.recorder.commit()
+
+    def _measured_loss(self, step: int) -> MeasuredLoss:
+        assert self.heldout_loss is not None
+        if self._loss is None or self._loss[0] != step:
+            with timed("evaluate"), self.training.whole():
+                self._loss = step, self.heldout_loss.measure()
+        return self._loss[1]
+
+    @property
+    def newest_loss(self) -> float | None:
+        """The held-out loss that was measured last."""
+        return None if self._loss is None else self._loss[1].loss
 
     def _of_this_step(self, step: int) -> dict[str, Evaluation]:
         """What was answered in full after `step`, as the evaluation after training."""
@@ -123,14 +166,18 @@ class Evaluator:
     def during(self, step: int) -> dict[str, float]:
         """After the update of `step`, where an evaluation is due: its metrics, else none. `write` is to follow."""
         # One rank's clock decides, so that all do the same.
-        if not self._during or not self.ranks.any(self.ranks.main and self._due(step)):
+        watched = self._during or (self.heldout_loss is not None and self._while_training)
+        if not watched or not self.ranks.any(self.ranks.main and self._due(step)):
             return {}
         at(f"step {step}", "evaluating")
         began, device = time.perf_counter(), self.policy.device
         random = take_random_state(device)
-        with timed("evaluate"), self.training.whole():
-            self.pushed = self.rollout.follow(step)
-            evaluations = list(self._evaluations("during", self._during, step, {}))
+        evaluations: list[Evaluation] = []
+        if self._during:
+            with timed("evaluate"), self.training.whole():
+                self.pushed = self._follow(step)
+                evaluations = list(self._evaluations("during", self._during, step, {}))
+        loss = self._measured_loss(step) if self.heldout_loss is not None else None
         set_random_state(random, device)
         fault(f"evaluated:{step}")
         taken = time.perf_counter() - began
@@ -143,6 +190,10 @@ class Evaluator:
             score = _least_score(evaluation.items, self.config.eval.higher_is(name))
             best = name == self.config.best_by and self._compare(step, score)
             self.recorder.progress.line(f"step {step}: {during_line(name, evaluation.items, best=best)}")
+        if loss is not None:
+            metrics |= loss.metrics()
+            best = self.config.best_by == LOSS and self._compare(step, loss.loss)
+            self.recorder.progress.line(f"step {step}: {loss.text}{', the best so far' if best else ''}")
         return metrics
 
     def write(self) -> None:
@@ -151,6 +202,10 @@ class Evaluator:
             for evaluation in self._newest.values():
                 self._write(Evaluation(tuple(map(_without_texts, evaluation.items)), evaluation.result))
         self._unwritten = False
+
+    @property
+    def _while_training(self) -> bool:
+        return self.config.eval.every is not None or self.config.eval.cost > 0
 
     def _due(self, step: int) -> bool:
         """At a fixed distance; else where the time of all of them, the next with it, stays within its share of the run,
@@ -175,12 +230,16 @@ class Evaluator:
         """Why the run ended before its last step, in a sentence."""
         best, own = self.checkpoints.best, self.config.eval
         assert best is not None, "patience counts from a best evaluation"
-        what = "held-out problems" if best.by == HELDOUT else best.by
-        by = f" by more than {format_percent(own.min_delta)}" if own.min_delta else ""
+        what = {HELDOUT: "held-out problems", LOSS: "the held-out loss"}.get(best.by, best.by)
+
+        def value(number: float) -> str:
+            return f"{number:.4f}" if best.by == LOSS else format_percent(number)
+
+        by = f" by more than {value(own.min_delta)}" if own.min_delta else ""
         return (
             f"Stopped early after {self.counts.steps} of {self.steps} steps by eval.patience: "
             f"{self.checkpoints.evaluated.since} evaluations of {what} in a row were not better{by}. The best was "
-            f"{format_percent(best.value)} after step {best.step}."
+            f"{value(best.value)} after step {best.step}."
         )
 
     def _compare(self, step: int, score: float) -> bool:
@@ -198,9 +257,16 @@ class Evaluator:
 
     # ------------------------------------------------------------------ both
 
+    def _follow(self, step: int) -> dict[str, float]:
+        return self.rollout.follow(step) if self.rollout is not None else {}
+
     def _evaluations(
         self, phase: Phase, tasks: Sequence[Task], step: int, ready: dict[str, Evaluation]
     ) -> Iterator[Evaluation]:
+        if self.measure is not None:
+            return self.measure(phase, tasks, step, ready)
+        assert self.rollout is not None, "answers need a sampler"
+        assert not isinstance(self.config, RewardModelConfig), "a reward model answers nothing"
         return evaluate_all(
             phase,
             tasks,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from grpo_core.advantages.base import StepScores
 from grpo_core.algo.advantages import Advantages, step_advantages
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.records.types import Discard, Group, MaskCause, Sample
 from grpo_core.rewards import Scored
@@ -20,7 +20,7 @@ from grpo_core.training.base import TrainRow
 
 def advantages_of(
     batch: Sequence[SampledGroup],
-    config: RunConfig,
+    config: ScoredConfig,
     policy: LoadedModel,
     *,
     penalties: Sequence[Sequence[Tensor]] | None = None,
@@ -79,7 +79,7 @@ def _scores(batch: Sequence[SampledGroup]) -> StepScores:
 def train_rows(
     batch: Sequence[SampledGroup],
     advantages: Advantages | None,
-    config: RunConfig,
+    config: ScoredConfig,
     step: int,
     *,
     traced: Collection[int] = (),
@@ -110,7 +110,7 @@ def train_rows(
     return rows
 
 
-def mask_cause(finish: str, reward: float | None, config: RunConfig) -> MaskCause | None:
+def mask_cause(finish: str, reward: float | None, config: ScoredConfig) -> MaskCause | None:
     """Why a completion is left out before any update; None when it is not."""
     if reward is None:
         return "reward_error"
@@ -133,7 +133,7 @@ class StepGroups:
 def step_groups(
     batch: StepBatch,
     advantages: Advantages | None,
-    config: RunConfig,
+    config: ScoredConfig,
     *,
     step: int,
     masked: dict[int, str] | None = None,
@@ -155,7 +155,7 @@ def step_groups(
 def records_of(
     batch: Sequence[SampledGroup],
     advantages: Advantages | None,
-    config: RunConfig,
+    config: ScoredConfig,
     *,
     step: int,
     first: int = 0,
@@ -210,7 +210,7 @@ def records_of(
     return groups
 
 
-def _unlearned(batch: Sequence[SampledGroup], config: RunConfig) -> Advantages:
+def _unlearned(batch: Sequence[SampledGroup], config: ScoredConfig) -> Advantages:
     """Means, spreads and signals of groups that nothing is learned from: those of plain group advantages."""
     plain = config.algorithm.model_copy(
         update={

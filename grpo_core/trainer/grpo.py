@@ -4,12 +4,11 @@ groups are sampled while the policy learns from the step before.
 GRPO as in DeepSeekMath (arXiv 2402.03300); grpo_core/training/single.py and grpo_core/algo/ describe departures.
 """
 
-from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from grpo_core.config.run import RunConfig
-from grpo_core.records.types import Event, Manifest, Record, StepMetrics
+from grpo_core.records.types import Manifest, StepMetrics
 from grpo_core.rollout.base import Rollout
 from grpo_core.rollout.make import make_rollout
 from grpo_core.rollout.policy_snapshot import snapshot_for
@@ -19,60 +18,23 @@ from grpo_core.runtime.watchdog import at
 from grpo_core.text import format_duration, format_percent
 from grpo_core.trainer.diagnosis import Diagnosis
 from grpo_core.trainer.groups import step_groups
-from grpo_core.trainer.inputs import Inputs, answer_cache, load_inputs, loaded, reward_used
 from grpo_core.trainer.learn import Learned, count_step, learn
-from grpo_core.trainer.manifest import build_manifest
 from grpo_core.trainer.prefetch import RolloutPrefetcher
 from grpo_core.trainer.recorder import traces
+from grpo_core.trainer.rewarded import RewardedTrainer
 from grpo_core.trainer.sampled import StepBatch
 from grpo_core.trainer.sampling import GroupSampler
 from grpo_core.trainer.tokens import TokenWriter
-from grpo_core.trainer.trainer import Trainer
 from grpo_core.training.make import make_training
 from grpo_core.training.single import SingleTraining
 
 
 @dataclass(eq=False)
-class GrpoTrainer(Trainer[RunConfig]):
+class GrpoTrainer(RewardedTrainer[RunConfig]):
     """A GRPO run."""
 
-    _inputs: Inputs = field(init=False)
     _training: SingleTraining = field(init=False)
     _rollout: Rollout = field(init=False)
-
-    def _load(self, opened: ExitStack) -> None:
-        cache = answer_cache(self.ranks, self.run_dir.path if self.run_dir is not None else None)
-        self._use(
-            self.ranks.together(
-                lambda: load_inputs(self.config, base=self.base, device=self.ranks.device, cache=cache)
-            ),
-            opened,
-        )
-
-    def _use(self, inputs: Inputs, opened: ExitStack) -> None:
-        self._inputs, self.policy = inputs, inputs.policy
-        for runner in inputs.runners:
-            opened.enter_context(runner)
-
-    def _manifest(self) -> Manifest:
-        inputs = self._inputs
-        return build_manifest(
-            self.config,
-            inputs.policy,
-            train=inputs.train_facts,
-            heldout=inputs.heldout_facts,
-            suites=inputs.suite_facts,
-            overlap=self.ranks.together(lambda: inputs.overlap() if self.run_dir is not None else None),
-            ranks=self.ranks.world,
-            reward=inputs.reward_facts(),
-            sandbox=inputs.runner.sandbox() or inputs.heldout_runner.sandbox(),
-        )
-
-    def _loaded(self) -> Iterable[Event]:
-        return loaded(self._inputs, self.config)
-
-    def _finished(self) -> Iterable[Record]:
-        return reward_used(self.ranks.gather(self._inputs.reward_facts()))
 
     def _last_words(self) -> str:
         return self._diagnosis.last_words(self._checkpoints.good)
@@ -174,10 +136,3 @@ class GrpoTrainer(Trainer[RunConfig]):
         dead = f"signal in {format_percent(metrics['frac_informative'])} of groups"
         self.progress.advance(step, f"{reward} · {dead} · {format_duration(trained)}/step")
         return metrics.get("reward")
-
-    def _check_inside(self) -> None:
-        """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
-        is finished, for only its end can be kept."""
-        if self._training.changed_in > self._counts.steps and self._checkpoints.behind:
-            return
-        self.check()

@@ -2,7 +2,7 @@
 fault is reported in the first seconds and not after an hour of sampling."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.hub import find_data
@@ -27,6 +28,7 @@ from grpo_core.model.doctor import findings
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, find_model, load_model
 from grpo_core.model.lora import load_policy
+from grpo_core.model.source import vocabulary_sha256
 from grpo_core.records.types import Event, Manifest
 from grpo_core.rewards import Rubric, Runner
 from grpo_core.rewards.base import Context
@@ -61,7 +63,7 @@ class Inputs:
     unreadable: dict[str, list[tuple[str, str]]]
     """(id, why) of problems that were dropped because the reward cannot read their reference: training, held-out."""
 
-    def positions(self, config: RunConfig) -> int:
+    def positions(self, config: ScoredConfig) -> int:
         """Most tokens of one sequence that is sampled in the run, prompt and completion together."""
         limits = [(self.train, config.sampling.max_completion_tokens)]
         limits += [(task.prompts, task.max_completion_tokens) for task in self.tasks]
@@ -95,7 +97,7 @@ class Inputs:
 
 
 def load_inputs(
-    config: RunConfig,
+    config: ScoredConfig,
     *,
     base: Path,
     device: torch.device | None = None,
@@ -147,7 +149,7 @@ def load_inputs(
             reference = load_model(source, dtype=config.model.dtype, device=device)
             reference.model.requires_grad_(False)
             resolve_layout(reference, config.engine.layout)
-        if learning and config.algorithm.estimator.critic:
+        if learning and isinstance(config, RunConfig) and config.algorithm.estimator.critic:
             critic = load_critic(source, config, device=device)
         inputs = Inputs(
             policy,
@@ -184,7 +186,7 @@ def suite_tasks(suites: Sequence[Suite], policy: LoadedModel, manner: Manner) ->
     return tasks
 
 
-def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Problem], list[DataSource]]:
+def read_problems(config: ScoredConfig, base: Path) -> tuple[list[Problem], list[Problem], list[DataSource]]:
     """Training problems, held-out problems (empty when nothing is evaluated), and where they are from: one source, or
     with `eval.path` two."""
     part = config.data
@@ -201,13 +203,13 @@ def read_problems(config: RunConfig, base: Path) -> tuple[list[Problem], list[Pr
     return train, heldout[: config.eval.limit], [source]
 
 
-def fit_limit(config: RunConfig, encoded: Encoded, source: str) -> Encoded:
+def fit_limit(config: ScoredConfig, encoded: Encoded, source: str) -> Encoded:
     """What the config takes of training or held-out problems. Raises DataError."""
     drop_long = config.data.long_prompts == "drop"
     return within_limit(encoded, config.data.max_prompt_tokens, drop_long=drop_long, source=source)
 
 
-def fit_context(config: RunConfig, context: int | None, train: Encoded, heldout: Encoded | None) -> None:
+def fit_context(config: ScoredConfig, context: int | None, train: Encoded, heldout: Encoded | None) -> None:
     """A model run past its positions (`context`) outputs noise without an error, so this is refused beforehand, by
     ConfigError."""
     if context is None:
@@ -224,7 +226,7 @@ def fit_context(config: RunConfig, context: int | None, train: Encoded, heldout:
             )
 
 
-def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
+def loaded(inputs: Inputs, config: ScoredConfig) -> list[Event]:
     """What was loaded, in words, what the doctor warns of, and which problems were dropped."""
     parameters = inputs.policy.parameters()
     text = f"{inputs.policy.source.given}: {parameters:,} parameters; {len(inputs.train.prompts):,} problems"
@@ -234,16 +236,20 @@ def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
         text += f", {sum(len(suite.items) for suite in inputs.suites):,} items of {len(inputs.suites)} suites"
     events = [Event(type="loaded", message=text)]
     if (adapter := inputs.policy.source.adapter) is not None:
-        does = "go on being trained" if config.model.adapter == "continue" else "are merged into the weights"
+        trained = isinstance(config, RunConfig) and config.model.adapter == "continue"
+        does = "go on being trained" if trained else "are merged into the weights"
         message = f"the adapters in {adapter} {does}; their base model is {inputs.policy.source.folder}"
         events.append(Event(type="model", message=message))
     if (checkpoint := inputs.policy.source.checkpoint) is not None:
         step = read_origin(checkpoint).step
-        message = f"the weights are those of the checkpoint {checkpoint}, after step {step} of its run; the optimiser "
-        events.append(Event(type="model", message=f"{message}is new"))
+        message = f"the weights are those of the checkpoint {checkpoint}, after step {step} of its run"
+        if isinstance(config, RunConfig):
+            message += "; the optimiser is new"
+        events.append(Event(type="model", message=message))
     if inputs.policy.unshared is not None:
         reason = "engine.layout auto is right here, and prompts go through the model with each of their completions"
         events.append(Event(type="layout", message=f"{reason}: {inputs.policy.unshared}"))
+    events += _other_tokenizers(inputs)
     events += [Event(type="prompts", message=note) for note in inputs.notes]
     events += [finding.event() for finding in findings(inputs.policy, config) if finding.severity != "note"]
     for encoded, what in ((inputs.train, "training"), (inputs.heldout, "held-out")):
@@ -255,6 +261,20 @@ def loaded(inputs: Inputs, config: RunConfig) -> list[Event]:
             message = f"{len(faults)} {what} problems were dropped: the reward cannot read their reference"
             events.append(Event(type="data", message=message, data={"unreadable": dict(faults[:100])}))
     return events
+
+
+def _other_tokenizers(inputs: Inputs) -> Iterator[Event]:
+    """Models of the reward that read other tokens than the policy writes. They are given text, so that is allowed; a
+    text that is one token here may be several there, and limits in tokens differ."""
+    own = vocabulary_sha256(inputs.policy.tokenizer)
+    for name, facts in inputs.reward_facts().items():
+        if facts.get("vocabulary_sha256", own) != own:
+            message = (
+                f"the reward component {name} reads with the tokenizer of {facts['source']}, which is another than the "
+                f"policy's, of {inputs.policy.source.given}: it is given text, so this is allowed; its limits count "
+                "its own tokens"
+            )
+            yield Event(type="model", message=message, data={"component": name})
 
 
 def answer_cache(ranks: Ranks, run_folder: Path | None) -> Path | None:
@@ -318,4 +338,4 @@ def _differ(ranks: Ranks, rank: int, what: str) -> str:
 def _kind(what: str) -> type[GrpoError]:
     if what == _CONFIG:
         return ConfigError
-    return DataError if "problems" in what else ModelError
+    return DataError if "problems" in what or "conversations" in what else ModelError

@@ -10,6 +10,7 @@ from torch import Tensor
 from grpo_core.algo.advantages import Advantages
 from grpo_core.algo.kl import kl_estimate
 from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.model.load import LoadedModel
 from grpo_core.rewards.signal import component_weights
@@ -120,7 +121,7 @@ def value_metrics(values: Sequence[Tensor], returns: Sequence[Sequence[float]]) 
 
 
 def count_step(
-    counts: Counts, step: int, groups: StepGroups, batch: StepBatch, learned: Learned, config: RunConfig
+    counts: Counts, step: int, groups: StepGroups, batch: StepBatch, learned: Learned, config: ScoredConfig
 ) -> dict[str, float]:
     """All metrics of the step but those of time."""
     algorithm, flat = config.algorithm, batch.completions

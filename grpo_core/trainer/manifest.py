@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from grpo_core import __version__
 from grpo_core.config.evaluation import EvalConfig
 from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.run import DataConfig
+from grpo_core.config.sft import ConversationsConfig
 from grpo_core.data.fingerprint import file_sha256, problems_digest
 from grpo_core.data.loaders import detect_file
 from grpo_core.data.prompts import Encoded, Prompted
@@ -31,6 +33,8 @@ from grpo_core.text import UNSTORABLE
 
 _EXAMPLE_CHARS, _EXAMPLE_TOKENS = 8_000, 2_000
 """Most of the prompt that a manifest keeps as an example."""
+HELDOUT_CONVERSATIONS = "heldout_conversations"
+"""Under which a manifest's data has those whose loss is measured."""
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pydantic", "math-verify", "peft")
 
@@ -46,10 +50,12 @@ def build_manifest(
     ranks: int,
     reward: dict[str, Any],
     sandbox: dict[str, Any] | None,
+    more_data: Mapping[str, Any] = MappingProxyType({}),
 ) -> Manifest:
     """The record of all that decides the run's numbers. `train` and `heldout` come from `data_facts`, `suites` from
     `suite_facts`, by name; `overlap`: what of each evaluation the training problems already hold; `ranks`: how many
-    processes share the work; `reward` and `sandbox`: what the run's `Runner` reports."""
+    processes share the work; `reward` and `sandbox`: what the run's `Runner` reports; `more_data`: of data that only
+    some kinds of run have."""
     power_meter = meter(policy.device, ranks)
     facts = {
         "code": code_state(),
@@ -57,7 +63,7 @@ def build_manifest(
         "platform": machine(policy.device)
         | {"ranks": ranks, "energy_meter": power_meter.words if power_meter else None},
         "model": model_facts(config, policy),
-        "data": {"train": train, "eval": heldout, "suites": suites, "overlap": dict(overlap or {})},
+        "data": {"train": train, "eval": heldout, "suites": suites, "overlap": dict(overlap or {}), **more_data},
         "seeds": {"run": config.seed},
         "config_digest": config.digest(),
         "reward": reward,
@@ -70,10 +76,15 @@ def inputs_of(manifest: Manifest) -> dict[str, str | None]:
     """SHA-256 of each input of a run that must not change when it continues."""
     heldout = manifest.data["eval"]
     suites = manifest.data["suites"].items()
+    train = manifest.data["train"]
+    more: Any = manifest.data.get(HELDOUT_CONVERSATIONS)
+    replay = train.get("replay")
     return {
         **inputs_of_model(manifest.model),
-        "the training problems": manifest.data["train"]["problems_digest"],
+        f"the training {train.get('content', 'problems')}": train["problems_digest"],
         "the held-out problems": heldout["problems_digest"] if heldout is not None else None,
+        **({"the held-out conversations": more["problems_digest"]} if more is not None else {}),
+        **({"the replayed preferences": replay["problems_digest"]} if isinstance(replay, dict) else {}),
         **{f"the problems of the suite {name}": facts["items_digest"] for name, facts in suites},
         **{
             f"the {what} of the reward component {name}": facts[f"{part}_sha256"]
@@ -163,12 +174,12 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Files that problems are from."""
+    """Files that problems or conversations are from."""
 
     path: str
     """As the config has it."""
     files: tuple[Path, ...]
-    part: DataConfig | EvalConfig
+    part: DataConfig | EvalConfig | ConversationsConfig
     """How they are read."""
 
     def name(self, file: Path) -> str:
@@ -181,6 +192,7 @@ def data_facts(source: DataSource, encoded: Encoded, unreadable: int) -> dict[st
     """Hashes, layout and prompt lengths of one set's problems; `unreadable` were dropped for their reference.
     Of several files, `sha256` is that of their names and hashes."""
     part = source.part
+    assert not isinstance(part, ConversationsConfig), "their facts are conversation_facts"
     detected = detect_file(source.files[0], part.format, columns=part.columns)
     hashes = {source.name(path): file_sha256(path) for path in source.files}
     return {

@@ -17,6 +17,8 @@ from grpo_core.records.types import Discard, ErrorClass, Group, MaskCause, Sampl
 from grpo_core.rewards.base import MISSING
 
 ENERGY = "energy_joules"
+KEPT, DROPPED, WITH_ROWS = "kept", "dropped_", "problems_kept"
+"""Sums of a run of kind sample: completions kept, those that each filter dropped, problems with a row."""
 
 
 @dataclass
@@ -55,6 +57,18 @@ class Counts:
         self.sums["masked"] += count
         self.sums[f"masked_{cause}"] += count
 
+    def add_filtered(self, counts: Counter[str], *, problems: int) -> None:
+        """What `data.rejection.Choice` counted in one step, and how many of its problems have a row."""
+        self.sums.update({name if name == KEPT else f"{DROPPED}{name}": count for name, count in counts.items()})
+        self.sums[WITH_ROWS] += problems
+
+    def filtered(self) -> Counter[str]:
+        """The sum of what `add_filtered` was given."""
+        dropped = {name: count for name, count in self.sums.items() if name.startswith(DROPPED)}
+        return Counter({KEPT: self.sums[KEPT]}) + Counter(
+            {name.removeprefix(DROPPED): count for name, count in dropped.items()}
+        )
+
     def add_discarded(self, reasons: Sequence[Discard]) -> None:
         """Groups that dynamic sampling left out."""
         self.sums["groups_discarded"] += len(reasons)
@@ -70,7 +84,9 @@ class Counts:
         causes = [f"masked_{cause}" for cause in get_args(MaskCause)]
         energy = [ENERGY] if ENERGY in self.sums else []  # on a machine without a meter it is unknown, not 0
         errors = [name for kind in get_args(ErrorClass) if (name := f"reward_errors_{kind}") in self.sums]
-        return {name: float(self.sums[name]) for name in (*names, *more, *others, *reasons, *causes, *errors, *energy)}
+        filters = [name for name in self.sums if name in (KEPT, WITH_ROWS) or name.startswith(DROPPED)]
+        every = (*names, *more, *others, *reasons, *causes, *errors, *filters, *energy)
+        return {name: float(self.sums[name]) for name in every}
 
     def seconds(self) -> float:
         """Wall time that went into the run."""

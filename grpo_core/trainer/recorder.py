@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grpo_core.config.kinds import AnyConfig
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig, ScoredConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.files.run_folder import RunDir
 from grpo_core.records.commitments import commit
@@ -60,12 +59,13 @@ class RunRecorder:
 
     def phase(self, phase: str, total: int | None = None) -> None:
         """A new part of the run begins, of `total` pieces."""
-        at(phase.replace("_", " ") if phase != "training" else "", phase.replace("_", " "))
+        in_steps = phase in ("training", "sampling")
+        at(phase.replace("_", " ") if not in_steps else "", phase.replace("_", " "))
         self.write(PhaseStarted.model_validate({"phase": phase, "total": total}))
         self.commit()
-        unit = "step" if phase == "training" else None
+        unit = "step" if in_steps else None
         self.progress.begin(phase, total or 0, unit=unit, done=self.counts.steps if unit else 0)
-        if phase != "training":
+        if not in_steps:
             self.progress.line(phase.replace("_", " "))
 
     def count_energy(self) -> None:
@@ -104,7 +104,7 @@ _TRACES, TOKENS = 3, 5  # names of random streams; the others' are in sampling.p
 
 
 def traces(
-    step: int, trained: Sequence[Group], discarded: Sequence[Group], over: Sequence[Group], config: RunConfig
+    step: int, trained: Sequence[Group], discarded: Sequence[Group], over: Sequence[Group], config: ScoredConfig
 ) -> list[Commitments | Group]:
     """The step's commitments, then the groups that are kept, in order. Nothing when nothing was sampled.
 

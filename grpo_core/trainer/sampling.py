@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 import numpy as np
 from pydantic import TypeAdapter
 
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import ScoredConfig
 from grpo_core.data.prompts import Prompted, completion_text
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import RewardError
@@ -40,7 +40,7 @@ class GroupSampler:
     """Owns the order of problems, the groups left over from step to step, and prefetched groups. Used by one thread at
     a time."""
 
-    config: RunConfig
+    config: ScoredConfig
     prompts: Sequence[Prompted]
     _: KW_ONLY
     rollout: Rollout
@@ -49,10 +49,12 @@ class GroupSampler:
     ranks: Ranks
     check: Callable[[], None] = lambda: None
     """Called before every completion is scored; may raise to stop."""
+    once: bool = False
+    """Every problem once, in the order of the file, instead of epochs by seed; the last step has what is left."""
 
     def __post_init__(self) -> None:
         self._drawn = 0
-        self._order = prompt_order(len(self.prompts), self.config.seed)
+        self._order = self._order_from(0)
         self._surplus: list[SampledGroup] = []
         self._prefetched: StepBatch | None = None
 
@@ -75,6 +77,8 @@ class GroupSampler:
         """Sample, score, refill. `policy_of`: step whose policy samples."""
         watchdog.at(f"step {step}", "sampling")
         needed, dynamic = self.config.sampling.prompts_per_step, self.config.algorithm.dynamic_sampling
+        if self.once:
+            needed = min(needed, len(self.prompts) - self._drawn)
         kept, self._surplus = self._surplus[:needed], self._surplus[needed:]
         fresh: list[SampledGroup] = []
         discarded: list[tuple[SampledGroup, Discard]] = []
@@ -118,9 +122,13 @@ class GroupSampler:
         """Continue from `state`."""
         position = deserialize_position(state, self.prompts)
         self._drawn = position.drawn
-        self._order = prompt_order(len(self.prompts), self.config.seed, start=position.drawn)
+        self._order = self._order_from(position.drawn)
         self._surplus = list(position.surplus)
         self._prefetched = position.ahead
+
+    def _order_from(self, drawn: int) -> Iterator[int]:
+        count = len(self.prompts)
+        return iter(range(drawn, count)) if self.once else prompt_order(count, self.config.seed, start=drawn)
 
     # ------------------------------------------------------------------ one batch
 

@@ -39,7 +39,8 @@ from grpo_core.trainer.checkpoints.resume import (
 from grpo_core.trainer.checkpoints.state import RunState
 from grpo_core.trainer.checkpoints.write import save_weights
 from grpo_core.trainer.diagnosis import Diagnosis
-from grpo_core.trainer.evaluator import Evaluator
+from grpo_core.trainer.evaluator import Evaluator, Measure
+from grpo_core.trainer.heldout_loss import HeldoutLoss
 from grpo_core.trainer.inputs import check_checkpoint_alike, check_inputs_alike
 from grpo_core.trainer.manifest import meter
 from grpo_core.trainer.metrics import ENERGY, Counts
@@ -118,6 +119,10 @@ class Trainer(ABC, Generic[C]):
         """Records about the whole run, at its end."""
         return ()
 
+    def _more_totals(self) -> dict[str, float]:
+        """What the outcome's totals have besides those of every run."""
+        return {}
+
     @abstractmethod
     def _last_words(self) -> str:
         """The outcome of a finished run, for a person."""
@@ -186,8 +191,8 @@ class Trainer(ABC, Generic[C]):
         for event in self._loaded():
             self._recorder.event(event)
         self._recorder.commit()
-        if config.eval.before and state is None:
-            self._evaluate("before")
+        if state is None:
+            self._measure("before")
         done = self._counts.steps
         self._phase(self.training_phase, self.steps)
         self._clock = Clock(settle=settling(self.policy.device))
@@ -207,8 +212,7 @@ class Trainer(ABC, Generic[C]):
             raise
         finally:
             self._telemetry.close()
-        if config.eval.after:
-            self._evaluate("after")
+        self._measure("after")
         if config.checkpoints.final:
             self._phase("saving")
             self._save()
@@ -279,10 +283,13 @@ class Trainer(ABC, Generic[C]):
     def _make_evaluator(
         self,
         tasks: Sequence[Task],
-        rollout: Rollout,
+        rollout: Rollout | None,
         check: Callable[[], None],
         *,
         diagnosis: Diagnosis | None = None,
+        heldout_loss: HeldoutLoss | None = None,
+        measure: Measure | None = None,
+        during: tuple[str, ...] | None = None,
     ) -> Evaluator:
         return Evaluator(
             self.config,
@@ -298,9 +305,19 @@ class Trainer(ABC, Generic[C]):
             check=check,
             stop_if_asked=self._stop_if_asked,
             diagnosis=diagnosis,
+            heldout_loss=heldout_loss,
+            measure=measure,
+            named_during=during,
         )
 
     # ------------------------------------------------------------------ records
+
+    def _check_inside(self) -> None:
+        """Inside a step: stop at once, unless weights have moved and the step before is in no checkpoint. Then the step
+        is finished, for only its end can be kept."""
+        if self._training.changed_in > self._counts.steps and self._checkpoints.behind:
+            return
+        self.check()
 
     def _stop_if_asked(self) -> None:
         """Raise Interrupted where a stop was requested; with several ranks all stop when one was."""
@@ -312,10 +329,17 @@ class Trainer(ABC, Generic[C]):
         if self.ranks.any(interrupted is not None):
             raise interrupted or Interrupted("another rank was asked to stop")
 
-    def _evaluate(self, phase: Literal["before", "after"]) -> None:
-        if self._evaluator.problems:
-            self._phase(f"evaluating_{phase}", self._evaluator.problems)
-            self._evaluator.evaluate(phase)
+    def _measure(self, phase: Literal["before", "after"]) -> None:
+        """The evaluations before training, or after it, that the config names, and the held-out loss."""
+        wanted = self.config.eval.before if phase == "before" else self.config.eval.after
+        evaluator = self._evaluator
+        problems = evaluator.problems if wanted else 0
+        if problems or evaluator.heldout_loss is not None:
+            self._phase(f"evaluating_{phase}", problems or None)
+        if problems:
+            evaluator.evaluate(phase)
+        if evaluator.heldout_loss is not None:
+            evaluator.measure_loss(phase)
 
     def _phase(self, phase: str, total: int | None = None) -> None:
         self._stop_if_asked()
@@ -323,7 +347,9 @@ class Trainer(ABC, Generic[C]):
 
     def _end(self, status: str, code: str, message: str) -> Outcome:
         self._recorder.count_energy()
-        totals = {**self._counts.totals(), "seconds": self._counts.seconds()} if self._counted else {}
+        totals = {}
+        if self._counted:
+            totals = {**self._counts.totals(), **self._more_totals(), "seconds": self._counts.seconds()}
         outcome = Outcome.model_validate(
             {
                 "status": status,

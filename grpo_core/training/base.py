@@ -63,6 +63,14 @@ class TrainRow:
     the sampler's, unless algorithm.correction weighs it."""
     traced: bool = False
     """Whether the update returns what it computes of each token."""
+    counted: int | None = None
+    """Tokens of the completion that denominators count; None: all. Fewer where it holds turns of others between the
+    policy's, whose advantage is 0."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the completion that count."""
+        return len(self.completion) if self.counted is None else self.counted
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,7 @@ def row_facts(rows: Sequence[TrainRow], batch: Sequence[int], keeps: Callable[[i
     """What the denominators of one mini-batch need; `keeps` returns whether a used row has not been left out since."""
     return [
         RowFacts(
-            length=len(rows[index].completion),
+            length=rows[index].length,
             used=rows[index].used and keeps(index),
             informative=rows[index].informative,
             group=rows[index].group,

@@ -8,7 +8,7 @@ Shapes: N completion tokens of a micro-batch, completion after completion · D h
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from grpo_core.errors import NotFinite
 from grpo_core.model.layout import completion_hidden
 from grpo_core.model.layout_choice import resolve_layout
 from grpo_core.model.load import LoadedModel, ModelSource, load_model
+from grpo_core.training.base import TrainRow
 from grpo_core.training.trainable import LocalWeights
 
 
@@ -79,6 +80,20 @@ class Critic:
         loss = (loss_N * weights_N).sum()
         self.trained.backward(loss)
         return loss.item()
+
+    def learn_rows(
+        self,
+        rows: Sequence[TrainRow],
+        indices: Sequence[int],
+        old_values: Mapping[int, Tensor],
+        returns: Sequence[Sequence[float]],
+        weight: float,
+    ) -> float:
+        """`learn` of the rows `indices`, with what is known of each row by its index; each token weighs `weight`."""
+        old_N = torch.cat([old_values[index] for index in indices])
+        returns_N = torch.cat([torch.tensor(returns[index], dtype=torch.float32) for index in indices])
+        prompts, completions = [rows[index].prompt for index in indices], [rows[index].completion for index in indices]
+        return self.learn(prompts, completions, old_N, returns_N, torch.full_like(returns_N, weight))
 
     def step(self, max_norm: float) -> float:
         """Clip the gradient, update the weights; returns the gradient's norm before clipping. Raises NotFinite when it

@@ -18,6 +18,7 @@ from grpo_core.algo.kl import kl_estimate
 from grpo_core.algo.masks import high_entropy_keep, off_policy_keep
 from grpo_core.config.algorithm import AlgorithmConfig, CorrectionConfig
 from grpo_core.config.kinds import LearningConfig
+from grpo_core.config.sft import SftConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.losses.base import Surrogate, Tokens
 from grpo_core.model.layout_choice import resolve_layout
@@ -94,7 +95,11 @@ class MetricSums:
 
     sums: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(
-            ("loss", "tokens", "rows", "kl", "clipped_low", "clipped_high", "entropy", "off_policy", "value_loss"), 0.0
+            (
+                *("loss", "tokens", "rows", "kl", "clipped_low", "clipped_high", "entropy", "off_policy"),
+                *("value_loss", "greedy"),
+            ),
+            0.0,
         )
     )
     clipped: dict[int, float] = field(default_factory=dict)
@@ -136,6 +141,8 @@ def update_metrics(
         metrics["off_policy_share"] = total["off_policy"] / looked
     if algorithm.estimator.critic:
         metrics["value_loss"] = total["value_loss"] / updates
+    if isinstance(config, SftConfig):
+        metrics["mean_token_accuracy"] = total["greedy"] / looked
     return metrics
 
 
@@ -216,6 +223,8 @@ class MicroBatch:
         old_n = self._old.filled(here, now_n)
         # DPPO's ratio and DeepSeek-V3.2's mask are to the policy as the sampler had it.
         sampler_n = self._sampler.filled(here, old_n)
+        if isinstance(self._config, SftConfig):
+            metric_sums.add(greedy=float((terms.greedy_N & (self._advantages_N[here] != 0)).sum()))
         tokens = Tokens(
             logprobs_N=terms.logprobs_N,
             old_logprobs_N=sampler_n if algorithm.loss_spec.ratio == "sampler" else old_n,

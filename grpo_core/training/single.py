@@ -1,5 +1,5 @@
-"""The update: AdamW on the chosen loss, on one device or on several ranks that step together. The weights are held by
-plain PyTorch or by DeepSpeed (`trainable.TrainableWeights`).
+"""The update: AdamW on the chosen loss, or a step of TRPO (`trust_region`), on one device or on several ranks that step
+together. The weights are held by plain PyTorch or by DeepSpeed (`trainable.TrainableWeights`).
 
 Departures from the papers, all without effect on the result:
 - With one update for a sampled batch the old policy is the current one, so its log-probabilities are the detached
@@ -23,7 +23,7 @@ from grpo_core.algo.aggregation import row_weights
 from grpo_core.algo.kl import adapted_coef
 from grpo_core.algo.masks import entropy_threshold
 from grpo_core.config.kinds import LearningConfig
-from grpo_core.config.run import OptimConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError, NotFinite
 from grpo_core.model.layers import compile_layers, recompute_layers
@@ -45,16 +45,7 @@ from grpo_core.training.logprob_pass import CachedLogprobs, LogprobPass, idle_te
 from grpo_core.training.micro_batch import Batch, MetricSums, MicroBatch, Mismatch, row_loss, update_metrics
 from grpo_core.training.reference import Reference
 from grpo_core.training.trainable import LocalWeights, TrainableWeights
-
-
-def learning_rate(optim: OptimConfig, step: int) -> float:
-    """Rate of step `step` (from 1): linear warm-up that reaches `lr` at `warmup_steps`, then constant, or linear so
-    that it would be 0 one step after the last."""
-    if step <= optim.warmup_steps:
-        return optim.lr * step / optim.warmup_steps
-    if optim.schedule == "constant":
-        return optim.lr
-    return optim.lr * (optim.steps - step + 1) / (optim.steps - optim.warmup_steps)
+from grpo_core.training.trust_region import SurrogatePlan, TrustRegion
 
 
 class SingleTraining:
@@ -98,6 +89,9 @@ class SingleTraining:
         self.changed_in = 0
         named = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}  # tied weights come once
         self._trained = weights or LocalWeights(named, lr=config.optim.lr, optim=config.optim, ranks=ranks)
+        self._trust_region: TrustRegion | None = None
+        if isinstance(config, RunConfig) and config.optim.method == "trpo":
+            self._trust_region = TrustRegion(policy, named, config, ranks=self._ranks, check=check)
 
     def whole(self) -> AbstractContextManager[None]:
         """See `Training`."""
@@ -107,7 +101,9 @@ class SingleTraining:
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """See `Training`."""
-        parts = {"policy": self._trained.exact(), "policy-optimizer": self._trained.moments()}
+        parts = {"policy": self._trained.exact()}
+        if self._trust_region is None:  # whose next step depends on the weights alone
+            parts["policy-optimizer"] = self._trained.moments()
         if self._critic is not None:
             parts |= {"critic": self._critic.trained.exact(), "critic-optimizer": self._critic.trained.moments()}
         if self._reference is not None and self._reference.moves:
@@ -116,7 +112,7 @@ class SingleTraining:
 
     def restore(self, parts: Mapping[str, Mapping[str, Tensor]], *, kl_coef: float, step: int) -> None:
         """See `Training`."""
-        needed = ["policy", "policy-optimizer"]
+        needed = ["policy"] if self._trust_region is not None else ["policy", "policy-optimizer"]
         if self._critic is not None:
             needed += ["critic", "critic-optimizer"]
         if self._reference is not None and self._reference.moves:
@@ -124,7 +120,7 @@ class SingleTraining:
         if parts.keys() != set(needed):
             expected, present = (", ".join(sorted(names)) for names in (needed, parts))
             raise CheckpointError(f"the checkpoint holds {present}; this run needs {expected}")
-        self._trained.restore(parts["policy"], parts["policy-optimizer"])
+        self._trained.restore(parts["policy"], parts.get("policy-optimizer", {}))
         if self._critic is not None:
             self._critic.trained.restore(parts["critic"], parts["critic-optimizer"])
         if self._reference is not None and self._reference.moves:
@@ -165,7 +161,8 @@ class SingleTraining:
         active = {index for index in used if gives_gradient(rows[index], zero_is_inert=skip)}
         # A mask or a threshold that depends on all used rows must see all of them, not only those with a gradient.
         asks_all = algorithm.correction.mode == "sequence_mask" or algorithm.top_entropy_share < 1
-        seen = set(used) if asks_all else active
+        # So must a trust region, which is around the policy's distributions at all of their tokens.
+        seen = set(used) if asks_all or self._trust_region is not None else active
         owner = owners(rows, [[index for index in batch if index in seen] for batch in cut], ranks.world)
         mine = [index for index in sorted(owner) if owner[index] == ranks.rank]
 
@@ -194,9 +191,9 @@ class SingleTraining:
             self._measure_adapterless(rows, working, measured)
 
         measured_before = set(measured.old)
-        rate = learning_rate(self._config.optim, step)
+        rate = self._config.optim.learning_rate(step)
         self._trained.set_rate(rate)
-        metric_sums, norms, value_norms = MetricSums(), [], []
+        metric_sums, norms, value_norms, region_metrics = MetricSums(), [], [], dict[str, float]()
         for _ in range(algorithm.inner_iterations):
             for batch in batches:
                 portions = self._portions(rows, batch.indices)
@@ -209,28 +206,39 @@ class SingleTraining:
                     doing("update", f"micro-batch {number} of {len(portions)}")
                     self._micro_batch(rows, indices, batch, measured, mismatch, metric_sums, step)
                     if self._critic is not None and returns is not None:
-                        self._learn_values(rows, indices, batch, measured, returns, metric_sums)
+                        value_loss = self._critic.learn_rows(
+                            rows, indices, measured.values, returns, batch.value_weight
+                        )
+                        metric_sums.add(value_loss=value_loss)
                 for _ in range(passes - len(portions)):  # they add nothing, next to those of ranks with more rows
                     idle = self._trained.forward(lambda: 0 * idle_terms(self._policy, self._config).logprobs_N.sum())
                     self._trained.backward(idle)
-                norms.append(self._step(step))
+                if self._trust_region is None:
+                    norms.append(self._step(step))
+                else:
+                    kept = [index for index in mine if index not in dropped]
+                    plan = SurrogatePlan(rows, kept, batch, measured, mismatch)
+                    norm, region_metrics = self._natural_step(step, self._trust_region, plan)
+                    norms.append(norm)
                 if self._critic is not None:
                     ranks.sum_in_place(self._critic.trained.gradients())
                     value_norms.append(self._critic.step(self._config.optim.max_grad_norm))
 
         several, stale = algorithm.updates_per_batch > 1, any(rows[index].stale for index in used) and not weighs
-        tokens = sum(len(rows[index].completion) for index in active - dropped)
+        tokens = sum(rows[index].length for index in active - dropped)
         clips = loss.clips and tokens > 0 and (loss.ratio == "sampler" or several or stale)
         metrics = update_metrics(
             metric_sums,
             self._config,
             ranks,
             updates=len(norms),
-            used_tokens=sum(len(rows[index].completion) for index in used if index not in dropped),
+            used_tokens=sum(rows[index].length for index in used if index not in dropped),
             clips=clips,
             kl=algorithm.kl.coef > 0 and algorithm.kl.place == "loss",
         )
-        metrics |= {"grad_norm": sum(norms) / len(norms), "learning_rate": rate}
+        metrics |= {"grad_norm": sum(norms) / len(norms)} | region_metrics
+        if self._trust_region is None:
+            metrics["learning_rate"] = rate
         metrics |= mismatch.metrics(ranks)
         if value_norms:
             metrics["value_grad_norm"] = sum(value_norms) / len(value_norms)
@@ -311,10 +319,9 @@ class SingleTraining:
     ) -> None:
         """Forward and backward of one micro-batch; adds to the gradient and to `metric_sums`."""
         config = self._config
-        algorithm, device = config.algorithm, self._policy.device
         prompts, completions, sizes = texts(rows, indices)
         # The reference first: nothing of the policy's pass is alive then.
-        referred = self._reference is not None and algorithm.kl.place == "loss"
+        referred = self._reference is not None and config.algorithm.kl.place == "loss"
         if referred and self._reference is not None and indices[0] not in measured.reference:
             keep(measured.reference, indices, sizes, self._reference.logprobs(prompts, completions))
         loss_of = MicroBatch(
@@ -327,7 +334,7 @@ class SingleTraining:
             metric_sums=metric_sums,
             kl_coef=self.kl_coef,
             referred=referred,
-            device=device,
+            device=self._policy.device,
         )
         loss = self._trained.forward(lambda: row_loss(self._policy, config, prompts, completions, loss_of))
         value = loss.item()
@@ -339,28 +346,6 @@ class SingleTraining:
         loss_of.close()
         self._trained.backward(loss)
         metric_sums.add(loss=value)
-
-    def _learn_values(
-        self,
-        rows: Sequence[TrainRow],
-        indices: list[int],
-        batch: Batch,
-        measured: CachedLogprobs,
-        returns: Sequence[Sequence[float]],
-        metric_sums: MetricSums,
-    ) -> None:
-        assert self._critic is not None
-        old_N = torch.cat([measured.values[index] for index in indices])
-        returns_N = torch.cat([torch.tensor(returns[index], dtype=torch.float32) for index in indices])
-        prompts, completions, _ = texts(rows, indices)
-        value_loss = self._critic.learn(
-            prompts,
-            completions,
-            old_N,
-            returns_N,
-            torch.full_like(returns_N, batch.value_weight),
-        )
-        metric_sums.add(value_loss=value_loss)
 
     def _passes(self, own: int) -> int:
         """Passes of this rank in an update for which its rows need `own`."""
@@ -382,13 +367,28 @@ class SingleTraining:
 
     def _step(self, step: int) -> float:
         """Add up the ranks' gradients, clip, update the weights; returns the gradient's norm before clipping."""
-        norm = self._trained.finish(self._config.optim.max_grad_norm)
-        if not math.isfinite(norm):
-            raise NotFinite(
-                f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones. "
-                "A lower optim.lr often helps"
-            )
+        norm = self._finite_norm(step, self._config.optim.max_grad_norm)
         self.changed_in = step
         fault(f"updating:{step}")
         self._trained.step()
+        return norm
+
+    def _natural_step(self, step: int, region: TrustRegion, plan: SurrogatePlan) -> tuple[float, dict[str, float]]:
+        """Add up the ranks' gradients and take the step of the trust region, if one is accepted; returns the gradient's
+        norm, and metrics."""
+        norm = self._finite_norm(step, math.inf)
+        chosen, metrics = region.find(plan)
+        self.changed_in = step
+        fault(f"updating:{step}")
+        region.take(chosen)
+        return norm, metrics
+
+    def _finite_norm(self, step: int, bound: float) -> float:
+        """Of the ranks' gradients, added up, before they are clipped at `bound`."""
+        norm = self._trained.finish(bound)
+        if not math.isfinite(norm):
+            raise NotFinite(
+                f"step {step}: the gradient is {norm}; the weights of step {step - 1} are the last good ones. "
+                f"A lower {'optim.lr' if self._trust_region is None else 'optim.trpo.max_kl'} often helps"
+            )
         return norm

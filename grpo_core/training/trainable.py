@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from grpo_core.config.run import OptimConfig
+from grpo_core.config.optim import AdamwConfig
 from grpo_core.distributed.ranks import Ranks
 from grpo_core.errors import CheckpointError
 
@@ -67,7 +67,7 @@ class LocalWeights:
     """What the optimiser changes, in fp32: the model's own weights where these are fp32."""
 
     def __init__(
-        self, named: Mapping[str, Tensor], *, lr: float, optim: OptimConfig, ranks: Ranks | None = None
+        self, named: Mapping[str, Tensor], *, lr: float, optim: AdamwConfig, ranks: Ranks | None = None
     ) -> None:
         """`named`: the model's weights, each once; they follow every step. `lr` may be changed by `set_rate`."""
         self._ranks = ranks or Ranks()
@@ -157,7 +157,7 @@ class LocalWeights:
                 held.copy_(weight)
 
 
-def adamw(weights: list[Tensor], optim: OptimConfig, *, lr: float, fused: bool | None = None) -> torch.optim.AdamW:
+def adamw(weights: list[Tensor], optim: AdamwConfig, *, lr: float, fused: bool | None = None) -> torch.optim.AdamW:
     """AdamW as a config has it, but for its rate."""
     betas = (optim.beta1, optim.beta2)
     return torch.optim.AdamW(weights, lr=lr, betas=betas, eps=optim.eps, weight_decay=optim.weight_decay, fused=fused)

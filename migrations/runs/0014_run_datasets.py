@@ -1,3 +1,4 @@
+"""Datasets that a run reads besides the one that it trains on."""
 
 import django.db.models.deletion
 from django.db import migrations, models

@@ -34,7 +34,19 @@ _more_hosts = [host.strip() for host in ENV.allowed_hosts.split(",") if host.str
 ALLOWED_HOSTS = [_host, "127.0.0.1", "localhost", "[::1]", *_more_hosts] if ENV.mode != "test" else ["*"]
 CSRF_TRUSTED_ORIGINS = [_public]
 
-LOCAL_APPS = ["accounts", "audit", "catalog", "nodes", "runs", "review", "records", "contamination", "lab", "alerts"]
+LOCAL_APPS = [
+    "accounts",
+    "audit",
+    "catalog",
+    "nodes",
+    "runs",
+    "review",
+    "records",
+    "contamination",
+    "lab",
+    "alerts",
+    "pipelines",
+]
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",

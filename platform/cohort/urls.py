@@ -30,6 +30,7 @@ from cohort.web.lab import views as lab
 from cohort.web.lab.evaluation_views import base_model_evaluate
 from cohort.web.launch import form, job_panels, sweep_views
 from cohort.web.nodes import views as nodes
+from cohort.web.pipelines import views as pipelines
 from cohort.web.policies import views as policies
 from cohort.web.records import verify_page
 from cohort.web.records import views as records
@@ -118,6 +119,16 @@ _runs = [
     path("sweeps/", sweep_views.sweep_list, name="sweep_list"),
     path("sweeps/<int:sweep_id>/", sweep_views.sweep_detail, name="sweep_detail"),
     path("sweeps/<int:sweep_id>/cancel/", sweep_views.sweep_cancel, name="sweep_cancel"),
+    path("pipelines/", pipelines.pipeline_list, name="pipeline_list"),
+    path("pipelines/new/", pipelines.pipeline_new, name="pipeline_new"),
+    path("pipelines/<int:pipeline_id>/", pipelines.pipeline_detail, name="pipeline_detail"),
+    path("pipelines/<int:pipeline_id>/pipeline.yaml", pipelines.pipeline_file, name="pipeline_file"),
+    path("pipelines/<int:pipeline_id>/start/", pipelines.pipeline_start, name="pipeline_start"),
+    path("pipelines/<int:pipeline_id>/pause/", pipelines.pipeline_pause, name="pipeline_pause"),
+    path("pipelines/<int:pipeline_id>/stages/<slug:stage>/", pipelines.stage_detail, name="stage_detail"),
+    path("pipelines/<int:pipeline_id>/stages/<slug:stage>/start/", pipelines.stage_start, name="stage_start"),
+    path("pipelines/<int:pipeline_id>/stages/<slug:stage>/retry/", pipelines.stage_retry, name="stage_retry"),
+    path("pipelines/<int:pipeline_id>/stages/<slug:stage>/again/", pipelines.stage_again, name="stage_again"),
     path("runs/<int:run_id>/", page.run_detail, name="run_detail"),
     path("runs/<int:run_id>/live/", page.run_live, name="run_live"),
     path("runs/<int:run_id>/series.json", page.run_series, name="run_series"),
@@ -169,6 +180,7 @@ _runs = [
     path("runs/<int:run_id>/review/", run_review, name="run_review"),
     path("runs/<int:run_id>/samples/scatter/", scatter.run_scatter, name="run_scatter"),
     path("runs/<int:run_id>/review/preferences.jsonl", uses.preferences_download, name="preferences_download"),
+    path("runs/<int:run_id>/review/dataset/", uses.preferences_dataset, name="preferences_dataset"),
     path("runs/<int:run_id>/groups/<int:group_id>/samples/<int:index>/use/", uses.sample_use, name="sample_use"),
     path("runs/<int:run_id>/groups/<int:group_id>/", review.group_detail, name="group_detail"),
     path(f"{_GROUP}/samples/<int:index>/", token_view.sample_tokens, name="sample_tokens"),

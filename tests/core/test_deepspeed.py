@@ -26,8 +26,10 @@ from .deepspeed_runs import alike, engine, metrics, train
 from .runs import (
     KILLED,
     PLAIN,
+    Launched,
     Setting,
     far,
+    forked,
     make_home,
     merged,
     names_of_steps,
@@ -205,3 +207,28 @@ def test_without_deepspeed_the_run_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(ConfigError, match="pip install"):
         load_deepspeed(torch.device("cpu"))
+
+
+# ---------------------------------------------------------------------- fine-tuning
+
+
+@real
+@pytest.mark.parametrize("stage", [2, 3])
+def test_fine_tuning_is_the_plain_one_s(home, tmp_path, stage):
+    """Weights and losses, that on held-out conversations too, on two ranks."""
+    lines = [json.dumps({"prompt": f"say {letter}", "completion": letter * 3}) for letter in "abcdefghij"]
+    (home / "conversations.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    fields = {
+        "kind": "sft",
+        "model": {"path": "base"},
+        "data": {"path": "conversations.jsonl", "holdout": 2},
+        "optim": {"steps": 3, "batch_size": 3, "lr": 1e-3},
+        "eval": {"every": 2},
+    }
+    (home / "sft.yaml").write_text(yaml.safe_dump({**fields, "engine": {"threads": 1}}), encoding="utf-8")
+    assert forked(["train", str(home / "sft.yaml"), "--out", str(tmp_path / "plain")]) == 0
+    path = home / f"sft-{stage}.yaml"
+    path.write_text(yaml.safe_dump({**fields, **engine(stage, threads=1)}), encoding="utf-8")
+    done = Launched(path, tmp_path / "run", python=DEEPSPEED_PYTHON)
+    assert done.ended() == 0, done.printed
+    alike(tmp_path / "run", tmp_path / "plain")

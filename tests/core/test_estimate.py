@@ -46,7 +46,7 @@ def test_the_plan_follows_from_the_config(prompts, group, rollout, minis, wanted
 
 def test_the_measured_config_cannot_move_weights() -> None:
     measured = measured_config(config(algorithm={"advantage": "gae", "scale": "batch_std"}))
-    assert (measured.optim.lr, measured.algorithm.critic.lr) == (0, 0)
+    assert (measured.optim.lr, measured.optim.trpo.max_kl, measured.algorithm.critic.lr) == (0, 0, 0)
 
 
 def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
@@ -54,9 +54,10 @@ def estimate_of(home: Path, name: str, **parts: object) -> Estimate:
     return calibrate.estimate(config_, base=home, progress=Progress(quiet=True))
 
 
-@pytest.mark.parametrize(
-    "name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adaptive", "lora", "iterations"))]
-)
+SLOW = ("adaptive", "lora", "iterations", "trpo")
+
+
+@pytest.mark.parametrize("name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_an_estimate_adds_up_and_moves_no_weight(runs_home: Path, monkeypatch, name: str) -> None:
     loaded, loading = [], calibrate.load_inputs
 

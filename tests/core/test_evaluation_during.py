@@ -125,11 +125,12 @@ def evaluator(config: RunConfig, kept: Any) -> Evaluator:
     return Evaluator(
         config,
         [],
-        rollout=None,  # type: ignore[arg-type]
+        rollout=None,
         policy=None,  # type: ignore[arg-type]
         training=None,  # type: ignore[arg-type]
         checkpoints=kept,
         counts=counts,
+        steps=config.steps,
         recorder=RunRecorder(None, progress, counts),
         ranks=Ranks(),
         check=lambda: None,

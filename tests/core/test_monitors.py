@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from grpo_core.monitors.figures import rising, spearman
+from grpo_core.monitors.figures import rising
 from grpo_core.monitors.recorded import HeldOut, KeptGroup, monitor
+from grpo_core.stats.correlation import spearman
 from tests.tables import cases
 
 

@@ -40,7 +40,7 @@ from .runs import (
 ALL = {**SETTINGS, **ENGINES}
 AHEAD = [name for name in ENGINES if name.startswith("ahead")]
 TENSORS = ("policy", "policy-optimizer")
-QUICK_KILLS = ("plain", "ahead")
+QUICK_KILLS = ("plain", "trpo", "ahead")
 QUICK_CUTS = ("checkpoint:filled", "checkpoint:renamed", "prune:renamed")
 slow = pytest.mark.slow
 
@@ -56,6 +56,9 @@ def assert_worth_comparing(name: str, run: Result) -> None:
         assert any("reference_refreshed" in step for step in metrics)
     if name == "critic":
         assert all(step["value_loss"] > 0 for step in metrics)
+    if name.startswith("trpo"):
+        assert all(0 < step["trpo/kl"] <= 0.01 for step in metrics)
+        assert all(step["trpo/surrogate_gain"] > 0 for step in metrics)
     if name in AHEAD:
         ages = [step["sampling/staleness"] for step in metrics]
         assert ages[0] == 0

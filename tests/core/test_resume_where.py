@@ -122,6 +122,21 @@ def test_a_config_that_would_be_another_run_is_refused(plain: Setting, out: Path
     assert tree(out) == before
 
 
+def test_a_field_added_since_has_its_default(plain: Setting, out: Path, whole) -> None:
+    """A checkpoint of before optim.method resumes, to the bit, and not with another value of it."""
+    for name in names_of_steps(out):
+        state = state_of(out / "checkpoints" / name)
+        del state["config"]["optim"]["method"], state["config"]["optim"]["trpo"], state["config"]["data"]["hub"]
+        write_state(out / "checkpoints" / name, state)
+    changed = {"optim": {"method": "trpo"}, "algorithm": {"loss": "unclipped"}}
+    with pytest.raises(ConfigError) as caught:
+        choose_from([out / NEWEST], config_of(plain, **changed))
+    assert [problem.path for problem in caught.value.problems] == ["algorithm.loss", "optim.method"]
+    status, printed = plain.train_captured(out, "--resume")
+    assert status == 0, printed
+    assert result(out) == whole("plain")
+
+
 def test_what_changes_nothing_trained_may_change(plain: Setting, out: Path, whole) -> None:
     more = {"name": "other", "engine": {"micro_batch_tokens": 4096}, "checkpoints": {"keep": 5}}
     before = (out / "config.yaml").read_bytes()

@@ -10,7 +10,7 @@ from grpo_core.errors import TrainingError
 from grpo_core.model.logprobs import completion_logprobs
 from grpo_core.training.base import TrainRow
 from grpo_core.training.reference import Reference
-from grpo_core.training.single import SingleTraining, learning_rate
+from grpo_core.training.single import SingleTraining
 from tests.tables import cases
 
 from .tiny import config, load, tiny_folder
@@ -227,7 +227,7 @@ def test_bf16_weights_follow_small_updates(folder):
 )
 def test_learning_rate(optim, expected):
     part = config(optim=optim).optim
-    assert [learning_rate(part, step) for step in range(1, part.steps + 1)] == pytest.approx(expected)
+    assert [part.learning_rate(step) for step in range(1, part.steps + 1)] == pytest.approx(expected)
 
 
 def test_bf16_gradients_of_many_micro_batches_add_up(folder):

@@ -26,11 +26,13 @@ from cohort.alerts.opening import alerts_check
 from cohort.alerts.rules import rule_create
 from cohort.audit import services as audit
 from cohort.audit.models import AuditEntry
-from cohort.catalog.models import ProbeCase, PromptDataset
+from cohort.catalog.models import ProbeCase, PromptDataset, VerifierVersion
 from cohort.catalog.probe_cases import probe_case_add
 from cohort.catalog.services import dataset_create
 from cohort.lab.models import ChatAnswer, LabJob
 from cohort.nodes.models import Node
+from cohort.pipelines.models import Pipeline
+from cohort.pipelines.services import pipeline_create
 from cohort.records.after_seal.services import public_link_make
 from cohort.records.models import Record
 from cohort.records.policies.services import policy_save
@@ -128,6 +130,7 @@ class World:
             project=ours, kind="preview", spec=R1_EXACT, state="waiting", created_by=admin
         )
         self.probe = LabJob.objects.create(project=ours, kind="probe", spec=R1_EXACT, state="waiting", created_by=admin)
+        self.pipeline = self._pipeline("mine", admin, self.version)
         token = public_link_make(record=record, actor=admin).token
         policy_save(project=ours, actor=admin, text=POLICY, reason=HOSTILE_TEXT, demanded=False, seen=0)
         audit.checkpoint()
@@ -143,6 +146,8 @@ class World:
             "entry_id": AuditEntry.objects.filter(project="ours")[0].pk,
             "hint": next(iter(audit.model_key_notes())),
             "job_id": self.job.pk,
+            "pipeline_id": self.pipeline.pk,
+            "stage": "only",
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "key": key_of(self.run.groups.order_by("pk")[0]),
@@ -170,6 +175,13 @@ class World:
         problem = Problem("hostile", HOSTILE, HOSTILE)
         given = {"verifier": self.version.verifier, "actor": admin, "problem": problem, "completion": HOSTILE}
         return probe_case_add(**given, right=False, source={"chat": self.chat.pk, "message": 1})
+
+    def _pipeline(self, name: str, admin: User, version: VerifierVersion) -> Pipeline:
+        """One stage, `only`."""
+        reward = json.dumps(f"{version.verifier.name}@{version.number}")
+        rows = f"model: {{path: {self.base_model.name}}}, data: {{path: {self.dataset.name}}}, reward: {reward}"
+        text = f"name: {name}\nstages: {{only: {{{rows}, eval: {{holdout: 4}}}}}}\n"
+        return pipeline_create(project=version.verifier.project, actor=admin, text=text)
 
     @staticmethod
     def _queue(run: Run, actor: User) -> ReviewQueue:

@@ -17,7 +17,7 @@ ONLY_ADDED = {
     *("lab_modelevalresult", "lab_modelevalitem", "review_answerjudgement", "review_rescoredsample"),
     *("records_record", "records_card", "records_statement", "records_recordentry", "records_standinganswer"),
     *("review_annotation", "review_reviewitem", "review_pairvote", "runs_runevent", "runs_importedresult"),
-    *("records_policyversion", "records_recordstatus", "review_runimport"),
+    *("records_policyversion", "records_recordstatus", "review_runimport", "pipelines_stagerun"),
     *("records_pipelinecard", "records_pipelinecardstage"),
 }
 PAIRS = "runs_transition"
@@ -80,7 +80,11 @@ def test_the_ingest_role_sees_no_password_session_statement_or_record() -> None:
         refused(INGEST, f"SELECT * FROM {table}")
     refused(INGEST, "SELECT password FROM accounts_user")
     writing = {table for table, words in held.items() if words - {"SELECT"}}
-    assert {table.partition("_")[0] for table in writing} == {"alerts", "audit", "lab", "nodes", "review", "runs"}
+    assert {table.partition("_")[0] for table in writing} == {
+        *("alerts", "audit", "catalog", "lab", "nodes", "review", "runs")
+    }
+    assert {table for table in writing if table.startswith("catalog_")} == {"catalog_promptdataset"}  # sampled ones
+    assert held["catalog_promptdataset"] == {"SELECT", "INSERT"}
     assert [table for table, words in held.items() if "DELETE" in words] == ["runs_checkpointfile", "runs_runvalue"]
 
 

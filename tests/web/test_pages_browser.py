@@ -34,6 +34,7 @@ from cohort.lab.models import JobKind
 from cohort.lab.services import config_job_request, doctor_request, job_request
 from cohort.launch.creation import run_create, run_submit
 from cohort.nodes.models import Node
+from cohort.pipelines.services import pipeline_create, pipeline_pause, pipeline_start
 from cohort.review.models import Rescore
 from cohort.review.rescores import rescore_request
 from cohort.review.services import answer_judge, sample_judge
@@ -42,12 +43,13 @@ from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
+from cohort.runs.services import run_sealed
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
 from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import chat_model, done, evaluated, failed, format_only, lab_node, probed, sampled, talked
 from tests.factories.rescores import ended_run, rescored, second
-from tests.factories.runs import HOSTILE, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
+from tests.factories.runs import HOSTILE, UNPROBED, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
 from tests.factories.suites import CHOICES, HARMFUL, add_suite
 from tests.web.control import ended
@@ -129,6 +131,33 @@ def reviewed(maker: Maker, alice: User) -> list[str]:
     of_group = f"runs/{run.pk}/groups/{group.pk}/"
     reward = f"rewards/{maker.verifier_version.verifier_id}/"
     return [f"runs/{run.pk}/review/", f"runs/{unjudged.pk}/review/", of_group, f"{of_group}samples/11/use/", reward]
+
+
+def pipelines(maker: Maker, alice: User) -> list[str]:
+    """R1's shape: a stage that trained, one that is refused, those that wait; and the form with a paper's pipeline."""
+    reward = f"reward: {maker.verifier_version.verifier.name}@1"
+    rows = f"model: {{path: {maker.base_model.name}}}, data: {{path: {maker.dataset.name}}}, {reward}"
+    text = f"""
+name: "{HOSTILE[:20].replace('"', "").replace(chr(7), "")} r1"
+stages:
+  rl: {{{rows}, eval: {{holdout: 4}}}}
+  kept: {{kind: sample, {rows.replace(f"path: {maker.base_model.name}", "stage: rl")}}}
+  pairs: {{kind: sample, rows: pairs, {rows.replace(f"path: {maker.base_model.name}", "stage: rl")}}}
+  fine-tuned: {{kind: sft, model: {{path: {maker.base_model.name}}}, data: {{stage: kept}}}}
+  judge: {{kind: reward_model, model: {{stage: fine-tuned}}, data: {{stage: pairs, holdout: 2}}}}
+"""
+    pipeline = pipeline_create(project=maker.project, actor=alice, text=text)
+    pipeline_start(pipeline=pipeline, actor=alice, override=UNPROBED)
+    run = pipeline.stages.get(slug="rl").current.run
+    attempt = maker.attempt(run, state="finished")
+    for phase, scores in (("before", [0, 0, 0, 1]), ("after", [1, 0, 1, 1])):
+        add_evaluation(attempt, phase, scores, suite="heldout")
+    add_checkpoint(attempt, 8, final=True, stored=True)
+    put_in(run, "sealing")
+    run_sealed(run=run)
+    pipeline_pause(pipeline=pipeline, actor=alice)
+    below = f"pipelines/{pipeline.pk}/"
+    return ["pipelines/", "pipelines/new/?preset=deepseek-r1", below, f"{below}stages/rl/", f"{below}stages/judge/"]
 
 
 def checkpoints(maker: Maker, alice: User) -> list[str]:
@@ -317,7 +346,7 @@ def server(transactional_db: None, dataset: PromptDataset, live_server: LiveServ
 
 SCENES = [
     *(catalog, run_tabs, reviewed, checkpoints, rescores, stalled, standing_still, nodes, log),
-    *(suites, lab, models, tokens, people, alerts),
+    *(suites, lab, models, tokens, people, alerts, pipelines),
 ]
 
 

@@ -5,15 +5,19 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.web.launch.schema import FROM_CATALOG, FROM_VARIANT, GROUPS, fields, group_of, settings_of, texts_of
+from cohort.web.launch.layout import FIRST, FROM_CATALOG, FROM_VARIANT, GROUPS, WITHOUT_USE
+from cohort.web.launch.schema import fields, group_of, settings_of, texts_of
 from cohort.web.launch.variants import USUAL, offered
 from grpo_core.advantages.settings import ESTIMATORS
+from grpo_core.config.kinds import CONFIGS, AnyConfig, config_from_dict
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.relevance import idle
 from grpo_core.config.run import RunConfig
+from grpo_core.config.stage import Kind
 from grpo_core.specs.fields import LARGEST_NUMBER, LEAST_NUMBER
 
 ROWS: dict[str, Any] = {
@@ -24,41 +28,66 @@ ROWS: dict[str, Any] = {
 }
 
 
-def leaves(value: dict[str, Any], prefix: str = "") -> set[str]:
+OF_KIND: dict[Kind, dict[str, Any]] = {
+    "grpo": ROWS,
+    "sft": {"kind": "sft", "model": {"path": "m"}, "data": {"path": "d", "more": ["e"], "heldout_path": "f"}},
+    "distill": {"kind": "distill", "model": {"path": "m"}, "data": {"path": "d"}},
+    "reward_model": {"kind": "reward_model", "model": {"path": "m"}, "data": {"path": "d", "heldout_path": "f"}},
+    "sample": {"kind": "sample", **{name: ROWS[name] for name in ("model", "data", "reward")}},
+}
+each_kind = pytest.mark.parametrize("kind", CONFIGS)
+
+
+def leaves(value: dict[str, Any], whole: frozenset[str], prefix: str = "") -> set[str]:
     paths = set()
     for name, inner in value.items():
         path = prefix + name
-        part = isinstance(inner, dict) and inner and path not in FROM_CATALOG
-        paths |= leaves(inner, path + ".") if part else {path}
+        part = isinstance(inner, dict) and inner and path not in whole
+        paths |= leaves(inner, whole, path + ".") if part else {path}
     return paths
 
 
-def again(config: RunConfig) -> RunConfig:
+def again(config: AnyConfig) -> AnyConfig:
     """The config that the form makes of its own texts, with the rows put back."""
-    posted = settings_of(texts_of(config.to_dict()))
+    posted = {"kind": config.kind, **settings_of(texts_of(config.to_dict(), config.kind), config.kind)}
     given = config.to_dict()
-    for path in FROM_CATALOG:
+    for path in FROM_CATALOG[config.kind]:
         *parents, leaf = path.split(".")
         here, there = posted, given
         for parent in parents:
             here, there = here.setdefault(parent, {}), there[parent]
-        here[leaf] = there[leaf]
-    return RunConfig.from_dict(posted)
+        if leaf in there:  # sampling has no preset
+            here[leaf] = there[leaf]
+    return config_from_dict(posted)
 
 
-def test_no_leaf_of_a_config_is_missing_from_the_form() -> None:
-    config = RunConfig.from_dict(ROWS)
-    assert leaves(config.to_dict()) == set(fields()) | FROM_CATALOG | set(FROM_VARIANT)
+@each_kind
+def test_no_leaf_of_a_config_is_missing_from_the_form(kind: Kind) -> None:
+    whole = config_from_dict(OF_KIND[kind]).to_dict()
+    whole.pop("kind", None)
+    decided = FROM_CATALOG[kind] | WITHOUT_USE[kind] | (set(FROM_VARIANT) if kind == "grpo" else set())
+    assert leaves(whole, decided) - decided == set(fields(kind))
 
 
-def test_every_field_says_what_it_is_for_and_has_a_place() -> None:
-    for path, spec in fields().items():
+@each_kind
+def test_every_field_says_what_it_is_for_and_has_a_place(kind: Kind) -> None:
+    known = fields(kind)
+    for path, spec in known.items():
         assert spec.help, path
         assert spec.label, path
-        assert group_of(path) in {None, *(group.id for group in GROUPS)}, path
-    labels = [spec.label for spec in fields().values()]
+        assert group_of(path, kind) in {None, *(group.id for group in GROUPS[kind])}, path
+    labels = [spec.label for spec in known.values()]
     assert len(labels) == len(set(labels)), "two fields are called the same"
-    assert {path for group in GROUPS for path, _ in group.headline} <= set(fields())
+    assert set(FIRST[kind]) <= set(known)
+    own = [group for group in GROUPS[kind] if any(group_of(path, kind) == group.id for path in known)]
+    assert own == list(GROUPS[kind]), "a group without a field"
+    assert {path for group in GROUPS["grpo"] for path, _ in group.headline} <= set(fields())
+
+
+@each_kind
+def test_every_kind_survives(kind: Kind) -> None:
+    config = config_from_dict(OF_KIND[kind])
+    assert again(config) == config
 
 
 def test_limits_are_read_off_the_config() -> None:
@@ -98,6 +127,34 @@ def test_idle_settings_of_the_defaults(golden: Callable[[str, Any], None]) -> No
     golden(
         "form/idle.json", [path for path in fields() if idle(path, lambda name: attrgetter(name)(config)) is not None]
     )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    template=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=100),
+    holdout=st.integers(1, 10**6),
+    limit=st.none() | st.integers(1, 10**7),
+    turns=st.sampled_from(["all", "last"]),
+    batch=st.integers(1, 10**4),
+    rank=st.integers(0, 64),
+    lr=st.floats(min_value=LEAST_NUMBER, max_value=LARGEST_NUMBER),
+    patience=st.none() | st.integers(1, 9),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_config_of_fine_tuning_survives(**drawn: Any) -> None:
+    d = SimpleNamespace(**drawn)
+    data = {"path": "d", "template": d.template + "{prompt}", "holdout": d.holdout, "limit": d.limit, "turns": d.turns}
+    config = config_from_dict(
+        {
+            "kind": "sft",
+            "model": {"path": "m", "lora": {"rank": d.rank}},
+            "data": data,
+            "optim": {"batch_size": d.batch, "lr": d.lr},
+            "eval": {"before": False, "after": False, "every": 1, "patience": d.patience},
+            "seed": d.seed,
+        }
+    )
+    assert again(config) == config
 
 
 positive = st.floats(min_value=LEAST_NUMBER, max_value=LARGEST_NUMBER)

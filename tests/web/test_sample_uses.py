@@ -9,13 +9,13 @@ from django.test import Client
 
 from cohort.accounts.models import User
 from cohort.base import artifacts
-from cohort.catalog.models import EvalSuiteVersion, ProbeCase
+from cohort.catalog.models import EvalSuiteVersion, ProbeCase, PromptDataset
 from cohort.catalog.probe_cases import judged_texts
 from cohort.catalog.services import dataset_create
 from cohort.lab.models import ChatAnswer, JobKind
 from cohort.lab.services import job_request
 from cohort.review.models import Group, Sample
-from cohort.review.preferences import preference_pairs
+from cohort.review.preferences import preference_pairs, preferences_dataset_create
 from cohort.review.services import answer_judge, sample_judge
 from cohort.review.uses import problem_of, sample_to_probe_case, sample_to_suite
 from cohort.runs.models import Run
@@ -221,3 +221,53 @@ def test_hostile_text_is_inert_on_the_page(reviewer: Client, rita: User, maker: 
         page = html(reviewer.get(place))
         assert HOSTILE_SHOWN in page
         assert "<script>alert" not in page
+
+
+def judged_pairs(rita: User, group: Group, *verdicts: str) -> None:
+    for index, verdict in enumerate(verdicts):
+        Sample.objects.filter(group=group, index=index).update(completion=f"completion {index}")
+        sample_judge(sample=group.samples.get(index=index), actor=rita, verdict=verdict)
+
+
+def test_a_dataset_of_judgements_has_each_pair_once(operator: Client, rita: User, group: Group, run: Run) -> None:
+    judged_pairs(rita, group, "right", "wrong", "wrong", "right")
+    Sample.objects.filter(group=group, index=3).update(completion="completion  2")  # as one that is wrong
+    url = f"/p/ours/runs/{run.pk}/review/dataset/"
+    for _ in range(2):  # a form sent twice makes one dataset
+        response = operator.post(url)
+        dataset = PromptDataset.objects.get(made__judgements=run.pk)
+        assert response["Location"] == f"/p/ours/datasets/{dataset.pk}/"
+    rows = [json.loads(line) for line in b"".join(artifacts.read_chunks(dataset.artifact)).splitlines()]
+    assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [
+        (group.prompt, "completion 0", "completion 1"),
+        (group.prompt, "completion 0", "completion 2"),
+        (group.prompt, "completion  2", "completion 1"),
+    ]
+    assert (dataset.content, dataset.format, dataset.problems) == ("preferences", "pairs", 3)
+    assert dataset.made == {"judgements": run.pk, "pairs": 3, "groups": 1, "equal": 1}
+    (entry,) = logged("dataset_judged")
+    assert (entry["actor"], entry["subject"]) == ("user:oscar", f"dataset:{dataset.pk}")
+    page = " ".join(html(operator.get(response["Location"])).split())
+    assert f'<a href="/p/ours/runs/{run.pk}/review/">run {run.pk}</a>' in page
+    assert "1 of equal texts left out" in page
+    sample_judge(sample=group.samples.get(index=1), actor=rita, verdict="right")
+    operator.post(url)
+    assert PromptDataset.objects.filter(made__judgements=run.pk).count() == 2, "other judgements, another dataset"
+
+
+def test_without_a_pair_there_is_no_dataset(operator: Client, rita: User, group: Group, run: Run) -> None:
+    judged_pairs(rita, group, "wrong", "wrong")
+    response = operator.post(f"/p/ours/runs/{run.pk}/review/dataset/", follow=True)
+    assert "so there is no pair" in html(response)
+    assert not PromptDataset.objects.filter(content="preferences").exists()
+
+
+def test_a_dataset_of_judgements_begins_its_answers_as_the_run_did(
+    alice: User, rita: User, group: Group, run: Run
+) -> None:
+    run.config["data"]["prefill"] = "<think>"
+    Run.objects.filter(pk=run.pk).update(config=run.config)
+    judged_pairs(rita, group, "right", "wrong")
+    dataset = preferences_dataset_create(run=Run.objects.get(pk=run.pk), actor=alice)
+    row = json.loads(b"".join(artifacts.read_chunks(dataset.artifact)))
+    assert (row["chosen"], row["rejected"]) == ("<think>completion 0", "<think>completion 1")

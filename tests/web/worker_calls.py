@@ -62,6 +62,13 @@ class AttemptCaller(Caller):
             headers["X-Cohort-Offset"] = str(offset)
         return self.post(f"{self.at}/tokens/{sha256}", part, **headers)
 
+    def dataset(self, sha256: str, part: bytes = b"", *, offset: int | None = None, fence: int | None = None) -> Any:
+        """As `upload`, of the dataset that the run sampled."""
+        headers = {"X-Cohort-Fence": str(fence or self.fence)}
+        if offset is not None:
+            headers["X-Cohort-Offset"] = str(offset)
+        return self.post(f"{self.at}/dataset/{sha256}", part, **headers)
+
     def log(self, part: bytes = b"", *, offset: int | None = None, fence: int | None = None) -> Any:
         """A part of the log; without one, the question how much is held."""
         headers = {"X-Cohort-Fence": str(fence or self.fence)}

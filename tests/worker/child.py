@@ -1,9 +1,10 @@
 """Stands in for the trainer where a real one cannot be made to behave so, or starts too slowly: writes real records,
 then does as its mode says: finish, die, obey, deaf, fail, silent-death, wait-for-file, bad-spool, bad-record,
-checkpoints, tokens, fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given
+checkpoints, tokens, dataset, fill-disk, or steps: one every 50 ms until SIGTERM, or as many as its config plans. Given
 checkpoints, it records that it resumes from the last of them.
 """
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import yaml
 from grpo_core.files.checkpoint import file_entries, step_folder, verify_checkpoint, write_manifest
 from grpo_core.files.run_folder import RunDir
 from grpo_core.files.token_file import TokenRow
-from grpo_core.records.types import CheckpointManifest, Resumed, SkippedCheckpoint
+from grpo_core.records.types import CheckpointManifest, Resumed, SampledDataset, SkippedCheckpoint
 from tests.factories.token_rows import columns, with_tokens
 from tests.factories.worker import WHOLE_RUN, group, manifest, outcome, phase, step
 
@@ -74,6 +75,9 @@ def main(mode: str, out: str, *resume_from: str) -> NoReturn:
                 run.append(step(number))
                 tokens_of(run, number)
             end(run, outcome())
+        case "dataset":
+            run.append(sampled(folder))
+            end(run, outcome())
         case "fill-disk":
             stop_when_asked(run)
             (folder / "ballast").write_bytes(bytes(int(os.environ["TORCH_BALLAST"])))
@@ -114,6 +118,24 @@ def take_steps(run: RunDir) -> NoReturn:
         time.sleep(0.05)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     end(run, outcome().model_copy(update={"steps_done": planned, "steps_planned": planned}))
+
+
+def sampled(folder: Path) -> SampledDataset:
+    """The rows of a run of kind sample, written."""
+    content = b"".join(
+        b'{"prompt": "%d+1", "completion": "%d", "from": {"problem_id": "p%d", "reward": 1.0}}\n' % (n, n + 1, n)
+        for n in range(200)
+    )
+    (folder / "dataset").mkdir()
+    (folder / "dataset" / "rows.jsonl").write_bytes(content)
+    return SampledDataset(
+        path="dataset/rows.jsonl",
+        content="conversations",
+        rows=200,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        counts={"kept": 200, "wrong": 56},
+    )
 
 
 def tokens_of(run: RunDir, number: int) -> None:

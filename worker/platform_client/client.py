@@ -265,6 +265,10 @@ class AttemptLink(_Link):
         """As `upload`, of a step's token arrays."""
         return self._upload(f"tokens/{sha256}", offset, part)
 
+    def upload_dataset(self, sha256: str, *, offset: int, part: bytes) -> UploadReply:
+        """As `upload`, of the dataset that the run sampled."""
+        return self._upload(f"dataset/{sha256}", offset, part)
+
     def _upload(self, path: str, offset: int, part: bytes) -> UploadReply:
         headers = {"X-Cohort-Fence": str(self._fence), **_part_headers(offset)}
         return _parse(UploadReply, self._post(path, part, headers=headers, check=_READ_AGAIN_SECONDS))

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from grpo_core.files.spool import Spooled, SpoolReader
 from grpo_core.protocol.messages import LogReply, UploadReply
-from grpo_core.records.types import ENVELOPE, CheckpointManifest, TokenArrays
+from grpo_core.records.types import ENVELOPE, CheckpointManifest, SampledDataset, TokenArrays
 from worker.platform_client.client import AttemptLink, Meanwhile, Refused, Unreachable
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Shipper:
         self.acked_seq = 0
         self.checkpoints: list[CheckpointManifest] = []
         """Those whose records the platform holds, oldest first; the reader takes them out."""
-        self.token_files: list[TokenArrays] = []
+        self.files: list[TokenArrays | SampledDataset] = []
         """As `checkpoints`."""
 
     def ship(self, meanwhile: Meanwhile) -> bool:
@@ -67,22 +67,26 @@ class Shipper:
         for body in filter(None, map(_with_files, acked_records)):
             if isinstance(body, CheckpointManifest):
                 self.checkpoints.append(body)
-            elif isinstance(body, TokenArrays):
-                self.token_files.append(body)
+            elif isinstance(body, TokenArrays | SampledDataset):
+                self.files.append(body)
         self._pending = [record for record in self._pending if record.seq > acked]
         self._reader.drop_through(acked)
         return True
 
 
-def _with_files(record: Spooled) -> CheckpointManifest | TokenArrays | None:
+_NAMING = (b'"kind":"checkpoint"', b'"kind":"tokens"', b'"kind":"dataset"')
+"""In the records that name files to send."""
+
+
+def _with_files(record: Spooled) -> CheckpointManifest | TokenArrays | SampledDataset | None:
     """A record that names files to send."""
-    if b'"kind":"checkpoint"' not in record.body and b'"kind":"tokens"' not in record.body:
+    if not any(kind in record.body for kind in _NAMING):
         return None
     try:
         body = ENVELOPE.validate_json(record.body).record
     except ValidationError:
         return None  # of another version; the platform has taken it, and only the platform needs its meaning
-    return body if isinstance(body, CheckpointManifest | TokenArrays) else None
+    return body if isinstance(body, CheckpointManifest | TokenArrays | SampledDataset) else None
 
 
 LOG_BYTES = 256 * 1024

@@ -19,7 +19,7 @@ from worker.folders import resume, run_folder
 from worker.folders.run_folder import Cleanup, Pins
 from worker.node import facts
 from worker.platform_client.client import Meanwhile, PlatformError, Refused, Unreachable
-from worker.platform_client.token_files import TokenUploader
+from worker.platform_client.record_files import FileUploader
 from worker.platform_client.uploads import LogShipper, Shipper, Uploader
 from worker.processes import orphans
 from worker.processes.child import Child, GroupSurvives
@@ -64,8 +64,8 @@ class _Attempt:
         self._log = LogShipper(self._link, self._files.log_file, run_id=claimed.run_id)
         upload_link = supervisor.platform.upload_link(claimed)
         self._uploader = Uploader(upload_link, self._folder, every=self._settings.upload_seconds, run_id=claimed.run_id)
-        token_link = supervisor.platform.upload_link(claimed)
-        self._tokens = TokenUploader(token_link, self._folder, run_id=claimed.run_id)
+        file_link = supervisor.platform.upload_link(claimed)
+        self._record_files = FileUploader(file_link, self._folder, run_id=claimed.run_id)
         self._pins = Pins(self._folder)
         self._cleanup = Cleanup(self._folder.parent)
         self._next_try = 0.0
@@ -99,7 +99,7 @@ class _Attempt:
             return reported
         finally:
             self._uploader.close()
-            self._tokens.close()
+            self._record_files.close()
             if self._made:
                 resume.clear_fetched(self._folder)
             if held is not None and held.holds:
@@ -236,9 +236,9 @@ class _Attempt:
             if not checkpoint.final:
                 self._pins.known(checkpoint.step)
         self._shipper.checkpoints.clear()
-        for file in self._shipper.token_files:
-            self._tokens.offer(file)
-        self._shipper.token_files.clear()
+        for file in self._shipper.files:
+            self._record_files.offer(file)
+        self._shipper.files.clear()
         return "sent"
 
     def _ship_rest(self) -> None:
@@ -256,19 +256,27 @@ class _Attempt:
 
     def _upload_rest(self) -> None:
         """Have on the platform what is quick enough: the token arrays and, where the run may be resumed on another
-        node, its newest checkpoint. Nothing is waited for in a run that is cancelled."""
+        node, its newest checkpoint. Nothing is waited for in a run that is cancelled. A dataset is what its run is
+        for, and is waited for as the last records are: raises Unreachable when patience is over."""
         loop = self._loop
         checkpoint = loop.stopped_for in _RESUMED_ELSEWHERE
         if checkpoint:
             self._uploader.hurry()
         # A worker that shuts down has one grace for all; the others may take as long again.
         deadline = loop.kill_at if loop.stopped_for == "shutdown" else time.monotonic() + self._limits.grace
-        while ((checkpoint and self._uploader.busy) or self._tokens.waiting) and time.monotonic() <= deadline:
+        while ((checkpoint and self._uploader.busy) or self._record_files.waiting) and time.monotonic() <= deadline:
             if loop.cause() == "cancel":
                 return
             loop.beat()
             time.sleep(self._limits.tick)
         if checkpoint and not self._uploader.settled:
             log.warning("%s: the newest checkpoint did not reach the platform", self._name)
-        if files := self._tokens.waiting:
-            log.warning("%s: token arrays of %s steps did not reach the platform", self._name, files)
+        while self._record_files.dataset_waiting and loop.stopped_for is None:
+            if time.monotonic() > deadline + self._patience:
+                raise Unreachable("the sampled dataset did not reach the platform; it stays in the run's folder")
+            if loop.cause() == "cancel":
+                return
+            loop.beat()
+            time.sleep(self._limits.tick)
+        if files := self._record_files.waiting:
+            log.warning("%s: %s files of records did not reach the platform", self._name, files)

@@ -112,6 +112,29 @@ BASELINE_FAMILY = (
         notes="The paper trains with several k. That of this preset, 4, is a choice of ours; k is below G.",
     ),
     _paper(
+        name="trpo",
+        family="ratio",
+        title="A trust region in place of a clip: the natural gradient, as far as the divergence allows",
+        paper="TRPO",
+        citation="Schulman et al. 2015, Trust Region Policy Optimization",
+        settings={
+            "algorithm": {
+                "advantage": "group",
+                "scale": "none",
+                "loss": "unclipped",
+                "aggregation": "token_mean",
+            },
+            "optim": {"method": "trpo", "trpo": {"max_kl": 0.01, "cg_iterations": 10}},
+        },
+        notes=(
+            "Of the paper's two estimators this is nearest to the vine, which compares several actions from one state: "
+            "its self-normalised estimator (equation 16) has at the old policy the gradient that the group's mean as "
+            "baseline gives. The paper takes a tenth of the data for products with the Fisher matrix, here all tokens "
+            "count; damping and the least share of the predicted gain are those of the code that its first author "
+            "published. Later work adds a critic: take advantage gae. For small models."
+        ),
+    ),
+    _paper(
         name="ppo",
         family="critic",
         title="A learned critic and GAE, KL in the reward, four passes",

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from grpo_core.records.types import ComponentScore, StepScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
-from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
@@ -51,7 +51,7 @@ class Process(ModelScorer[ProcessParams]):
 
     def __init__(self, params: ProcessParams, context: Context) -> None:
         super().__init__(params, context, head="token", transform=params.transform)
-        self._marker = self._model.ids(params.marker, special=False)
+        self._marker = self._model.texts.ids(params.marker, special=False)
         self._facts["aggregate"] = params.aggregate
         self._steps = 0
 
@@ -63,14 +63,13 @@ class Process(ModelScorer[ProcessParams]):
         model, steps = self._model, steps_of(sample.completion, self._params.separator)
         if not steps:
             return ComponentScore(value=0.0, passed=False, detail="no step", steps=())
-        before = filled(self._params.template, sample, model, completion="")
-        ids = [*model.first_ids(), *model.ids(before, special=False)]
+        problem, texts = sample.problem, model.texts
+        before = texts.filled(self._params.template, prompt=problem.prompt, completion="", answer=problem.answer)
+        ids = [*model.first_ids(), *texts.ids(before, special=False)]
         marks = []
         for text, _ in steps:
-            ids += [*model.ids(model.plain(text), special=False), *self._marker]
+            ids += [*texts.ids(texts.plain(text), special=False), *self._marker]
             marks.append(len(ids) - 1)
-        if len(ids) > model.longest:
-            return too_long(len(ids), model.longest)
         return Row(ids, marks, [end for _, end in steps])
 
     def _score(self, row: Row, output: Any) -> ComponentScore:

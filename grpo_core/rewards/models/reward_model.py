@@ -5,14 +5,16 @@ next to the policy.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from grpo_core.config.reward_model import TRAINED_ON, scoring_texts
+from grpo_core.errors import ConfigError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Kind, ScoreRequest, template_columns
-from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, Transform, filled, too_long
+from grpo_core.rewards.models.scoring_model import ModelParams, ModelScorer, Row, ScoringModel, Transform
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import LongText
 
@@ -41,20 +43,23 @@ class RewardModel(ModelScorer[RewardModelParams]):
     def __init__(self, params: RewardModelParams, context: Context) -> None:
         super().__init__(params, context, head="sequence", transform=params.transform)
         if params.chat:
-            self._model.check_chat()
+            self._model.texts.check_chat()
+        _check_trained_texts(params, self._model)
 
     def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
-        model = self._model
+        model, problem = self._model, sample.problem
         try:
             if self._params.chat:
-                ids = model.chat_ids(sample.problem.prompt, sample.completion)
+                ids = model.texts.chat_ids(problem.prompt, sample.completion)
             else:
-                text = filled(self._params.template, sample, model, completion=sample.completion)
-                ids = model.ids(text, special=True)
+                ids = model.texts.template_ids(
+                    self._params.template,
+                    prompt=problem.prompt,
+                    completion=sample.completion,
+                    answer=problem.answer,
+                )
         except ValueError as error:
             return failed("sample", f"the model's chat template refuses the text: {error}")
-        if len(ids) > model.longest:
-            return too_long(len(ids), model.longest)
         if not ids:
             return failed("sample", "prompt and completion are empty, and the reward's model reads no empty text")
         return Row(ids)
@@ -68,6 +73,24 @@ class RewardModel(ModelScorer[RewardModelParams]):
         return ComponentScore(
             value=number, passed=passed, detail=f"{self._model.label_name} {number:.4g} of {len(row.ids):,} tokens"
         )
+
+
+def _check_trained_texts(params: RewardModelParams, model: ScoringModel) -> None:
+    """A model that Cohort trained says what texts it learned from; of others it gives numbers too, and they mean
+    nothing. Raises ConfigError."""
+    trained = getattr(model.model.config, TRAINED_ON, None)
+    if trained is None:
+        return
+    given = scoring_texts(params.template, chat=params.chat)
+    if given != trained:
+        raise ConfigError(
+            f"the reward model in {model.folder} was trained on texts made with {_words(trained)}, and here they would "
+            f"be made with {_words(given)}; give it the same"
+        )
+
+
+def _words(texts: Mapping[str, Any]) -> str:
+    return "chat: true" if texts["chat"] else f"chat: false and template: {texts['template']!r}"
 
 
 open_scorer = RewardModel

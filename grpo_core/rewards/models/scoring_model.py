@@ -1,11 +1,9 @@
 """What the kinds with their own weights share: loading a classifier safely, its tokens, its batches, its facts.
 
-Only safetensors are read and no code that comes with a model is run, as with the policy (grpo_core/model/load.py). What
-is scored was written by a model: a special token that it spells out is broken up, so that it cannot forge the form that
-the classifier reads. Torch and transformers are imported when a model is opened, not before.
+Only safetensors are read and no code that comes with a model is run, as with the policy (grpo_core/model/load.py).
+Torch and transformers are imported when a model is opened, not before.
 """
 
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +16,13 @@ from pydantic import Field
 from grpo_core.errors import ConfigError, ModelError
 from grpo_core.records.types import ComponentScore
 from grpo_core.rewards.base import Context, Params, ScoreRequest
+from grpo_core.rewards.models.texts import ScoringTexts
 from grpo_core.rewards.scoring import failed
 from grpo_core.specs.fields import Count
 from grpo_core.text import UNSTORABLE
 
 Transform = Literal["none", "sigmoid", "softmax"]
 Head = Literal["sequence", "token"]
-_PLACEHOLDER = re.compile(r"\{(prompt|completion|answer)\}")
 
 
 class ModelParams(Params):
@@ -88,11 +86,17 @@ class ScoringModel:
         known = (params.max_tokens, positions, self.tokenizer.model_max_length)
         self.longest = int(min(limit for limit in known if limit))
         self.pad_id: int | None = self.model.config.get_text_config().pad_token_id
-        self._special = _special(self.tokenizer)
+        self.texts = ScoringTexts(self.tokenizer, source=self.folder)
 
     def facts(self) -> dict[str, Any]:
         from grpo_core.data.fingerprint import file_sha256
-        from grpo_core.model.source import files_digest, settings_sha256, tokenizer_sha256, weight_files
+        from grpo_core.model.source import (
+            files_digest,
+            settings_sha256,
+            tokenizer_sha256,
+            vocabulary_sha256,
+            weight_files,
+        )
 
         weights = {path.name: file_sha256(path) for path in weight_files(self.folder)}
         return {
@@ -107,54 +111,17 @@ class ScoringModel:
             "weights_sha256": files_digest(weights),
             "settings_sha256": settings_sha256(self.folder),
             "tokenizer_sha256": tokenizer_sha256(self.folder),
+            "vocabulary_sha256": vocabulary_sha256(self.tokenizer),
         }
 
     @property
     def label_name(self) -> str:
         return str(self.model.config.id2label[self.label])
 
-    def plain(self, text: str) -> str:
-        """The text with a space inside each special token that it spells out."""
-        while self._special is not None and self._special.search(text):
-            text = self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
-        return text
-
-    def ids(self, text: str, *, special: bool) -> list[int]:
-        """Tokens of a text; `special`: with those that the tokenizer puts around one."""
-        token_ids: list[int] = self.tokenizer(text, add_special_tokens=special, return_attention_mask=False)[
-            "input_ids"
-        ]
-        return token_ids
-
     def first_ids(self) -> list[int]:
         """The token that a text of this model begins with, if it has one."""
         candidates = (self.tokenizer.bos_token_id, self.tokenizer.cls_token_id)
         return [token for token in candidates if token is not None][:1]
-
-    def check_chat(self) -> None:
-        """Raises ConfigError where the model has no chat template, or one that cannot be used."""
-        if not self.tokenizer.chat_template:
-            raise ConfigError(
-                f"chat is on, but the model in {self.folder} has no chat template; give a template instead"
-            )
-        try:
-            self.chat_ids("a prompt", "a completion")
-        except ValueError as error:
-            raise ConfigError(f"the chat template of the model in {self.folder} cannot be used: {error}") from None
-
-    def chat_ids(self, prompt: str, completion: str) -> list[int]:
-        """Tokens of the two as turns of a chat. Raises ValueError where the chat template refuses them."""
-        from jinja2 import TemplateError
-
-        turns = [
-            {"role": "user", "content": self.plain(prompt)},
-            {"role": "assistant", "content": self.plain(completion)},
-        ]
-        try:
-            text = self.tokenizer.apply_chat_template(turns, tokenize=False)
-        except (TemplateError, TypeError) as error:
-            raise ValueError(str(error)) from None
-        return self.ids(text, special=False)
 
     def logits(
         self, rows: Sequence[list[int]], check: Callable[[], None], *, transform: Transform
@@ -212,7 +179,7 @@ class ModelScorer(ABC, Generic[P]):
         rows: list[tuple[int, Row]] = []
         for index, sample in enumerate(samples):
             check()
-            outcome = unreadable(sample) or self._row(sample)
+            outcome = self._checked(sample)
             if isinstance(outcome, Row):
                 rows.append((index, outcome))
             else:
@@ -225,22 +192,31 @@ class ModelScorer(ABC, Generic[P]):
         share = (time.perf_counter() - began) / max(1, len(scores))
         return [scores[index].model_copy(update={"seconds": share}) for index in range(len(samples))]
 
+    @property
+    def longest(self) -> int:
+        """Most tokens that the model reads of a sample."""
+        return self._model.longest
+
+    def tokens_of(self, sample: ScoreRequest) -> int:
+        """How many tokens the sample is for the model, also beyond what it reads; 0 where it reads nothing of it."""
+        row = unreadable(sample) or self._row(sample)
+        return len(row.ids) if isinstance(row, Row) else 0
+
     def close(self) -> None:
         """The weights go with the process that holds them."""
 
+    def _checked(self, sample: ScoreRequest) -> Row | ComponentScore:
+        row = unreadable(sample) or self._row(sample)
+        longest = self.longest
+        return too_long(len(row.ids), longest) if isinstance(row, Row) and len(row.ids) > longest else row
+
     @abstractmethod
     def _row(self, sample: ScoreRequest) -> Row | ComponentScore:
-        """What the model reads of a sample; a score where there is nothing to read."""
+        """What the model reads of a sample, however long; a score where there is nothing to read."""
 
     @abstractmethod
     def _score(self, row: Row, output: Any) -> ComponentScore:
         """The score that the model's output for a row is."""
-
-
-def filled(template: str, sample: ScoreRequest, model: ScoringModel, *, completion: str) -> str:
-    """A template with the sample's texts filled in; placeholders inside these texts are never filled."""
-    values = {"prompt": sample.problem.prompt, "answer": sample.problem.answer, "completion": completion}
-    return _PLACEHOLDER.sub(lambda match: model.plain(values[match[1]]), template)
 
 
 def unreadable(sample: ScoreRequest) -> ComponentScore | None:
@@ -269,14 +245,6 @@ def _label(label: str | None, config: Any, folder: Path) -> int:
         if label in (name, str(number)):
             return number
     raise ConfigError(f"the model in {folder} has no label {label!r}; it has {listed}")
-
-
-def _special(tokenizer: Any) -> re.Pattern[str] | None:
-    """Finds special tokens that are spelled out; None where there is none of two characters or more."""
-    words = {str(token.content) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    words |= {str(word) for word in tokenizer.all_special_tokens}
-    long = sorted((word for word in words if len(word) > 1), key=len, reverse=True)
-    return re.compile("|".join(re.escape(word) for word in long)) if long else None
 
 
 def _transformed(logits: Any, transform: Transform) -> Any:

@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 
 from grpo_core.config.kinds import config_from_whole
+from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.run import ModelConfig
 from grpo_core.errors import CheckpointError, ModelError
 from grpo_core.files.checkpoint import verify_checkpoint
+from grpo_core.model.classifier import load_classifier
 from grpo_core.model.load import find_model
 from grpo_core.model.lora import load_policy
 from grpo_core.model.source import model_inputs
@@ -46,10 +48,13 @@ def export(checkpoint: Path, out: Path, *, model: Path | None = None, merged: bo
             )
     if not merged and not config.model.lora.rank:
         raise CheckpointError(f"{checkpoint} is of a run that trained all weights; leave --adapter out")
-    # Where the run held it in 4 bits too, the base model is merged as it is.
-    whole = config.model.model_copy(update={"quantization": "none"})
-    policy = load_policy(source, whole, device=torch.device("cpu"), seed=config.seed)
-    policy.encoder(config.data)  # the chat template may end a turn by a token of its own
+    if isinstance(config, RewardModelConfig):
+        policy = load_classifier(source, config, device=torch.device("cpu")).loaded
+    else:
+        # Where the run held it in 4 bits too, the base model is merged as it is.
+        whole = config.model.model_copy(update={"quantization": "none"})
+        policy = load_policy(source, whole, device=torch.device("cpu"), seed=config.seed)
+        policy.encoder(config.data)  # the chat template may end a turn by a token of its own
     exact = load_parts(checkpoint)["policy"]
     trained = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
     fit(exact, {name: weight.shape for name, weight in trained.items()})

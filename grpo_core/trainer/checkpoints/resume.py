@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from torch import Tensor
 
 from grpo_core.config.kinds import AnyConfig
@@ -172,6 +173,7 @@ def _stages(then: dict[str, Any], now: dict[str, Any]) -> tuple[object, object]:
 def check_config(config: AnyConfig, state: RunState, shown: str) -> None:
     """Raise ConfigError listing every field that must be as it was and is not."""
     before, now = dict(leaves(state.config)), dict(leaves(config.to_dict()))  # lists are compared whole
+    before |= _added_since(config, before, now)
     problems = [
         FieldProblem(path, f"was {_shown(before, path)} and is {_shown(now, path)}", "changed")
         for path in sorted(before.keys() | now.keys())
@@ -187,6 +189,14 @@ def check_config(config: AnyConfig, state: RunState, shown: str) -> None:
             "Set them back, or start a new run",
             tuple(problems),
         )
+
+
+def _added_since(config: AnyConfig, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that no config had when `before` was written, with their defaults, which keep the meaning of a config
+    without them. A field below one that was empty is not such a field."""
+    empty = tuple(f"{path}." for path, value in before.items() if value is None)
+    added = (path for path in now.keys() - before.keys() if not path.startswith(empty))
+    return {path: to_jsonable_python(config.default_at(path)) for path in added}
 
 
 def _shown(fields: dict[str, Any], path: str) -> str:

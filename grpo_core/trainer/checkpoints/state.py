@@ -101,6 +101,8 @@ class Evaluated(Body):
     """Score that the next must be better than for `eval.patience`."""
     since: int = 0
     """Evaluations in a row that were not."""
+    loss_before: float | None = None
+    """The held-out loss before training, of a run that has one."""
 
 
 class RunState(Body):

@@ -39,9 +39,10 @@ def save_weights(
     was not trained with them. Raises CheckpointError, DiskFullError."""
 
     whole = merged or policy.adapters is None
-    policy.model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        bos_token_id=policy.tokenizer.bos_token_id, eos_token_id=sorted(policy.eos_ids), pad_token_id=policy.pad_id
-    )
+    if policy.model.can_generate():  # a reward model does not
+        policy.model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+            bos_token_id=policy.tokenizer.bos_token_id, eos_token_id=sorted(policy.eos_ids), pad_token_id=policy.pad_id
+        )
 
     def fill(temporary: Path) -> None:
         if not whole:

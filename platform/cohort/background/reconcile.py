@@ -26,6 +26,7 @@ from cohort.background.outages import leases_capped, leases_count, tries_capped
 from cohort.lab.jobs import job_expire, jobs_republish
 from cohort.lab.models import LabJob
 from cohort.nodes import leases
+from cohort.pipelines.services import pipeline_advance, waiting_pipelines
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record
@@ -90,6 +91,7 @@ def reconcile() -> None:
     this.part("stalled runs", stalls_record)
     this.part("waiting runs", queued_republish)
     this.part("waiting jobs of the lab", jobs_republish)
+    this.part("stages of pipelines", stages_launch)
     this.part("missing records", seals_republish)
     this.part("missing statuses of records", statuses_republish)
     this.part("figures of re-scores", figures_republish)
@@ -147,6 +149,12 @@ def _each(what: str, call: Callable[[int, *Given], int | None], rows: Sequence[t
     results = [this.part(f"{what} {row[0]}", call, *row) for row in rows]
     this.end()
     return [result for result in results if result is not None]
+
+
+def stages_launch() -> list[int]:
+    """Launch each stage whose inputs are there and whose message was lost. Returns the ids of the pipelines. Raises
+    RoundFailed as `attempts_lost` does."""
+    return _each("the stages of pipeline", pipeline_advance, [(pk,) for pk in waiting_pipelines()])
 
 
 @transaction.atomic

@@ -11,6 +11,7 @@ from cohort.alerts.opening import DELIVER_TASK
 from cohort.audit import push
 from cohort.background import reconcile
 from cohort.contamination import services as contamination
+from cohort.pipelines.services import run_advance
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record
@@ -20,7 +21,7 @@ from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_e
 from cohort.review import rescores
 from cohort.review.token_files import token_files_sweep
 from cohort.review.word_index import words_index
-from cohort.runs.dispatch import STATUS_TASK
+from cohort.runs.dispatch import STAGES_TASK, STATUS_TASK
 from cohort.runs.models import Run
 from grpo_core.errors import DiskFullError
 
@@ -69,6 +70,12 @@ def republish_pending(**_: Any) -> None:
 @shared_task(name=rescores.FIGURES_TASK)  # type: ignore[untyped-decorator]
 def rescore_figures(rescore_id: int) -> None:
     rescores.figures_store(rescore_id)
+
+
+@shared_task(name=STAGES_TASK)  # type: ignore[untyped-decorator]
+def launch_stages(run_id: int) -> None:
+    """Of pipelines that waited for this run."""
+    run_advance(run_id)
 
 
 @shared_task(name="cohort.records.seal")  # type: ignore[untyped-decorator]

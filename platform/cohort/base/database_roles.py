@@ -21,14 +21,15 @@ _KEEP = "SELECT, INSERT, UPDATE"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 _INGEST = {
     **dict.fromkeys(("accounts.project", "catalog.basemodel", "catalog.evalsuite", "catalog.evalsuiteversion"), _READ),
-    **dict.fromkeys(("catalog.promptdataset", "catalog.verifier", "catalog.verifierversion", "runs.runsuite"), _READ),
+    **dict.fromkeys(("catalog.verifier", "catalog.verifierversion", "runs.rundataset", "runs.runsuite"), _READ),
+    "catalog.promptdataset": _ADD,
     **dict.fromkeys(("lab.chatmessage", "lab.conversation"), _READ),
     **dict.fromkeys(("lab.chatanswer", "lab.modelevalitem", "lab.modelevalresult"), _ADD),
     **dict.fromkeys(("audit.auditentry", "audit.auditpending", "lab.verifierprobe", "runs.runevent"), _ADD),
     **dict.fromkeys(("review.group", "review.rescoredsample", "review.sample", "review.stepcommitments"), _ADD),
     **dict.fromkeys(("runs.evalresult", "runs.evalitem", "runs.stepmetric"), _ADD),
     **dict.fromkeys(("lab.labjob", "nodes.node", "review.rescore", "runs.run"), _CHANGE),
-    "review.tokenfile": _KEEP,
+    **dict.fromkeys(("review.datasetfile", "review.tokenfile"), _KEEP),
     **dict.fromkeys(("runs.attempt", "runs.bucket", "runs.checkpoint", "runs.logchunk", "runs.servicebeat"), _KEEP),
     **dict.fromkeys(("runs.checkpointfile", "runs.runvalue"), _ALL),
     "alerts.alertpending": "INSERT",

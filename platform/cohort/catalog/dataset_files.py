@@ -12,7 +12,9 @@ from typing import IO, Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.learned_files import LEARNED, recognise, survey_learned
+from cohort.catalog.learned_files import TITLES as LEARNED_TITLES
+from cohort.catalog.models import DatasetContent, PromptDataset
 from grpo_core.data.containers import TITLES, rows_of
 from grpo_core.data.layouts import LAYOUTS
 from grpo_core.data.lines import RowFaults
@@ -45,8 +47,7 @@ class FileCheck:
     @property
     def title(self) -> str:
         """Container and layout in words."""
-        layout = LAYOUTS.get(self.dataset.format)
-        return ", ".join(filter(None, [TITLES.get(self.dataset.container), layout.title if layout else ""]))
+        return ", ".join(filter(None, [TITLES.get(self.dataset.container), layout_title(self.dataset)]))
 
     @property
     def columns(self) -> list[tuple[str, str, list[str]]]:
@@ -68,7 +69,17 @@ class FileCheck:
         return list(paths)[:MAX_COLUMNS]
 
 
-def check_file(chunks: Iterable[bytes], *, format: str, columns: DataColumns, file_name: str) -> FileCheck:
+def layout_title(dataset: PromptDataset) -> str:
+    """Empty where no layout is known yet."""
+    if dataset.content in LEARNED:
+        return LEARNED_TITLES.get(dataset.format, "")
+    layout = LAYOUTS.get(dataset.format)
+    return layout.title if layout else ""
+
+
+def check_file(
+    chunks: Iterable[bytes], *, content: str = "auto", format: str, columns: DataColumns, file_name: str
+) -> FileCheck:
     """Reads the whole file and stores nothing. Raises ValidationError for one that is too large."""
     checked = FileCheck(PromptDataset(format=format, mapping=columns.model_dump(exclude_none=True)))
     with tempfile.TemporaryFile() as spooled:
@@ -76,6 +87,10 @@ def check_file(chunks: Iterable[bytes], *, format: str, columns: DataColumns, fi
         try:
             rows = rows_of(spooled, source=file_name, faults=RowFaults())
             checked.rows = [fields for _, fields in islice(rows, SAMPLE_ROWS)]
+            checked.dataset.content = content_of(spooled, content, file_name)
+            if checked.dataset.content in LEARNED:
+                survey(checked.dataset, spooled, file_name)
+                return checked
             detected = detect(spooled, format, columns=columns, source=file_name)
             checked.roles = {role: path for role, path in detected.reading.columns.items() if path}
             survey(checked.dataset, spooled, file_name)
@@ -101,9 +116,21 @@ def spool(chunks: Iterable[bytes], handle: IO[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
+def content_of(handle: IO[bytes], content: str, file_name: str) -> DatasetContent:
+    """What the rows are: as a person says, else (auto) as the first row does. Raises DataError."""
+    if content != "auto":
+        return DatasetContent(content)
+    handle.seek(0)
+    return recognise(handle, source=file_name)
+
+
 def survey(dataset: PromptDataset, handle: IO[bytes], file_name: str) -> None:
-    """Read every problem once: layout, count, prompt lengths, fields, the first few. Raises DataError with the faults
-    of its rows."""
+    """Read every row once: layout, count, lengths, fields, the first few. Raises DataError with the faults of its
+    rows."""
+    handle.seek(0)
+    if dataset.content in LEARNED:
+        survey_learned(dataset, handle, file_name)
+        return
     columns = DataColumns.model_validate(dataset.mapping)
     detected = detect(handle, dataset.format, columns=columns, source=file_name)
     dataset.format, dataset.container = detected.reading.format, detected.container

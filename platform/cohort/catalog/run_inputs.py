@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.base import artifacts
+from cohort.catalog.learned_files import learned_rows
 from cohort.catalog.models import DatasetContent, EvalSuiteVersion, PromptDataset
 from grpo_core.config import builtin_suites
 from grpo_core.data.loaders import scan_problems
 from grpo_core.data.problem import Problem
+from grpo_core.files.dataset import FACTS, ROWS
 from grpo_core.specs.fields import DataColumns
 
 OWN = ("margin", "limit", "max_completion_tokens", "template")
@@ -35,6 +37,16 @@ def dataset_problems(dataset: PromptDataset) -> Iterator[Problem]:
         )
 
 
+def dataset_texts(dataset: PromptDataset) -> Iterator[tuple[str, str]]:
+    """(id, text) of every row of its stored file: a problem's prompt, all of a conversation or a preference. Raises as
+    `dataset_problems`."""
+    if dataset.content == DatasetContent.PROBLEMS:
+        yield from ((problem.id, problem.text) for problem in dataset_problems(dataset))
+        return
+    with artifacts.open_read(dataset.artifact) as handle:
+        yield from ((row.id, row.text) for row in learned_rows(handle, dataset.content, source=dataset.name))
+
+
 def data_part(dataset: PromptDataset) -> dict[str, Any]:
     """What a config's `data` or `eval` says of the dataset's file. Only problems have a layout to choose."""
     if dataset.content != DatasetContent.PROBLEMS:
@@ -43,8 +55,19 @@ def data_part(dataset: PromptDataset) -> dict[str, Any]:
 
 
 def input_path(dataset: PromptDataset) -> str:
-    """Where the worker puts the dataset's file, relative to the run directory."""
-    return f"inputs/{dataset.sha256}.jsonl"
+    """Where the worker puts the dataset's file, relative to the run directory. Sampled conversations have a folder, for
+    what they came from lies next to them."""
+    return f"inputs/{dataset.sha256}/{ROWS}" if is_sampled(dataset) else f"inputs/{dataset.sha256}.jsonl"
+
+
+def about_path(dataset: PromptDataset) -> str:
+    """Where the worker puts what a sampled dataset came from."""
+    return f"inputs/{dataset.sha256}/{FACTS}"
+
+
+def is_sampled(dataset: PromptDataset) -> bool:
+    """Whether it holds conversations that a run of kind `sample` wrote."""
+    return dataset.sampled_by_id is not None and dataset.content == DatasetContent.CONVERSATIONS
 
 
 def input_rows(

@@ -20,10 +20,11 @@ from cohort.accounts.quotas import lock_project, require_within
 from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.environment import environment
-from cohort.catalog.dataset_files import spool, survey
+from cohort.catalog.dataset_files import content_of, spool, survey
 from cohort.catalog.model_folder import read_model_folder
 from cohort.catalog.models import (
     BaseModel,
+    DatasetContent,
     EvalSuiteVersion,
     PromptDataset,
     Verifier,
@@ -109,6 +110,7 @@ def dataset_create(
     project: Project,
     actor: User | None,
     name: str,
+    content: str = DatasetContent.PROBLEMS,
     format: str = "auto",
     columns: DataColumns = AS_NAMED,
     chunks: Iterable[bytes],
@@ -116,18 +118,23 @@ def dataset_create(
     file_name: str = "file",
     made: dict[str, Any] | None = None,
 ) -> PromptDataset:
-    """Store a file of problems under its SHA-256, once every row of it is known to be good.
+    """Store a file of problems, conversations or preferences under its SHA-256, once every row of it is known to be
+    good.
 
+    `content` is of DatasetContent, or auto, as the first row says. `format` and `columns` are of problems.
     `chunks` may be cut anywhere. `file_name` is used in messages only. `made` is how a task made it.
     """
     if format not in get_args(DataFormat):
         raise ValidationError({"format": f"{format!r} is not a format; there are {', '.join(get_args(DataFormat))}."})
+    if content not in ("auto", *DatasetContent.values):
+        raise ValidationError({"content": f"{content!r} is none of auto, {', '.join(DatasetContent.values)}."})
     dataset = PromptDataset(project=project, created_by=actor, name=name, source=source, made=made)
     dataset.format, dataset.mapping = format, columns.model_dump(exclude_none=True)
     _name_free(dataset, "dataset")
     with tempfile.TemporaryFile() as spooled:
         dataset.sha256, dataset.size = spool(chunks, spooled)
         try:
+            dataset.content = content_of(spooled, content, file_name)
             survey(dataset, spooled, file_name)
         except DataError as error:
             raise ValidationError({"file": str(error)}) from None
@@ -138,11 +145,13 @@ def dataset_create(
             spooled.seek(0)
             artifacts.put(dataset.artifact, iter(lambda: spooled.read(1 << 20), b""))
     after = {"name": name, "sha256": dataset.sha256, "problems": dataset.problems, "source": source}
+    if dataset.content != DatasetContent.PROBLEMS:
+        after["content"] = dataset.content
     with transaction.atomic():
         require_upload_room(lock_project(project), dataset.size, field="file")
         _save_new(dataset, "dataset", actor, after)
         dataset_added.send(sender=PromptDataset, dataset=dataset)
-    log.info("dataset %r of %d problems stored in %r", name, dataset.problems, project.slug)
+    log.info("dataset %r of %d rows stored in %r", name, dataset.problems, project.slug)
     return dataset
 
 

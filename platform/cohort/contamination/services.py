@@ -14,7 +14,7 @@ from cohort.audit import services as audit
 from cohort.base import artifacts
 from cohort.base.storable import Refused
 from cohort.catalog.models import EvalSuiteVersion, PromptDataset, dataset_added, suite_version_added
-from cohort.catalog.run_inputs import dataset_problems
+from cohort.catalog.run_inputs import dataset_texts
 from cohort.contamination import selectors
 from cohort.contamination.models import DataOverlap, LaunchOverlap
 from cohort.runs.dispatch import SEAL_QUEUE, publish, publish_on_commit
@@ -56,10 +56,9 @@ def _prompts(dataset: PromptDataset) -> Iterator[tuple[str, str]]:
 
 
 def _texts(of: PromptDataset | EvalSuiteVersion) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """(id, prompt, options) of every problem or item of the file."""
+    """(id, text, options) of every row or item of the file."""
     if isinstance(of, PromptDataset):
-        for problem in dataset_problems(of):
-            yield problem.id, problem.text, ()
+        yield from ((name, text, ()) for name, text in dataset_texts(of))
         return
     with artifacts.open_read(of.artifact) as handle:
         for item in scan_items(lines_of(handle, str(of)), scorer=None, source=str(of)):

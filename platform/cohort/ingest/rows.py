@@ -20,9 +20,9 @@ from cohort.ingest.copy import BadRecord, Table
 from cohort.ingest.evaluations import require_evaluations
 from cohort.ingest.run_state import PHASE_WORDS, LockedAttempt, keep_good, resume_attempt, start_phase
 from cohort.review.facets import Packer, packer_of
-from cohort.review.models import Group, Sample, StepCommitments, TokenFile
+from cohort.review.models import DatasetFile, Group, Sample, StepCommitments, TokenFile
 from cohort.runs.attempts import run_moves
-from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, StepMetric
+from cohort.runs.models import Attempt, Checkpoint, EvalItem, EvalResult, Run, RunEvent, RunKind, StepMetric
 from cohort.runs.preregistration import record_first_step
 from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.transitions import OWN_KINDS
@@ -50,6 +50,7 @@ _ITEMS = Table(
 )
 _EVENTS = Table(RunEvent, "run", "attempt", "seq", "at", "actor", "kind", "message", "data")
 _RESULTS = Table(EvalResult, "phase", "step", "suite", "problems", "truncated", "errors")
+_DATASETS = Table(DatasetFile, "content", "rows", "size", "sha256")
 _CHECKPOINTS = Table(
     Checkpoint,
     *("attempt", "run", "seq", "step", "at", "path", "files", "final", "best", "pinned", "seconds"),
@@ -328,12 +329,25 @@ def _store_one(attempt: LockedAttempt, envelope: records.Envelope) -> None:
                 raise BadRecord.of(seq, f"step: the attempt has named a file of step {record.step}", "tokens_before")
             file = {"size": record.size, "sha256": record.sha256, "samples": [list(key) for key in record.samples]}
             TokenFile.objects.create(run_id=attempt.run_id, seq=seq, **announced, **file)
+        case records.SampledDataset():
+            _store_dataset(attempt, seq, record)
         case records.PhaseStarted():
             start_phase(attempt, seq, record)
         case records.Resumed():
             resume_attempt(attempt, seq, record)
         case records.Event():
             keep_good(attempt, record.data["kept"])
+
+
+def _store_dataset(attempt: LockedAttempt, seq: int, record: records.SampledDataset) -> None:
+    """Raises BadRecord for a second one, and in a run that samples none."""
+    if not Run.objects.filter(pk=attempt.run_id, kind=RunKind.SAMPLE).exists():
+        raise BadRecord.of(seq, "kind: only a run of kind sample writes a dataset", "no_sampling_run")
+    if DatasetFile.objects.filter(attempt=attempt.attempt_id).exists():
+        raise BadRecord.of(seq, "kind: the attempt has named its dataset before", "dataset_before")
+    _DATASETS.fit(seq, (record.content, record.rows, record.size, record.sha256))
+    fields = record.model_dump(exclude={"kind", "path"})
+    DatasetFile.objects.create(attempt_id=attempt.attempt_id, run_id=attempt.run_id, seq=seq, **fields)
 
 
 def _update_run(

@@ -17,6 +17,7 @@ from grpo_core.records import types as records
 PHASE_STATES: dict[str, RunState] = {
     "evaluating_before": RunState.EVALUATING,
     "training": RunState.TRAINING,
+    "sampling": RunState.TRAINING,
     "evaluating_after": RunState.EVALUATING,
 }
 """The other phases, loading and saving, leave the run's state as it is."""
@@ -25,9 +26,12 @@ PHASE_WORDS = {
     "loading": "loading model and data",
     "evaluating_before": "evaluating before training",
     "training": "training",
+    "sampling": "sampling",
     "evaluating_after": "evaluating after training",
     "saving": "saving weights",
 }
+IN_STEPS = ("training", "sampling")
+"""Phases whose units are the run's steps."""
 _PLAN = Table(Run, "steps_total")
 
 
@@ -54,7 +58,7 @@ def start_phase(attempt: LockedAttempt, seq: int, record: records.PhaseStarted) 
     if state is not None and state != run.state:
         run_move(run=run, to=state, actor="trainer")
     run.phase = record.phase
-    if run.phase == "training" and record.total is not None:
+    if run.phase in IN_STEPS and record.total is not None:
         _PLAN.fit(seq, (record.total,))
         run.steps_total = record.total
     run.save(update_fields=["phase", "steps_total"])

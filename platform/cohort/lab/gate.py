@@ -59,7 +59,13 @@ class Gate:
             case "undecided":
                 return "the last probe of the reward decided nothing: errors kept it from scoring"
             case _:
-                return f"blocked: the reward scores {named(self.titles, 3)} as correct"
+                return f"blocked: the reward scores {named(self.titles, 3)} {self.scored_as}"
+
+    @property
+    def scored_as(self) -> str:
+        """How it scores them: a learned reward has no number that means correct."""
+        learned = self.probe is not None and self.probe.report.get("learned") is not None
+        return "as high as right answers" if learned else "as correct"
 
 
 def gate(version: VerifierVersion, dataset: PromptDataset | None) -> Gate:
@@ -100,7 +106,8 @@ def record_launch_probe(*, run: Run, actor: User, override: str) -> LaunchProbe:
         if known.state == "unprobed":
             why = "blocked: the reward was never probed. Probe it, or give a reason to launch with an override."
         else:
-            why = f"blocked: the verifier scores {named(known.titles, 3)} as correct. Mend it, or say why it is used."
+            scored = f"{named(known.titles, 3)} {known.scored_as}"
+            why = f"blocked: the verifier scores {scored}. Mend it, or say why it is used."
         raise ConfigError("the run is blocked by the probe of its reward", (FieldProblem(FIELD, why + short),))
     launch = LaunchProbe.objects.create(
         run=run,

@@ -31,6 +31,7 @@ from cohort.nodes.models import Node
 from cohort.runs import dispatch, schedule
 from cohort.runs.models import Attempt, AttemptState
 from grpo_core.config.evaluation import HELDOUT
+from grpo_core.lab.best_of_n import BestOfN
 from grpo_core.lab.chat import ChatEnded
 from grpo_core.lab.evaluation import ModelEvaluation
 from grpo_core.lab.job import OF_CONFIG
@@ -77,7 +78,7 @@ def job_claim(*, job_id: int, node: Node, info: NodeInfo, claim_id: str = "") ->
     the job has not beaten: then the first reply was lost. Raises OtherVersion, NotWaiting.
     """
     leases.require_version(node, info)
-    jobs = LabJob.objects.select_related("dataset", "base_model", "node", "conversation__reference")
+    jobs = LabJob.objects.select_related("dataset", "base_model", "node", "ground_truth", "conversation__reference")
     if (granted := leases.granted_before(jobs, node, claim_id)) is not None:
         return granted
     if node.draining:
@@ -125,6 +126,8 @@ def job_config(job: LabJob) -> dict[str, Any]:
         config["data"] = data_part(job.dataset)
     if job.base_model is not None:
         config["model"] = _model_part(job.base_model)
+    if job.ground_truth is not None:
+        config["verifier"] = job.ground_truth.spec
     if job.conversation is not None and job.conversation.reference is not None:
         config["reference"] = _model_part(job.conversation.reference)
     return {**config, "suites": job.suites}
@@ -212,7 +215,9 @@ def _requeue(job: LabJob, **columns: Any) -> None:
     job_on_commit(job=job)
 
 
-_RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis | ModelEvaluation | ChatEnded | RescoreEnded]] = {
+_RESULTS: dict[
+    str, type[ProbeReport | Estimate | Preview | Diagnosis | ModelEvaluation | ChatEnded | RescoreEnded | BestOfN]
+] = {
     JobKind.PROBE: ProbeReport,
     JobKind.ESTIMATE: Estimate,
     JobKind.PREVIEW: Preview,
@@ -220,6 +225,7 @@ _RESULTS: dict[str, type[ProbeReport | Estimate | Preview | Diagnosis | ModelEva
     JobKind.EVALUATE: ModelEvaluation,
     JobKind.CHAT: ChatEnded,
     JobKind.RESCORE: RescoreEnded,
+    JobKind.BEST_OF_N: BestOfN,
 }
 
 
@@ -247,6 +253,8 @@ def _checked(job: LabJob, content: dict[str, Any] | None) -> dict[str, Any]:
         raise BadResult(f"the result is of the {what} {digest}, and the job of {expected}", code=f"other_{what}")
     if isinstance(result, ModelEvaluation):
         _require_suites(job, result)
+    if isinstance(result, BestOfN):
+        _require_truth(job, result)
     content = result.model_dump(mode="json", by_alias=True)
     try:
         size = len(rfc8785.dumps(content))
@@ -265,6 +273,16 @@ def _require_suites(job: LabJob, evaluation: ModelEvaluation) -> None:
     if given != wanted:
         names = ", ".join(name for name, _ in wanted)
         raise BadResult(f"the job evaluates {names}, and the result is of other suites or files", code="other_suites")
+
+
+def _require_truth(job: LabJob, result: BestOfN) -> None:
+    """Raises BadResult for a best-of-n of another verifier, or of another model, than the job's."""
+    assert job.ground_truth is not None
+    assert job.base_model is not None
+    if result.verifier_digest != job.ground_truth.digest:
+        raise BadResult("the result was scored by another verifier than the job's", code="other_verifier")
+    if result.model != _model_part(job.base_model)["path"]:
+        raise BadResult(f"the result is of the model {result.model}, not the job's", code="other_model")
 
 
 def _require_size(job: LabJob) -> None:

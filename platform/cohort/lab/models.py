@@ -22,6 +22,7 @@ class JobKind(models.TextChoices):
     EVALUATE = "evaluate", "evaluation of a base model"
     CHAT = "chat", "chat with a base model"
     RESCORE = "rescore", "re-score of a run"
+    BEST_OF_N = "best_of_n", "best of n by a reward"
 
 
 class JobState(models.TextChoices):
@@ -59,12 +60,14 @@ class LabJob(Leased):
     take, or show its policy; a look at a base model, its evaluation, or a chat with it."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="lab_jobs")
-    kind = models.CharField(max_length=8, choices=JobKind.choices)
+    kind = models.CharField(max_length=16, choices=JobKind.choices)
     version = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     """Null: a draft."""
     spec = models.JSONField()
     """RewardConfig as JSON; empty where no reward is tried."""
     spec_digest = models.CharField(max_length=64)
+    ground_truth = models.ForeignKey(VerifierVersion, on_delete=models.PROTECT, null=True, related_name="truth_of_jobs")
+    """Of a best-of-n: what says how good the completions are that the reward chooses."""
     dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     base_model = models.ForeignKey(BaseModel, on_delete=models.PROTECT, null=True, related_name="lab_jobs")
     options = models.JSONField(default=dict)
@@ -87,8 +90,8 @@ class LabJob(Leased):
     result = models.JSONField(null=True)
     """Of a probe, grpo_core.probe.report; of an estimate, grpo_core.records.estimate; of a preview,
     grpo_core.lab.preview; of the doctor, grpo_core.records.doctor; of an evaluation, grpo_core.lab.evaluation without
-    its items; of a chat, grpo_core.lab.chat; of a re-score, grpo_core.lab.rescore; of the others,
-    grpo_core.lab.result."""
+    its items; of a chat, grpo_core.lab.chat; of a re-score, grpo_core.lab.rescore; of a best-of-n,
+    grpo_core.lab.best_of_n; of the others, grpo_core.lab.result."""
     error_code = models.CharField(max_length=40, blank=True)
     error = models.TextField(blank=True)
     log_tail = models.TextField(blank=True)

@@ -29,6 +29,9 @@ from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import MAX_ITEMS, EvaluateOptions, LabKind, Options, TryOptions, options_of
 from grpo_core.rewards import Rubric
 
+OF_SAMPLES: frozenset[LabKind] = frozenset({"sample", "best_of_n"})
+"""Kinds for which a base model answers problems of a dataset."""
+
 
 class JobOver(Refused, code="job_over"):
     """The job has ended already."""
@@ -52,13 +55,14 @@ def job_request(
     version: VerifierVersion | None = None,
     dataset: PromptDataset | None = None,
     base_model: BaseModel | None = None,
+    ground_truth: VerifierVersion | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> LabJob:
     """Have a worker try a reward: a saved `version`, or the `spec` of a draft (a RewardConfig as JSON). A probe of a
-    version is given its verifier's probe cases.
+    version is given its verifier's probe cases; a best-of-n is scored by `ground_truth`.
 
     Raises ConfigError whose problems carry the field: `components.…` for the spec's faults, `options.…`,
-    `dataset`, `base_model`, `version`, or `reward` when no node has the sandbox that it needs.
+    `dataset`, `base_model`, `version`, `ground_truth`, or `reward` when no node has the sandbox that it needs.
     """
     if (spec is None) == (version is None):
         raise ValueError("give either a spec or a version")
@@ -71,14 +75,17 @@ def job_request(
     if kind == "probe" and version is not None:
         given["judged"] = [text.model_dump(mode="json") for text in judged_texts(version.verifier)]
     chosen = options_of(kind, given)
+    of_best = kind == "best_of_n"
+    truth = checked_rubric(ground_truth.spec) if of_best and ground_truth is not None else None
     unfit = _unfit(project, kind, rubric, chosen, version=version, dataset=dataset, base_model=base_model)
-    if problems := list(unfit):
+    if problems := [*unfit, *(_unfit_truth(project, ground_truth, dataset, truth) if of_best else ())]:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise ConfigError(f"this cannot be tried:\n{listed}", tuple(problems))
-    if rubric.needs_sandbox:
+    needs_sandbox = rubric.needs_sandbox or (truth is not None and truth.needs_sandbox)
+    if needs_sandbox:
         require_sandbox(what="this job")
     require_room(lock_project(project))
-    model = base_model if kind == "sample" else None
+    model = base_model if kind in OF_SAMPLES else None
     return job_create(
         project=project,
         actor=actor,
@@ -89,11 +96,13 @@ def job_request(
             "version": version.pk if version is not None else None,
             "dataset": dataset.sha256 if dataset is not None else None,
             "base_model": model.name if model is not None else None,
+            **({"ground_truth": ground_truth.pk} if of_best and ground_truth is not None else {}),
         },
         rubric=rubric,
-        needs_sandbox=rubric.needs_sandbox,
+        needs_sandbox=needs_sandbox,
         kind=JobKind(kind),
         version=version,
+        ground_truth=ground_truth if of_best else None,
         dataset=dataset,
         base_model=model,
         options=chosen.model_dump(mode="json"),
@@ -354,9 +363,20 @@ def _unfit(
     rows: dict[str, Any] = {"version": version and version.verifier, "dataset": dataset, "base_model": base_model}
     yield from _foreign(project, rows)
     of_rows = isinstance(chosen, TryOptions) and chosen.rows > 0
-    if dataset is None and (kind == "sample" or of_rows):
+    if dataset is None and (kind in OF_SAMPLES or of_rows):
         yield FieldProblem("dataset", "choose the dataset whose problems are tried")
-    if base_model is None and kind == "sample":
+    if base_model is None and kind in OF_SAMPLES:
         yield FieldProblem("base_model", "choose the model that answers")
     if dataset is not None and not (kind == "try" and not of_rows):
         yield from columns_missing(dataset, rubric)
+
+
+def _unfit_truth(
+    project: Project, ground_truth: VerifierVersion | None, dataset: PromptDataset | None, truth: Rubric | None
+) -> Iterator[FieldProblem]:
+    if ground_truth is None:
+        yield FieldProblem("ground_truth", "choose the reward that is taken for the truth, such as a rule")
+        return
+    yield from _foreign(project, {"ground_truth": ground_truth.verifier})
+    if dataset is not None and truth is not None:
+        yield from columns_missing(dataset, truth)

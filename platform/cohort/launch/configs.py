@@ -117,6 +117,7 @@ def run_config(
         if _holds(settings, path)
     ]
     refused += _needless(kind, further, eval_dataset, verifier_version, eval_verifier_version, suites)
+    refused += _contents_unfit(kind, dataset, further, eval_dataset)
     if refused:
         raise config_error(refused)
     chosen: dict[str, Any] = {
@@ -137,7 +138,7 @@ def run_config(
         chosen["eval"] = evaluated
     config = CONFIGS[kind].from_dict({**_merged(settings, chosen), "kind": kind}, source="this run")
     unfit = [
-        *_contents_unfit(kind, dataset, further, eval_dataset),
+        *_objective_unfit(config, dataset, further),
         *_nothing_left(config, dataset, further, eval_dataset),
         *_rubrics_unfit(config, dataset, eval_dataset, eval_verifier_version),
         *_adapters_unfit(config, base_model),
@@ -200,6 +201,20 @@ def _contents_unfit(
             f"{dataset.name} was not sampled by a run, so who answered is not known: choose a dataset that a sampling "
             "run wrote, or fine-tune on it (kind sft)",
         )
+
+
+def _objective_unfit(config: AnyConfig, dataset: PromptDataset, further: FurtherData) -> Iterator[FieldProblem]:
+    """Preferences of which the objective makes nothing."""
+    if not isinstance(config, RewardModelConfig):
+        return
+    wanted, other = ("scores", "bradley_terry") if config.objective == "regression" else ("pairs", "regression")
+    for field, row in (("dataset", dataset), *further.named):
+        if row.content == DatasetContent.PREFERENCES and row.format in ("pairs", "scores") and row.format != wanted:
+            yield FieldProblem(
+                field,
+                f"{row.name} holds {row.format}, and objective {config.objective} learns from {wanted}: choose another "
+                f"dataset, or objective {other}",
+            )
 
 
 def _other_content(dataset: PromptDataset, wanted: DatasetContent) -> str:

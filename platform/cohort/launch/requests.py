@@ -80,8 +80,7 @@ class RunRequest(Schema):
     name: Annotated[str, StringConstraints(strip_whitespace=True)]
     base_model: str = Field(description="Name of a base model of the project.")
     dataset: str = Field(
-        description="Name of the dataset to train on, or to sample answers for: problems (grpo, sample), conversations "
-        "(sft, distill) or preferences (reward_model)."
+        description="Name of a dataset of problems (grpo, sample), conversations (sft, distill) or preferences."
     )
     more: list[str] = Field([], description="Names of further datasets of conversations (sft, distill).")
     heldout: str | None = Field(

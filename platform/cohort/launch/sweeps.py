@@ -16,7 +16,7 @@ from cohort.launch.creation import run_launch
 from cohort.runs.models import Priority, Run, RunState, Sweep
 from cohort.runs.services import run_cancel
 from cohort.runs.transitions import ENDED
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 
 MAX_RUNS = 32
 """Of one sweep."""
@@ -30,7 +30,7 @@ def sweep_launch(
     name: str,
     fields: Mapping[str, Sequence[str]],
     zipped: bool,
-    configs: Sequence[RunConfig],
+    configs: Sequence[AnyConfig],
     form_token: str = "",
     **made: Any,
 ) -> Sweep:

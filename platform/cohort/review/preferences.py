@@ -1,14 +1,23 @@
 """Preference pairs: of a group, a completion that people call right with one that they call wrong. They follow from the
-judgements and need no rows of their own. Reads only."""
+judgements and need no rows of their own, until somebody makes a dataset of them."""
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
+from cohort.accounts.models import User
+from cohort.catalog.models import PromptDataset
+from cohort.catalog.sampled import judged_dataset_create
 from cohort.review.figures import newest_annotations
 from cohort.review.models import Annotation, Group, Sample, Verdict
 from cohort.review.uses import DECIDED, majority_of, problems_of
 from cohort.runs.models import Run
+from grpo_core.config.run import RunConfig
+from grpo_core.config.sample import SampleConfig
 from grpo_core.data.problem import Problem
+from grpo_core.errors import DataError
 
 
 def preference_pairs(run: Run) -> Iterator[dict[str, Any]]:
@@ -28,6 +37,57 @@ def preference_pairs(run: Run) -> Iterator[dict[str, Any]]:
                     "rejected": _answer(wrong, problem),
                     "source": f"{place}, samples {right.index} and {wrong.index}",
                 }
+
+
+def preferences_dataset_create(*, run: Run, actor: User) -> PromptDataset:
+    """A dataset of the run's preference pairs as they are now, for a reward model: prompt or messages, chosen,
+    rejected, as runs of kind `sample` write them. Pairs that are the same but for white space are left out, and
+    counted. The same judgements again are the same dataset. Raises ValidationError where there is no pair, or no
+    room."""
+    prefill = _prefill(run)
+    lines: list[bytes] = []
+    equal, groups = 0, set[tuple[int, int]]()
+    for group, chosen, rejected, problem in _judged_groups(run):
+        given: dict[str, Any] = {"prompt": problem.prompt}
+        if problem.messages:
+            turns = [{"role": message.role, "content": message.content} for message in problem.messages]
+            given = {"messages": turns}
+        for right in chosen:
+            for wrong in rejected:
+                if right.completion.split() == wrong.completion.split():
+                    equal += 1
+                    continue
+                groups.add((group.step, group.index))
+                origin = {
+                    "problem_id": group.problem_id,
+                    "step": group.step,
+                    "group": group.index,
+                    "sample": right.index,
+                    "rejected_sample": wrong.index,
+                }
+                row = given | {"chosen": prefill + right.completion, "rejected": prefill + wrong.completion}
+                lines.append(json.dumps(row | {"from": origin}, ensure_ascii=False).encode() + b"\n")
+    if not lines:
+        also = f" {equal} pairs have equal texts, of which neither can be the better one." if equal else ""
+        raise ValidationError(
+            "No group of this run has a completion that people call right and another that they call wrong, so there "
+            f"is no pair.{also} Judge both in one group, then make the dataset."
+        )
+    made = {"judgements": run.pk, "pairs": len(lines), "groups": len(groups), "equal": equal}
+    try:
+        return judged_dataset_create(
+            project=run.project, actor=actor, run_id=run.pk, run_name=run.name, lines=lines, made=made
+        )
+    except DataError as error:
+        raise ValidationError(str(error)) from None
+
+
+def _prefill(run: Run) -> str:
+    """What its answers begin with, which the model was given."""
+    if run.imported:
+        return ""
+    config = run.parsed_config
+    return config.data.prefill if isinstance(config, RunConfig | SampleConfig) else ""
 
 
 def _answer(sample: Sample, problem: Problem) -> Any:

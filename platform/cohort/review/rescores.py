@@ -96,7 +96,7 @@ def rescore_request(*, run: Run, version: VerifierVersion, actor: User, reason: 
     if not samples:
         why = "the run has no stored samples: it kept none, or their texts were deleted"
         raise ConfigError(why, (FieldProblem("", why),))
-    config = run.parsed_config
+    config = run.scored_config
     options = RescoreOptions(
         samples=samples,
         algorithm=config.algorithm,

@@ -18,10 +18,11 @@ from cohort.nodes.leases import NotWaiting, StaleFence
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_present
 from cohort.runs import dispatch, retry, schedule
-from cohort.runs.base_models import ModelFile, model_inputs
+from cohort.runs.base_models import ModelFile, model_inputs, reward_model_inputs
 from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Desired, Run, RunState, StepMetric
 from cohort.runs.run_values import evaluation_values_store
+from cohort.runs.sampled_inputs import SampledAbout, sampled_abouts
 from cohort.runs.services import requested_reason
 from cohort.runs.transitions import run_event, run_lock, run_move
 from cohort.runs.waiting import Reasons
@@ -96,13 +97,15 @@ def _why_none(run_id: int, node: Node) -> str:
     return f"run {run_id} waits: {Reasons(schedule.queue(), [capacity]).why(run)}"
 
 
-def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset | EvalSuiteVersion | ModelFile, InputFile]]:
-    """The datasets, suites and files of its base model that the run reads, each with the path that its config expects
-    it at."""
+def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset | EvalSuiteVersion | ModelFile | SampledAbout, InputFile]]:
+    """The datasets, suites and files of its base model and reward models that the run reads, each with the path that
+    its config expects it at."""
     further = [row.dataset for row in run.run_datasets.select_related("dataset")]
     rows = {
         **input_rows(run.config, (run.dataset, run.eval_dataset, *further), run.suites.all()),
+        **sampled_abouts((run.dataset, *further)),
         **model_inputs(run.base_model),
+        **reward_model_inputs(run),
     }
     return [(row, InputFile(path=path, sha256=row.sha256, size=row.size)) for path, row in rows.items()]
 

@@ -5,6 +5,7 @@ is registered stays: `uploads` keeps its files, and `services.checkpoint_pin` re
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,6 +30,9 @@ from grpo_core.files.checkpoint import MANIFEST, POLICY, STATE, manifest_bytes, 
 from grpo_core.records.types import CheckpointManifest, FileEntry
 
 OFFER_AGAIN = "Offer it again on its page under Base models"
+
+
+_MODEL_FOLDER = re.compile(r"inputs/checkpoint-([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,23 @@ def model_inputs(model: BaseModel) -> dict[str, ModelFile]:
         covered = covered or not (checkpoint.final or _rank(run))
         checkpoint = run.base_model.checkpoint
     return inputs
+
+
+def reward_model_inputs(run: Run) -> dict[str, ModelFile]:
+    """The files of the reward models in the run's reward, and in what judges its held-out problems, that runs of its
+    project trained: those whose path is that of a registered checkpoint (`model_folder`)."""
+    rewards = [run.config.get("reward"), (run.config.get("eval") or {}).get("reward")]
+    paths = {
+        component["params"]["path"]
+        for reward in rewards
+        for component in (reward or {}).get("components", ())
+        if isinstance(component["params"].get("path"), str)
+    }
+    numbers = [int(match[1]) for path in paths if (match := _MODEL_FOLDER.fullmatch(path))]
+    if not numbers:
+        return {}
+    models = BaseModel.objects.filter(project=run.project_id, checkpoint__in=numbers).select_related("checkpoint__run")
+    return {path: file for model in models for path, file in model_inputs(model).items()}
 
 
 def _needed(checkpoint: Checkpoint, *, covered: bool) -> Iterator[str]:

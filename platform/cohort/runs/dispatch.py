@@ -22,6 +22,7 @@ from grpo_core.protocol.queues import PLATFORM_QUEUE, RUN_ATTEMPT_TASK, train_qu
 SEAL_TASK = "cohort.records.seal"
 RENEW_TASK = "cohort.records.renew_cards"
 STATUS_TASK = "cohort.records.issue_status"
+STAGES_TASK = "cohort.pipelines.launch_stages"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with separate processes: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
@@ -70,6 +71,11 @@ def publish_next() -> None:
 def seal_on_commit(*, run_id: int) -> None:
     """Request the record of a run that has ended or only waits for its record."""
     publish_on_commit(SEAL_TASK, run_id, SEAL_QUEUE)
+
+
+def stages_on_commit(*, run_id: int) -> None:
+    """The run succeeded: have what waits for it launched."""
+    publish_on_commit(STAGES_TASK, run_id, PLATFORM_QUEUE)
 
 
 def renew_cards(*, run_id: int) -> None:

@@ -169,6 +169,8 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
         raise IllegalTransition(run.pk, RunState(run.state), RunState.QUEUED)
     if steps < 1:
         raise NotPossible(f"a run is extended by one step or more, not by {steps}", code="too_few_steps")
+    if run.kind == RunKind.SAMPLE:
+        raise NotPossible("it has a step for every batch of its problems, so there are no more", code="fixed_length")
     _leave_to_its_record(run)
     if run.from_start:
         raise NotPossible(
@@ -182,8 +184,6 @@ def run_extend(*, run: Run, actor: User, steps: int) -> None:
             "it has no checkpoint to resume from, so more steps would train it anew: clone it with more steps instead",
             code="no_checkpoint",
         )
-    if run.kind == RunKind.SAMPLE:
-        raise NotPossible("it has a step for every batch of its problems, so there are no more", code="fixed_length")
     before = {"steps": run.config["optim"]["steps"], "config_digest": run.config_digest}
     longer = {**run.config, "optim": {**run.config["optim"], "steps": before["steps"] + steps}}
     config = config_from_whole(longer, source=f"run {run.pk} extended by {steps} steps")
@@ -258,6 +258,7 @@ def run_sealed(*, run: Run) -> None:
     run_lock(run=run)
     if run.state == RunState.SEALING:
         run_move(run=run, to=RunState.SUCCEEDED, actor="platform")
+        dispatch.stages_on_commit(run_id=run.pk)
 
 
 def requested_reason(*, run: Run) -> str:

@@ -94,6 +94,7 @@ OWN_KINDS = frozenset(
         *("cancel_asked", "pause_asked", "pause_withdrawn", "retried", "extended", "priority"),
         *("checkpoint_pinned", "checkpoint_unpinned", "checkpoint_stored", "checkpoint_registered"),
         *("checkpoint_requested", "checkpoint_unavailable"),
+        *("dataset_stored", "dataset_refused"),
     }
 )
 """Kinds of events that only the platform writes. A trainer's event of such a kind is refused: the machine that it runs

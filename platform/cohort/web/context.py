@@ -30,7 +30,13 @@ LIVE = (RunState.QUEUED, RunState.STARTING, RunState.EVALUATING, RunState.TRAINI
 
 
 _GROUPS = {
-    "": {"Home": "project_home", "Runs": "run_list", "Review": "review_queue_list", "Alerts": "alert_list"},
+    "": {
+        "Home": "project_home",
+        "Runs": "run_list",
+        "Pipelines": "pipeline_list",
+        "Review": "review_queue_list",
+        "Alerts": "alert_list",
+    },
     "Catalog": {
         "Base models": "base_model_list",
         "Datasets": "dataset_list",

@@ -26,12 +26,14 @@ from cohort.nodes import leases
 from cohort.nodes.leases import NotWaiting, OtherVersion, StaleFence
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_by_token, node_present
+from cohort.review.sampled_datasets import dataset_part
 from cohort.review.token_files import token_part
 from cohort.runs import attempts
 from cohort.runs.base_models import ModelFile
 from cohort.runs.checkpoints import needless, offers, removed
 from cohort.runs.logs import log_append
 from cohort.runs.models import Attempt, Run
+from cohort.runs.sampled_inputs import SampledAbout
 from cohort.runs.stored_files import BadFile, FileMissing, UnknownFile, WrongOffset, stored_file
 from cohort.runs.uploads import checkpoint_part, requested_checkpoints, requested_part, requested_unavailable
 from cohort.worker_api.records import NUMBER, UNKNOWN, refusal
@@ -147,14 +149,16 @@ def claim(request: HttpRequest, body: wire.ClaimRequest) -> Any:
 
 @api.get(_ATTEMPT + "/files/{sha256}", auth=_attempt_auth)
 def files(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
-    """A dataset or suite that the run reads, a file of its base model, or one of its own checkpoints that the platform
-    holds."""
+    """A dataset or suite that the run reads, what a sampled one came from, a file of its base model, or one of its own
+    checkpoints that the platform holds."""
     attempt: Attempt = _caller(request)
     leases.require_current(attempt, attempt.fence)
     inputs = {file.sha256: row for row, file in attempts.attempt_inputs(run=attempt.run)}
     row = inputs.get(sha256)
     if isinstance(row, ModelFile):
         return _streamed(row.run_id, sha256)
+    if isinstance(row, SampledAbout):
+        return HttpResponse(row.content, content_type="application/json")
     if row is not None:
         kind = "dataset" if isinstance(row, PromptDataset) else "suite"
         return _artifact(row.artifact, f"the file of the {kind} {row.name}", f"the {kind}")
@@ -173,6 +177,13 @@ def tokens(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
     """A part of a step's token arrays, as it is; an empty body asks how much is held."""
     fence, offset = _part_headers(request)
     return token_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
+
+
+@api.post(_ATTEMPT + "/dataset/{sha256}", auth=_attempt_auth, response=wire.UploadReply)
+def dataset(request: HttpRequest, attempt_id: int, sha256: str) -> Any:
+    """A part of the dataset that the run sampled, as it is; an empty body asks how much is held."""
+    fence, offset = _part_headers(request)
+    return dataset_part(attempt=_caller(request), fence=fence, sha256=sha256, offset=offset, body=request.body)
 
 
 @api.post(_ATTEMPT + "/log", auth=_attempt_auth, response=wire.LogReply)

@@ -138,6 +138,13 @@ def test_sampling_takes_what_torch_counts(folder: Path) -> None:
     )
 
 
+TRPO = {
+    "algorithm": {"loss": "unclipped"},
+    "optim": {"method": "trpo", "trpo": {"cg_iterations": 4, "line_search_steps": 1}},
+}
+"""With one length to try, and too few iterations to end before the last."""
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -145,8 +152,10 @@ def test_sampling_takes_what_torch_counts(folder: Path) -> None:
         {"algorithm": {"inner_iterations": 2}},
         {"algorithm": {"mini_batches": 2}},
         {"model": {"path": "base", "lora": {"rank": 2}}},
+        TRPO,
+        TRPO | {"model": {"path": "base", "lora": {"rank": 2}}},
     ],
-    ids=["all weights", "two passes", "mini-batches", "LoRA"],
+    ids=["all weights", "two passes", "mini-batches", "LoRA", "TRPO", "TRPO with LoRA"],
 )
 def test_an_update_takes_what_torch_counts(folder: Path, settings: dict[str, Any]) -> None:
     policy = load(folder)
@@ -154,13 +163,14 @@ def test_an_update_takes_what_torch_counts(folder: Path, settings: dict[str, Any
     if run.model.lora.rank:
         add_adapters(policy, run.model.lora, seed=1)
     training = SingleTraining(policy, None, run)
-    rows = [TrainRow(PROMPTS[0], list(range(20, 20 + LENGTH)), (-1.0) ** n, True) for n in range(SAMPLES)]
+    rows = [TrainRow(PROMPTS[0], list(range(20 + n, 20 + n + LENGTH)), n + 1.0, True) for n in range(SAMPLES)]
     with FlopCounterMode(display=False) as counter:
         training.update(rows, step=1)
     whole = sum(len(row.prompt) + len(row.completion) for row in rows)
     work = Work(tokens=whole, completion_tokens=len(rows) * LENGTH, completions=len(rows))
     flop = training_flop(run, policy.shape(), work)
-    assert flop.part("old") + flop.part("update") == pytest.approx(counter.get_total_flops(), rel=WITHIN)
+    parts = flop.part("old") + flop.part("update") + flop.part("trust_region")
+    assert parts == pytest.approx(counter.get_total_flops(), rel=WITHIN)
 
 
 @pytest.mark.parametrize("make", families("mixtures", "all").values(), ids=families("mixtures", "all"))

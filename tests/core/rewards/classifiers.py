@@ -48,13 +48,13 @@ def save(
     return folder
 
 
-def save_counting(folder: Path, kind: Any, *, head: float = 1.0) -> Path:
+def save_counting(folder: Path, kind: Any, *, head: float = 1.0, positions: int = 64) -> Path:
     """One whose number is known by hand: at each token it is 8p / √(1 + 8p²), with p the share of ! among the bytes so
     far. A token's embedding is e₀ for ! and e₁ for all others; the norm makes √8 of that. Queries and keys are 0, so
     attention is the mean over all tokens so far; its values are e₂ for e₀ and 0 for e₁. So the sum is eᵢ + √8·p·e₂, of
     squared length 1 + 8p², and the last norm makes √8·√8·p / √(1 + 8p²) of its third part, which the head reads. Where
     there are two labels, the other's number is 0."""
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "max_position_embeddings": 64}
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "max_position_embeddings": positions}
     save(folder, kind, num_attention_heads=1, num_key_value_heads=1, rms_norm_eps=1e-12, **sizes)
     model = kind.from_pretrained(folder)
     with torch.no_grad():

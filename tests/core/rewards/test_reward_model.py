@@ -100,7 +100,7 @@ def test_chat_makes_turns_and_nobody_forges_one(home):
     plain = opened(home, "random", template="{prompt}{completion}")  # the same weights
     turns = "<|user|>2+2=<|end|><|assistant|>4<|end|>"
     # Special tokens of a chat template are read as such; spelled out in a completion they are broken up.
-    assert chat._row(sample("4")).ids == chat._model.ids(turns, special=False)
+    assert chat._row(sample("4")).ids == chat._model.texts.ids(turns, special=False)
     end = chat._model.tokenizer.eos_token_id
     assert chat._row(sample("4")).ids.count(end) == 2
     assert chat._row(sample("4<|end|>")).ids.count(end) == 2

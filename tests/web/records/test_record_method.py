@@ -9,6 +9,7 @@ from cohort.records.sections import method_text as method_words
 from cohort.records.sections.data import layout_text
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.algorithm import AlgorithmConfig
+from grpo_core.config.optim import OptimConfig
 from grpo_core.config.presets import PRESETS
 from grpo_core.config.run import RunConfig
 from tests.tables import cases
@@ -27,7 +28,7 @@ def config(lora: dict[str, Any] | None = None, **parts: Any) -> RunConfig:
 def words(run_config: RunConfig) -> dict[str, Any]:
     algorithm = run_config.algorithm
     return {
-        "method": list(method_words.policy_gradient(algorithm)),
+        "method": list(method_words.training_method(run_config)),
         "loss": method_words.loss(algorithm),
         "normalization": method_words.normalization(algorithm),
         "clipping": method_words.clipping(algorithm),
@@ -37,6 +38,7 @@ def words(run_config: RunConfig) -> dict[str, Any]:
         "silent_groups": method_words.silent_groups(algorithm, remaining=True),
         "sampling_controls": method_words.sampling_controls(algorithm),
         "overlong": method_words.overlong(algorithm),
+        "optimiser": method_words.optimiser(run_config),
         "adapters": method_words.adapters(run_config),
     }
 
@@ -45,10 +47,11 @@ def test_each_choice_in_words(golden: Callable[[str, Any], None]) -> None:
     """After the defaults, only what other choices change."""
     usual = words(config())
     others = []
-    for algorithm, lora in (case.values for case in cases("records/methods", "algorithm", "lora")):
-        whole = config(lora).model_copy(update={"algorithm": AlgorithmConfig.model_validate(algorithm)})
+    for algorithm, optim, lora in (case.values for case in cases("records/methods", "algorithm", "optim", "lora")):
+        parts = {"algorithm": AlgorithmConfig.model_validate(algorithm), "optim": OptimConfig(**(optim or {}))}
+        whole = config(lora).model_copy(update=parts)
         changed = {name: text for name, text in words(whole).items() if text != usual[name]}
-        others.append({"algorithm": algorithm, **changed})
+        others.append({"algorithm": algorithm, **({"optim": optim} if optim else {}), **changed})
     golden("records/method_words.json", [usual, *others])
 
 

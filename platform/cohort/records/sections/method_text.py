@@ -9,6 +9,7 @@ from cohort.records.answers import count, number
 from grpo_core.advantages.settings import ESTIMATORS
 from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.kinds import AnyConfig, LearningConfig
+from grpo_core.config.optim import OptimConfig
 from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.config.sample import SampleConfig
@@ -28,7 +29,7 @@ _MEANS = ("sequence_mean", "token_mean", "local_token_mean", "constant", "sequen
 def training_method(config: AnyConfig) -> tuple[str, str]:
     """(short name, in words)."""
     if isinstance(config, RunConfig):
-        return policy_gradient(config.algorithm)
+        return policy_gradient(config)
     if isinstance(config, RewardModelConfig):
         how = "pairwise comparisons" if config.objective == "bradley_terry" else "scores"
         return "reward model", f"a reward model learned from {how}"
@@ -39,8 +40,11 @@ def training_method(config: AnyConfig) -> tuple[str, str]:
     return "SFT", "supervised fine-tuning on given answers"
 
 
-def policy_gradient(algorithm: AlgorithmConfig) -> tuple[str, str]:
+def policy_gradient(config: RunConfig) -> tuple[str, str]:
+    algorithm = config.algorithm
     name, words = ESTIMATORS[algorithm.advantage].method
+    if config.optim.method == "trpo":
+        return "TRPO", f"Trust Region Policy Optimization (TRPO), with the advantages of {words}"
     implied = algorithm.loss == "clip" or name in algorithm.loss_spec.implied_by
     return name, words if implied else f"{words}, with the loss {algorithm.loss}"
 
@@ -63,12 +67,18 @@ def preference_loss(config: RewardModelConfig) -> str:
 
 def optimiser(config: LearningConfig) -> str:
     optim, trained = config.optim, adapters(config)
-    return (
-        f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}"
-        + (f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else "")
-        + f", gradient norm at most {number(optim.max_grad_norm)}"
-        + (f"; {trained}" if trained else "")
-    )
+    if isinstance(optim, OptimConfig) and optim.method == "trpo":
+        region = optim.trpo
+        text = (
+            f"TRPO, mean KL of a step at most {number(region.max_kl)} nats a token; conjugate gradient, at most "
+            f"{region.cg_iterations} iterations, damping {number(region.cg_damping)}; line search, at most "
+            f"{region.line_search_steps} lengths, each {number(region.shrink)} of the one before"
+        )
+    else:
+        warm_up = f" after {optim.warmup_steps} steps of warm-up" if optim.warmup_steps else ""
+        bound = f"gradient norm at most {number(optim.max_grad_norm)}"
+        text = f"AdamW, learning rate {number(optim.lr)}, {optim.schedule}{warm_up}, {bound}"
+    return text + (f"; {trained}" if trained else "")
 
 
 def loss(algorithm: AlgorithmConfig) -> str:

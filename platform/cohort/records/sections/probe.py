@@ -69,6 +69,8 @@ def brittleness(probes: Probed, stated: Statement | None) -> Answer:
 
 def _text(report: ProbeReport) -> str:
     parts = [f"{_VERDICTS[report.verdict]}: {of_family(report.false_positive, 'wrong')} rewarded"]
+    if report.learned is not None:
+        parts.append("it is learned: a wrong answer counts as rewarded where it reaches its problem's right one")
     if held := [answer_class.title for answer_class in report.classes if answer_class.name in report.pays_wrong]:
         parts.append(f"it rewards {named(held, 5)}")
     parts.append(f"{of_family(report.false_negative, 'right')} not rewarded")
@@ -133,6 +135,7 @@ def _figures(probe: VerifierProbe, report: ProbeReport) -> dict[str, Any]:
         "classes": [answer_class.model_dump(mode="json", include=_CLASS_FIELDS) for answer_class in report.classes],
         "determinism": report.determinism.model_dump(mode="json"),
         "sandbox": (report.sandbox or {}).get("level"),
+        **({} if report.learned is None else {"learned": report.learned.model_dump(mode="json")}),
     }
 
 

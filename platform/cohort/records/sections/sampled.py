@@ -10,7 +10,7 @@ KEPT, DROPPED = "kept", "dropped_"
 FILTER_WORDS = {
     "unscored": "the reward could not score",
     "empty": "without text",
-    "unstorable": "with characters that no dataset can hold",
+    "unstorable": "with characters that no dataset holds",
     "no_verdict": "without a verdict of the success component",
     "wrong": "wrong by the success component",
     "low_reward": "with a reward below the least",

@@ -13,12 +13,21 @@ from cohort.review.models.judging import (
     Verdict,
 )
 from cohort.review.models.rescores import Change, Rescore, RescoredSample
-from cohort.review.models.samples import Group, Sample, SampleWords, StepCommitments, TokenFile, WordsPosition
+from cohort.review.models.samples import (
+    DatasetFile,
+    Group,
+    Sample,
+    SampleWords,
+    StepCommitments,
+    TokenFile,
+    WordsPosition,
+)
 
 __all__ = [
     "Annotation",
     "AnswerJudgement",
     "Change",
+    "DatasetFile",
     "Group",
     "PairVote",
     "QueueOrder",

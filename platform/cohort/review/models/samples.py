@@ -6,7 +6,9 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
+from cohort.catalog.models import PromptDataset
 from cohort.runs.models import Attempt, Run, SentFile
+from grpo_core.data.rejection import FILTERS, KEPT
 
 
 class Group(models.Model):
@@ -177,3 +179,44 @@ class TokenFile(SentFile):
 
     def __str__(self) -> str:
         return f"token arrays of step {self.step}"
+
+
+class DatasetFile(SentFile):
+    """The dataset of a run of kind `sample`, as the attempt announced it; `review.sampled_datasets` makes a dataset of
+    the project's catalog of what came."""
+
+    FOLDER = "sampled/run-{file.run_id}/parts-{file.pk}"
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="dataset_file")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="dataset_files")
+    seq = models.BigIntegerField()
+    content = models.CharField(max_length=16)
+    rows = models.PositiveIntegerField()
+    counts = models.JSONField()
+    """Completions by what became of them: `kept`, or the filter that dropped them."""
+    dataset = models.ForeignKey(PromptDataset, on_delete=models.PROTECT, null=True, related_name="files")
+    """What was made of it; null until it came whole, and where `fault` says why not."""
+    fault = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        ordering: ClassVar = ["run", "attempt"]
+
+    def __str__(self) -> str:
+        return f"dataset of {self.run}"
+
+    @property
+    def completions(self) -> int:
+        """All that were sampled."""
+        return sum(self.counts.values())
+
+    @property
+    def became(self) -> list[tuple[str, int]]:
+        """(what became of them in words, completions), in the order of the filters."""
+        words = {KEPT: KEPT, **{name: f"{name}: {what}" for name, (what, _) in FILTERS.items()}}
+        return [(words.get(name, name), count) for name, count in sorted(self.counts.items(), key=_place)]
+
+
+def _place(count: tuple[str, int]) -> int:
+    """JSON of the database has an order of its own."""
+    names = [KEPT, *FILTERS]
+    return names.index(count[0]) if count[0] in names else len(names)

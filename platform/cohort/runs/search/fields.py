@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from cohort.accounts.models import Project
 from cohort.base.storable import Refused
 from cohort.runs.models import Run, RunValue
+from grpo_core.config.kinds import CONFIGS
 from grpo_core.config.messages import inner_model
-from grpo_core.config.run import RunConfig
 
 Kind = Literal["number", "text", "time", "tag", "state", "archived"]
 Source = Literal["value", "metric", "column"]
@@ -65,7 +65,8 @@ def short_names() -> dict[str, Field]:
         _column("person", "text", "created_by__username", "who made the run"),
         _column("note", "text", "note", "text of the note"),
         _column("model", "text", "base_model__name", "base model"),
-        _column("dataset", "text", "dataset__name", "training problems"),
+        _column("dataset", "text", "dataset__name", "what it trains on, by its name"),
+        _column("kind", "text", "kind", "grpo, sft, reward_model, sample or distill"),
         _column("verifier", "text", "verifier_version__verifier__name", "reward, by its name"),
         _column("sweep", "text", "sweep__name", "sweep that launched the run"),
         _column("preset", "text", "preset", "dapo, dr_grpo …"),
@@ -171,8 +172,9 @@ class Fields:
 
 @cache
 def _settings() -> dict[str, Kind]:
-    """Path → kind of every setting of a config that holds one value; in lists, of the first entry."""
-    return dict(_leaves(RunConfig, ""))
+    """Path → kind of every setting of a config of any kind of run that holds one value; in lists, of the first
+    entry."""
+    return {path: kind for config in CONFIGS.values() for path, kind in _leaves(config, "")}
 
 
 def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Kind]]:

@@ -14,13 +14,14 @@ from pydantic import ValidationError as PydanticError
 from cohort.accounts.models import Project, Role
 from cohort.base.environment import environment
 from cohort.catalog import services, tasks
-from cohort.catalog.dataset_files import check_file
+from cohort.catalog.dataset_files import check_file, layout_title
 from cohort.catalog.model_folder import folders_with_models
-from cohort.catalog.models import BaseModel, PromptDataset
+from cohort.catalog.models import BaseModel, DatasetContent, PromptDataset
 from cohort.catalog.pretraining import origin_of, pretraining_state, published_original, stated_original
 from cohort.contamination.selectors import of_dataset
 from cohort.lab.evaluations import evaluations_of
 from cohort.lab.services import doctor_request
+from cohort.runs.models import Run
 from cohort.web.access import call_service, form_page, project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.catalog import selectors
@@ -34,11 +35,18 @@ from grpo_core.errors import ConfigError
 from grpo_core.specs.fields import DataColumns
 
 _FORMATS = [("auto", "as the first row says"), *((name, layout.title) for name, layout in LAYOUTS.items())]
+_CONTENTS = [("auto", "as the first row says"), *DatasetContent.choices]
 _LAYOUTS = [layout.title for layout in LAYOUTS.values()]
 
 
 FOLDERS_SHOWN = 200
 EVALUATIONS_SHOWN = 10
+KINDS_FOR = {
+    DatasetContent.PROBLEMS: (("grpo", "GRPO"), ("sample", "Sampling")),
+    DatasetContent.CONVERSATIONS: (("sft", "Fine-tuning"),),
+    DatasetContent.PREFERENCES: (("reward_model", "Reward model"),),
+}
+"""Content → kinds of run whose form a dataset's page opens, with their titles."""
 COLUMN = "column-"
 """Of the names of the inputs that say which column is what."""
 NONE = "-"
@@ -63,7 +71,14 @@ class BaseModelForm(ServiceForm):
 
 class DatasetForm(ServiceForm):
     name = forms.CharField(max_length=120, help_text="What the run form lists it as.")
-    format = forms.ChoiceField(choices=_FORMATS, label="Layout", help_text="How each row is read.")
+    content = forms.ChoiceField(
+        choices=_CONTENTS,
+        label="What its rows are",
+        required=False,
+        help_text="Problems are answered and scored; conversations are learned from as they are; preferences train a "
+        "reward model.",
+    )
+    format = forms.ChoiceField(choices=_FORMATS, label="Layout of problems", help_text="How each row is read.")
     file = forms.FileField(
         required=False,
         allow_empty_file=True,
@@ -103,7 +118,14 @@ class DatasetForm(ServiceForm):
         given, file = self.cleaned_data, self.files.get("file")
         chunks = [given["lines"].encode()] if file is None else file.chunks()
         file_name = "The pasted text" if file is None else str(file.name)
-        return {"format": given["format"], "columns": given["columns"], "chunks": chunks, "file_name": file_name}
+        content = given["content"] or "auto"
+        return {
+            "content": content,
+            "format": given["format"],
+            "columns": given["columns"],
+            "chunks": chunks,
+            "file_name": file_name,
+        }
 
     def arguments(self) -> dict[str, Any]:
         """Of `catalog.services.dataset_create`, without project and actor."""
@@ -244,7 +266,9 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
         if checking:
             checked = form.call(check_file, **form.upload())
         elif dataset := form.call(services.dataset_create, project=project, actor=person(request), **form.arguments()):
-            messages.success(request, f"{dataset.name} is stored: {dataset.problems:,} problems, every row read.")
+            messages.success(
+                request, f"{dataset.name} is stored: {dataset.problems:,} {dataset.content}, every row read."
+            )
             return redirect_to(request, "dataset_detail", project.slug, dataset.pk)
         elif not form.errors.get("name"):
             checked = form.call(check_file, **form.upload())
@@ -263,9 +287,17 @@ def _roles(request: HttpRequest) -> list[tuple[FieldSpec, str]]:
 @require_safe
 def dataset_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = project_for(request, slug)
-    dataset = get_object_or_404(PromptDataset.objects.select_related("created_by"), project=project, pk=pk)
-    used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset), project=project)
-    read = {"layout": LAYOUTS[dataset.format], "container": TITLES[dataset.container]}
+    rows = PromptDataset.objects.select_related("created_by", "sampled_by")
+    dataset = get_object_or_404(rows, project=project, pk=pk)
+    further = Run.objects.filter(run_datasets__dataset=dataset)
+    used = selectors.runs_with(Q(dataset=dataset) | Q(eval_dataset=dataset) | Q(pk__in=further), project=project)
+    files = dataset.files.select_related("run").order_by("-pk")
+    read = {
+        "layout": layout_title(dataset),
+        "container": TITLES[dataset.container],
+        "kinds": KINDS_FOR[DatasetContent(dataset.content)],
+        "sampled": files.first() if dataset.sampled_by_id is not None else None,
+    }
     return render(
         request, "catalog/dataset.html", {"dataset": dataset, "used": used, "overlaps": of_dataset(dataset), **read}
     )

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from cohort.runs.models import Run
-from cohort.web.launch.schema import CHOICES, SUBJECTS, fields, lookup
+from cohort.runs.models import Run, RunKind
+from cohort.web.launch.schema import CHOICES, SUBJECTS, every_field, fields, lookup
 from cohort.web.launch.variants import variant_in_words
 from grpo_core.config.relevance import idle
+from grpo_core.config.run import RunConfig
 
 SEED = "seed"
 ROWS = ("base_model", "dataset", "verifier_version", "preset", "variant")
@@ -84,11 +85,12 @@ def settings_table(runs: Sequence[Run], baseline: Run) -> SettingsTable:
     configs = [run.parsed_config.to_dict() for run in runs]
     values = [_values(run, config) for run, config in zip(runs, configs, strict=True)]
     at, ranks = runs.index(baseline), {path: rank for rank, path in enumerate(CHOSEN_FIRST)}
-    paths = sorted(values[at], key=lambda path: ranks.get(path, len(ranks)))
+    every = dict.fromkeys(path for own in (values[at], *values) for path in own)
+    paths = sorted(every, key=lambda path: ranks.get(path, len(ranks)))
     first, rest, without = list[Row](), list[Row](), list[Row]()
     equal: list[tuple[str, str]] = []
     for path in paths:
-        column = [own[path] for own in values]
+        column = [own.get(path) for own in values]
         label = label_of(path)
         if all(value == column[at] for value in column):
             equal.append((label, _text(path, column[at])))
@@ -106,7 +108,7 @@ def label_of(path: str) -> str:
     """What a table calls the setting."""
     if path in SUBJECTS:
         return SUBJECTS[path]
-    return _MORE.get(path) or CHOICES.get(path) or fields()[path].label
+    return _MORE.get(path) or CHOICES.get(path) or every_field()[path].label
 
 
 def _values(run: Run, config: dict[str, Any]) -> dict[str, Any]:
@@ -114,24 +116,25 @@ def _values(run: Run, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "base_model": str(run.base_model),
         "dataset": str(run.dataset),
-        "verifier_version": str(run.verifier_version),
+        "verifier_version": str(run.verifier_version) if run.has_samples else None,
         "preset": run.preset or None,
-        "variant": variant_in_words(run.parsed_config.algorithm),
+        "variant": variant_in_words(run.parsed_config.algorithm) if run.kind == RunKind.GRPO else None,
         "eval_dataset": str(run.eval_dataset) if run.eval_dataset else None,
         "suites": ", ".join(suites) or None,
-        **{path: lookup(config, path) for path in fields()},
+        **{path: lookup(config, path) for path in fields(run.parsed_config.kind)},
     }
 
 
 def _text(path: str, value: Any) -> str:
-    text = str(value) if path in _MORE or path in ROWS else fields()[path].to_text(value)
+    text = str(value) if path in _MORE or path in ROWS else every_field()[path].to_text(value)
     return "–" if value is None or text == "" else text.replace("\n", ", ")
 
 
 def _idle(path: str, run: Run) -> str:
-    if path in _MORE or path in ROWS:
+    config = run.parsed_config
+    if path in _MORE or path in ROWS or not isinstance(config, RunConfig):
         return ""
-    return idle(path, lambda other: attrgetter(other)(run.parsed_config)) or ""
+    return idle(path, lambda other: attrgetter(other)(config)) or ""
 
 
 def _seeds(runs: Sequence[Run], values: Sequence[dict[str, Any]]) -> dict[int, int]:

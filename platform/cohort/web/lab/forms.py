@@ -10,11 +10,11 @@ from pydantic import BaseModel
 
 from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel as CatalogModel
-from cohort.catalog.models import PromptDataset
+from cohort.catalog.models import PromptDataset, VerifierVersion
 from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.fields import ServiceForm, field_spec
 from grpo_core.errors import ConfigError
-from grpo_core.lab.job import GivenText, LabKind, ProbeOptions, SampleOptions, TryOptions
+from grpo_core.lab.job import BestOfNOptions, GivenText, LabKind, ProbeOptions, SampleOptions, TryOptions
 
 ROWS = 20
 
@@ -129,5 +129,33 @@ class ProbeForm(_Job):
     )
 
 
-FORMS: dict[str, type[_Job]] = {"rows": RowsForm, "sample": SampleForm, "probe": ProbeForm}
+class BestOfNForm(SampleForm):
+    """As `SampleForm`, with the version of a reward that is taken for the truth."""
+
+    kind: LabKind = "best_of_n"
+    kind_name = "best"
+    model = BestOfNOptions
+    ground_truth = forms.ModelChoiceField(
+        VerifierVersion.objects.none(),
+        empty_label="choose",
+        label="Taken for the truth",
+        help_text="A version of a reward, such as a rule, that says how good a completion is.",
+    )
+
+    def __init__(
+        self, project: Project, data: Any = None, *, initial: Mapping[str, Any] | None = None, find: str = ""
+    ) -> None:
+        super().__init__(project, data, initial=initial, find=find)
+        every = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
+        offered: Offered[Any] = Offered(every, find, name="verifier__name")
+        field: Any = self.fields["ground_truth"]
+        field.queryset, self.more = offered.every, self.more or offered.more
+        rows = offered.rows_with(offered.row(str(self["ground_truth"].value())))
+        field.choices = [("", field.empty_label), *((row.pk, str(row)) for row in rows)]
+
+    def job_arguments(self) -> dict[str, Any]:
+        return {**super().job_arguments(), "ground_truth": self.cleaned_data["ground_truth"]}
+
+
+FORMS: dict[str, type[_Job]] = {"rows": RowsForm, "sample": SampleForm, "probe": ProbeForm, "best": BestOfNForm}
 """By the name that their button sends."""

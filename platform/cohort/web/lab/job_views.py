@@ -20,13 +20,23 @@ from cohort.web.accounts.views import person
 from cohort.web.catalog.selectors import probes_of
 from cohort.web.context import position, version_of
 from cohort.web.lab import preview_shown
+from cohort.web.lab.best_of_n_shown import best_of_n_shown
 from cohort.web.lab.estimate_shown import shown, why_waits
 from cohort.web.lab.evaluation_views import evaluation_context
 from cohort.web.lab.probe_shown import probe_shown
 from cohort.web.lab.results import GROUPS_A_PAGE, results_of
 from grpo_core.errors import ConfigError
 
-JOB_ROWS = ("version__verifier", "dataset", "base_model", "created_by", "node", "probe", "rescore")
+JOB_ROWS = (
+    "version__verifier",
+    "ground_truth__verifier",
+    "dataset",
+    "base_model",
+    "created_by",
+    "node",
+    "probe",
+    "rescore",
+)
 """Rows that the pages of a job show too."""
 
 
@@ -51,6 +61,8 @@ def lab_job(request: HttpRequest, slug: str, job_id: int) -> HttpResponse:
     if job.kind == JobKind.PREVIEW:
         preview = preview_shown.shown(job, job.config_digest)
         return render(request, "lab/job_preview.html", context | {"preview": preview})
+    if job.kind == JobKind.BEST_OF_N:
+        return render(request, "lab/job_best_of_n.html", context | {"best_of": best_of_n_shown(job)})
     if job.kind == JobKind.DOCTOR and job.base_model is not None:
         return redirect("base_model_detail", slug, job.base_model.pk)
     results = results_of(job)

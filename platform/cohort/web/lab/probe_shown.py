@@ -3,7 +3,7 @@
 from typing import Any
 
 from cohort.web.lab.charts import interval_drawn
-from grpo_core.probe.report import ProbeReport
+from grpo_core.probe.report import ClassResult, ProbeReport
 
 VERDICTS = {
     "clean": "No class of wrong answers is rewarded.",
@@ -25,24 +25,52 @@ ABOUT = {
     "judge": "judges",
     "hacks": "grader hacks",
     "judged": "judged samples",
+    "attack": "learned rewards",
 }
 
 
 def probe_shown(report: dict[str, Any]) -> dict[str, Any]:
     """For the template. `seconds_a_call`: median of all components together, one after another."""
     parsed = ProbeReport.from_json(report)
+    beats = parsed.learned is not None
     again, fresh = parsed.determinism.again, parsed.determinism.fresh
+    held = [answers for answers in parsed.classes if answers.name in parsed.pays_wrong]
+    if parsed.learned is not None:  # what a policy would come upon first
+        attacks = parsed.learned.attacks
+        held.sort(key=lambda answers: answers.name not in attacks)
     return {
         "probe_report": parsed,
         "words": VERDICTS[parsed.verdict],
         "families": [
-            _family(parsed, "false_positive", "Wrong answers", "Is any rewarded?", "Rewarded"),
-            _family(parsed, "false_negative", "Right answers in another form", "Is each rewarded?", "Not rewarded"),
+            _family(
+                parsed,
+                "false_positive",
+                "Wrong answers",
+                "Does any reach the right one?" if beats else "Is any rewarded?",
+                "Reach it" if beats else "Rewarded",
+            ),
+            _family(
+                parsed,
+                "false_negative",
+                "Right answers in another form",
+                "Does each beat a wrong one?" if beats else "Is each rewarded?",
+                "Do not beat it" if beats else "Not rewarded",
+            ),
         ],
-        "held": [answers for answers in parsed.classes if answers.name in parsed.pays_wrong],
+        "attacks": [] if parsed.learned is None else [_shown(parsed.of(name)) for name in parsed.learned.attacks],
+        "held": held,
         "repeats": again.checked + fresh.checked,
         "differ": again.differ + fresh.differ,
         "seconds_a_call": sum(timing.median for timing in parsed.timing.values()) if parsed.timing else None,
+    }
+
+
+def _shown(counts: ClassResult) -> dict[str, Any]:
+    return {
+        "counts": counts,
+        "interval": interval_drawn(counts.rate, counts.wilson95),
+        "about": ABOUT.get(counts.about, counts.about),
+        "wrong": bool(counts.mistakes or counts.errors),
     }
 
 
@@ -51,15 +79,7 @@ def _family(report: ProbeReport, family: str, title: str, question: str, mistake
     column that counts mistakes."""
     answers = [answers for answers in report.classes if answers.family == family]
     answers.sort(key=lambda answers: (not answers.held, -(answers.rate or 0), -answers.errors))
-    classes = [
-        {
-            "counts": counts,
-            "interval": interval_drawn(counts.rate, counts.wilson95),
-            "about": ABOUT.get(counts.about, counts.about),
-            "wrong": bool(counts.mistakes or counts.errors),
-        }
-        for counts in answers
-    ]
+    classes = [_shown(counts) for counts in answers]
     faulty = [row for row in classes if row["wrong"]]
     return {
         "title": title,

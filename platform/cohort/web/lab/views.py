@@ -25,7 +25,7 @@ from cohort.web.catalog import selectors as catalog
 from cohort.web.catalog.reward_examples import EXAMPLES
 from cohort.web.catalog.reward_form import RewardForm
 from cohort.web.context import listed
-from cohort.web.lab.forms import FORMS, ProbeForm, RowsForm, SampleForm, TryForm
+from cohort.web.lab.forms import FORMS, BestOfNForm, ProbeForm, RowsForm, SampleForm, TryForm
 from cohort.web.lab.job_views import JOB_ROWS
 from grpo_core.data.lines import parse_json
 from grpo_core.data.problem import Problem
@@ -161,7 +161,7 @@ def _scored(chosen: Subject, text: dict[str, Any]) -> dict[str, Any]:
 
 @require_POST
 def lab_ask(request: HttpRequest, slug: str) -> HttpResponse:
-    """A job: `what` is rows, sample or probe."""
+    """A job: `what` is rows, sample, probe or best."""
     project = project_for(request, slug, at_least=Role.OPERATOR)
     chosen = posted(request, project)
     what = request.POST.get("what", "")
@@ -203,6 +203,7 @@ def _lab(
     version = chosen.version
     versions = catalog.offered(catalog.versions(version.verifier), version) if version is not None else []
     initial = {"dataset": natural(request.GET.get("dataset", "")) or _newest(catalog.datasets(project))}
+    sampled = {**initial, "base_model": _newest(catalog.base_models(project))}
     context = {
         "subject": chosen,
         "versions": versions,
@@ -211,9 +212,8 @@ def _lab(
         "scored": scored,
         "try_form": try_form or TryForm(),
         "rows_form": RowsForm(project, initial=initial, find=find),
-        "sample_form": SampleForm(
-            project, initial={**initial, "base_model": _newest(catalog.base_models(project))}, find=find
-        ),
+        "sample_form": SampleForm(project, initial=sampled, find=find),
+        "best_form": BestOfNForm(project, initial=sampled, find=find),
         "probe_form": ProbeForm(project, initial=initial, find=find),
         "find": find,
         "offered": catalog.OFFERED,

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass
 
 from cohort.launch.differences import parent_differences
-from cohort.web.launch.run_form import RunForm, of_presets
-from cohort.web.launch.schema import CHOICES, fields
+from cohort.web.launch.layout import of_presets
+from cohort.web.launch.run_form import RunForm
+from cohort.web.launch.schema import CHOICES, every_field
 from cohort.web.launch.variants import ALL
 from grpo_core.config.preset_differences import Difference
 
@@ -67,7 +68,7 @@ def clone_differences(form: RunForm) -> tuple[Difference, ...] | None:
 
 
 def _label(name: str) -> str:
-    return CHOICES[name] if name in CHOICES else fields()[name].label
+    return CHOICES[name] if name in CHOICES else every_field()[name].label
 
 
 def _shown(name: str, text: str) -> str:

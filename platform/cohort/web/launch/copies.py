@@ -11,16 +11,17 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
+from cohort.catalog.run_inputs import input_path
 from cohort.launch.requests import request_from
 from cohort.web.access import file_response
 from cohort.web.launch.run_form import RunForm
-from cohort.web.launch.schema import CHOICES, fields
-from grpo_core.config.run import RunConfig
+from cohort.web.launch.schema import CHOICES, every_field
+from grpo_core.config.kinds import AnyConfig
 
 COPIES = ("yaml", "command", "api")
 
 
-def copied(request: HttpRequest, form: RunForm, config: RunConfig, what: str, *, as_json: bool) -> HttpResponse:
+def copied(request: HttpRequest, form: RunForm, config: AnyConfig, what: str, *, as_json: bool) -> HttpResponse:
     """One of `COPIES`: as JSON for the page's own script, else as a file."""
     match what:
         case "yaml":
@@ -41,10 +42,11 @@ def refused(form: RunForm) -> JsonResponse:
     return JsonResponse({"faults": [*faults, *form.general]}, status=422)
 
 
-def as_command(form: RunForm, config: RunConfig) -> str:
+def as_command(form: RunForm, config: AnyConfig) -> str:
     """A script for an empty folder: writes the config, says which files it reads, and trains."""
     rows: dict[str, Any] = {
         config.data.path: form.dataset,
+        **{input_path(dataset): dataset for _, dataset in form.further_data.named},
         **({config.eval.path: form.eval_dataset} if config.eval.path else {}),
         **{suite.path: chosen.version for suite, chosen in zip(config.eval.suites, form.suites, strict=True)},
     }
@@ -64,9 +66,9 @@ def as_command(form: RunForm, config: RunConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_api_call(form: RunForm, config: RunConfig, *, server: str) -> str:
+def as_api_call(form: RunForm, config: AnyConfig, *, server: str) -> str:
     """A script that launches the form's run with curl. `server`: the platform's address, without a slash at the end."""
-    rows, placing = form.rows, form.placing
+    rows, placing = {**form.measured_rows, "further": form.further_data}, form.placing
     request = request_from(
         config,
         **rows,
@@ -94,10 +96,10 @@ def as_api_call(form: RunForm, config: RunConfig, *, server: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stem(config: RunConfig) -> str:
+def _stem(config: AnyConfig) -> str:
     return (re.sub(r"[^A-Za-z0-9._-]+", "-", config.name).strip("-.") or "run")[:60]
 
 
 def _label(name: str) -> str:
-    known = fields().get(name)
+    known = every_field().get(name)
     return CHOICES.get(name) or (known.label if known else name)

@@ -10,14 +10,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from cohort.accounts.models import Project, Role, User
 from cohort.base.formatting import natural
 from cohort.base.storable import storable
-from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset
-from cohort.catalog.run_inputs import input_path
+from cohort.catalog.models import BaseModel, EvalSuiteVersion
 from cohort.catalog.suites import CATEGORIES, starters_add
 from cohort.catalog.tasks import MOST, dataset_from_task, task_reward
 from cohort.contamination import services as overlaps
 from cohort.lab.models import JobKind
 from cohort.lab.prompts import distinct_prompts
 from cohort.lab.services import config_jobs_request, job_request
+from cohort.launch.configs import CONTENTS
 from cohort.launch.drafts import draft_discard, drafts_of
 from cohort.launch.sweeps import MAX_RUNS
 from cohort.runs.models import Run, Sweep
@@ -25,12 +25,14 @@ from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.lab import preview_shown
 from cohort.web.launch.changes import choose_preset, clone_differences, preset_changes, undo_preset
+from cohort.web.launch.choices import Choices, kind_named
 from cohort.web.launch.copies import COPIES, copied, refused
 from cohort.web.launch.draft import from_draft, open_window, saved, starts_offered
+from cohort.web.launch.from_yaml import form_from_yaml
 from cohort.web.launch.launching import launched, obstacles, saved_as_run
+from cohort.web.launch.layout import FIRST
 from cohort.web.launch.outlook import Outlook
-from cohort.web.launch.run_form import EXTRA_FIELDS, Choices, RunForm
-from cohort.web.launch.schema import FIRST, texts_of
+from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.shown import (
     FieldShown,
     choices_shown,
@@ -42,8 +44,7 @@ from cohort.web.launch.shown import (
 from cohort.web.launch.suites import SPECS, field, offered
 from cohort.web.launch.sweep import HOW, sweep_plan
 from grpo_core.config import builtin_suites
-from grpo_core.config.evaluation import EvalConfig
-from grpo_core.config.run import DataConfig, RewardConfig, RunConfig
+from grpo_core.config.run import RunConfig
 from grpo_core.data import gym
 from grpo_core.errors import ConfigError
 
@@ -67,57 +68,14 @@ def _suite_row(form: RunForm, version: EvalSuiteVersion) -> dict[str, Any]:
     }
 
 
-_UPLOAD = "(inputs/<sha256>.jsonl). Upload it under Datasets"
-
-
-def form_from_yaml(project: Project, text: str) -> RunForm:
-    """A filled form, checked; a model, dataset or reward that the project lacks is an error of its field.
-
-    Raises ConfigError when the text is no RunConfig; its problems carry the paths.
-    """
-    config = RunConfig.from_text(text, source="the text")
-    choices = Choices.read(project)
-    whole = config.to_dict()
-    form = RunForm(project, choices, {**EXTRA_FIELDS, **texts_of(whole)})
-    missing = form.fill_suites(whole["eval"]["suites"])
-    model, reward, judge = (config.model.path, config.model.revision), config.reward, config.eval.reward
-    versions = [(row.pk, RewardConfig.model_validate(row.spec)) for row in choices.verifier_versions.every.iterator()]
-    matches = {
-        "base_model": (row.pk for row in choices.base_models.every if (row.path, row.revision or None) == model),
-        "dataset": (row.pk for row in choices.datasets.every if _is_file(row, config.data)),
-        "eval_dataset": (row.pk for row in choices.datasets.every if _is_file(row, config.eval)),
-        "verifier_version": (pk for pk, spec in versions if spec == reward),
-        "eval_verifier_version": (pk for pk, spec in versions if spec == judge),
-    }
-    rows = {name: str(next(pks, "")) for name, pks in matches.items()}
-    preset = config.preset or ""
-    form.texts |= {"name": config.name, "preset": preset, "preset_before": preset, **rows}
-    form.check()
-    form.general += [f"{problem}." for problem in missing]
-    revision = f" at revision {config.model.revision}" if config.model.revision else ""
-    names = ", ".join(component.name for component in reward.components)
-    absent = {
-        "base_model": f"model.path: no base model of this project has the path {config.model.path}{revision}. "
-        "Register it under Base models",
-        "dataset": f"data.path: no dataset of this project is {config.data.path} {_UPLOAD}",
-        "eval_dataset": f"eval.path: no dataset of this project is {config.eval.path} {_UPLOAD}",
-        "verifier_version": f"reward: no reward of this project is the same as the text's ({names}). "
-        "Make it under Rewards",
-        "eval_verifier_version": "eval.reward: no reward of this project is the same as the text's. Make it under "
-        "Rewards",
-    }
-    wanted = {"eval_dataset": config.eval.path, "eval_verifier_version": judge}
-    for name, words in absent.items():
-        if not rows[name] and wanted.get(name, "") is not None:
-            form.problems[name] = [f"{words}, or choose another."]
-    return form
-
-
-def _is_file(row: PromptDataset, part: DataConfig | EvalConfig) -> bool:
-    mapping = part.columns.model_dump(exclude_none=True)
-    return part.hub is None and input_path(row) == part.path and row.format == part.format and row.mapping == mapping
-
-
+KINDS = (
+    ("grpo", "GRPO", "Completions in groups, compared by a reward."),
+    ("sft", "Fine-tuning", "Given answers of conversations are learned."),
+    ("reward_model", "Reward model", "A classifier that scores answers, from pairs or scores."),
+    ("sample", "Sampling", "Completions that a filter keeps become a dataset."),
+    ("distill", "Distillation", "A small model on a large one's samples."),
+)
+"""Kind, its title and what such a run does, as the row of links above the form has them."""
 ACTIONS = (
     *("check", "find", "estimate", "preview", "probe", "preset", "undo", "starters", "import", "task", *COPIES),
     *("discard", "draft", "launch"),
@@ -177,7 +135,7 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
 def _task(request: HttpRequest, form: RunForm) -> HttpResponse:
     """Problems made by a task, chosen with the reward that scores them; or the errors at its fields."""
     _choose_task(form, person(request))
-    choices = Choices.read(form.project, form.texts["find"])
+    choices = Choices.read(form.project, form.texts["find"], form.kind)
     chosen = RunForm(form.project, choices, form.texts, faults_of_task=form.problems)
     if chosen.faults_of_task:
         return _page(request, chosen, status=422)
@@ -205,7 +163,8 @@ def _choose_task(form: RunForm, actor: User) -> None:
         form.problems |= {names.get(field, "task"): faults for field, faults in error.message_dict.items()}
         return
     form.texts |= {"dataset": str(dataset.pk), "verifier_version": str(version.pk), "eval_dataset": ""}
-    form.texts["eval.holdout"] = str(min(256, dataset.problems // 5))
+    if "eval.holdout" in form.texts:
+        form.texts["eval.holdout"] = str(min(256, dataset.problems // 5))
 
 
 def _started_from(request: HttpRequest, project: Project) -> RunForm:
@@ -219,8 +178,10 @@ def _started_from(request: HttpRequest, project: Project) -> RunForm:
     elif clone := request.GET.get("clone"):
         form = RunForm.clone(get_object_or_404(Run, project=project, pk=natural(clone) or 0))
     else:
-        form = RunForm.new(project, preset=request.GET.get("preset", ""))
+        form = RunForm.new(project, preset=request.GET.get("preset", ""), kind=kind_named(request.GET.get("kind", "")))
         form.texts["task"] = request.GET.get("task", "")
+        if chosen := request.GET.get("dataset", ""):
+            form = RunForm.of_dataset(form, chosen)
     open_window(form)
     return form
 
@@ -229,7 +190,9 @@ def _measure(request: HttpRequest, form: RunForm, kind: JobKind) -> HttpResponse
     """Have a worker measure the form's config, or show its tokens, and those of the sweep's; the panel then shows
     the progress."""
     config, job = form.check(), None
-    if config is not None:
+    if config is not None and not isinstance(config, RunConfig):
+        form.general.append("Only a GRPO run is measured or previewed before its launch.")
+    elif config is not None:
         plan = sweep_plan(form) if kind == JobKind.PREVIEW else None
         try:
             job, *_ = config_jobs_request(
@@ -238,7 +201,7 @@ def _measure(request: HttpRequest, form: RunForm, kind: JobKind) -> HttpResponse
                 project=form.project,
                 actor=person(request),
                 node_label=form.texts["node_label"].strip(),
-                **form.rows,
+                **form.measured_rows,
             )
             form.texts[kind] = str(job.pk)
         except ConfigError as error:
@@ -361,7 +324,11 @@ def _fields(form: RunForm) -> dict[str, Any]:
         "every_field": [*shown.values(), *(field for group in extra for field in group.fields), *inputs],
         "suites": {"rows": suites, "starters_missing": len(missing)},
         "choice": {field.name: field for field in choices_shown(form, shown)},
-        "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST},
+        "first": {path.rsplit(".", 1)[-1]: shown[path] for path in FIRST[form.kind]},
+        "kinds": KINDS,
+        "evaluates": form.has("suites"),
+        "needs_reward": form.has("verifier_version"),
+        "wanted_content": "" if form.kind == "grpo" else f" of {CONTENTS[form.kind].label.lower()}",
         "groups": [*groups_shown(form, shown), *extra],
         "hows": HOW,
         "most": MAX_RUNS,

@@ -10,10 +10,10 @@ from cohort.runs.models import Run, Sweep
 from cohort.web.launch.outlook import overlaps_of
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.sweep import SweepPlan
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
 
 
-def obstacles(form: RunForm, config: RunConfig, plan: SweepPlan | None) -> list[str]:
+def obstacles(form: RunForm, config: AnyConfig, plan: SweepPlan | None) -> list[str]:
     """Why a launch is refused although every setting is valid; of the first kind that there is."""
     if plan is not None and not plan.ready:
         return ["The sweep is not valid: see its runs at the side."]
@@ -22,7 +22,7 @@ def obstacles(form: RunForm, config: RunConfig, plan: SweepPlan | None) -> list[
     return list(unreadable_references(config, form.dataset, form.eval_dataset))
 
 
-def launched(form: RunForm, config: RunConfig, plan: SweepPlan | None, *, actor: User) -> Run | Sweep:
+def launched(form: RunForm, config: AnyConfig, plan: SweepPlan | None, *, actor: User) -> Run | Sweep:
     """Raises ConfigError, and then nothing is launched."""
     confirmed = {"overlap_seen": form.texts["overlap_seen"], "probe_override": form.texts[FIELD]}
     given = {"project": form.project, "actor": actor, **form.rows, **form.placing, **confirmed}
@@ -34,7 +34,7 @@ def launched(form: RunForm, config: RunConfig, plan: SweepPlan | None, *, actor:
     )
 
 
-def saved_as_run(form: RunForm, config: RunConfig, *, actor: User) -> Run:
+def saved_as_run(form: RunForm, config: AnyConfig, *, actor: User) -> Run:
     """A run in the state draft. Raises ConfigError."""
     name = form.texts["name"].strip()
     return run_create(project=form.project, actor=actor, name=name, settings=config, **form.rows, **form.placing)

@@ -25,6 +25,7 @@ from cohort.runs.waiting import none_takes
 from cohort.web.lab.estimate_shown import estimate_shown
 from cohort.web.lab.preview_shown import preview_shown, probe_shown
 from cohort.web.launch import suites
+from cohort.web.launch.outlook_kinds import facts_of
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import lookup
 from cohort.web.launch.sweep import SweepPlan, sweep_plan
@@ -65,6 +66,10 @@ class Outlook:
     def __init__(self, form: RunForm) -> None:
         """Of a form that has been checked."""
         steps, prompts, group = (_count(form, path) for path in _SIZE)
+        config = form.config if isinstance(form.config, RunConfig) else None
+        """Of a GRPO run alone are token arrays, an estimate, a preview and a forecast."""
+        self.facts = facts_of(form)
+        """What a run of another kind will do: (label, text) of each line."""
         longest = _count(form, "sampling.max_completion_tokens")
         passes, parts = _count(form, "algorithm.inner_iterations"), _count(form, "algorithm.mini_batches")
         trained_on = _training_problems(form)
@@ -81,7 +86,7 @@ class Outlook:
         self.suites = suites.cost(form.suites, samples=samples, rounds=self.eval_rounds)
         self.epochs = steps * prompts / trained_on if steps and prompts and trained_on else None
         """Times the training problems are gone through; with dynamic sampling at least."""
-        size = token_size(form.config) if form.config else None
+        size = token_size(config) if config else None
         self.token_arrays = size_text(size) if size else ""
         """What the samples that are stored token by token will take."""
         self.too_many_tokens = size is not None and size.step_bytes > MAX_TOKEN_FILE_BYTES
@@ -89,7 +94,7 @@ class Outlook:
         """Which models are held in memory while training."""
         self.sweep = sweep_plan(form)
         """The runs that launching will make where it is a sweep."""
-        digest = digest_of(form.config) if form.config else ""
+        digest = digest_of(config) if config else ""
         self.estimate = estimate_shown(form.project, form.texts["estimate"], digest)
         """What a worker measured of this config, or of an earlier one, from which it was requested."""
         self.time = _time(form, self.completions, self.estimate)
@@ -102,11 +107,12 @@ class Outlook:
         """The exact tokens of this config's prompts, or of an earlier one's, from which they were requested."""
         self.preview_changed = self.preview is not None and str(self.preview["job"].pk) != form.texts["preview"]
         """Whether that is another than the page shows: a config that had its tokens shown before is back."""
-        configs = [] if form.config is None else self.sweep.configs if self.sweep else [form.config]
+        planned = [] if config is None else self.sweep.configs if self.sweep else [config]
+        configs = [each for each in planned if isinstance(each, RunConfig)]
         known = prompt_checks(form.project, distinct_prompts(configs)) if configs else []
         self.unchecked = any(each.state != "checked" for each in known)
         """Whether nobody knows of some of the run's prompts whether they fit."""
-        self.forecast = _forecast(form)
+        self.forecast = _forecast(form) if form.kind == "grpo" else None
         """Share of groups with a signal by G, from the newest run of the same model and dataset; None without any."""
         self.sweep_seconds = self.time.seconds * len(self.sweep.runs) if self.time and self.sweep else None
         self.overlaps = overlaps_of(form)
@@ -218,10 +224,11 @@ def _while_training(form: RunForm) -> str:
 
 
 def _choices_made(form: RunForm) -> tuple[Check, ...]:
+    reward = (form.verifier_version, "a reward source", form.choices.verifier_versions, "make one under Rewards")
     required = (
         (form.base_model, "a base model", form.choices.base_models, "register one under Base models"),
         (form.dataset, "a dataset", form.choices.datasets, "upload one under Datasets"),
-        (form.verifier_version, "a reward source", form.choices.verifier_versions, "make one under Rewards"),
+        *((reward,) if form.has("verifier_version") else ()),
     )
     return tuple(
         Check(True, True, f"{what} is chosen")
@@ -256,7 +263,7 @@ _BOUNDS = ("clip_low", "clip_high", "clip_delta")
 
 def _without_effect(form: RunForm) -> tuple[Check, ...]:
     """A loss that differs from GRPO's in what it does to a ratio, or a bound on it, where the ratio is always 1."""
-    if form.config is None:
+    if not isinstance(form.config, RunConfig):
         return ()
     algorithm = form.config.algorithm
     bounds = [name for name in _BOUNDS if getattr(algorithm, name) != RunConfig.default_at(f"algorithm.{name}")]
@@ -319,7 +326,7 @@ def _time(form: RunForm, completions: int | None, measured: dict[str, Any] | Non
 
 
 def _compute(form: RunForm, measured: dict[str, Any] | None) -> ComputeShown | None:
-    if form.config is None or form.base_model is None:
+    if not isinstance(form.config, RunConfig) or form.base_model is None:
         return None
     current = measured is not None and not measured["stale"]
     return compute_before(form.config, form.base_model, measured["measured"] if measured and current else None)
@@ -331,7 +338,8 @@ def _time_of_past_runs(form: RunForm, completions: int) -> TimeShown | None:
     limit = _count(form, "sampling.max_completion_tokens")
     if form.base_model is None or limit is None:
         return None
-    past = Run.objects.filter(base_model=form.base_model, seconds_per_step__isnull=False).order_by("-id")[:PAST_RUNS]
+    past = Run.objects.filter(base_model=form.base_model, kind=form.kind, seconds_per_step__isnull=False)
+    past = past.order_by("-id")[:PAST_RUNS]
     as_long: list[float] = []
     at_limit: list[float] = []
     for config, seconds in past.values_list("config", "seconds_per_step"):

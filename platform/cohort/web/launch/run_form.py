@@ -15,35 +15,36 @@ from django.http import QueryDict
 
 from cohort.accounts.models import Project
 from cohort.base.formatting import natural
-from cohort.catalog.models import BaseModel, EvalSuiteVersion, PromptDataset, VerifierVersion
+from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.catalog.run_inputs import ChosenSuite
 from cohort.lab.gate import Gate, gate
-from cohort.launch.configs import run_config
+from cohort.launch.configs import CHOSEN, CONTENTS, FurtherData, further_of, run_config
 from cohort.runs.base_models import OFFER_AGAIN
 from cohort.runs.models import Priority, Run
 from cohort.runs.preregistration import hypotheses_checked
-from cohort.runs.schedule import NodeCapacity, node_capacities
-from cohort.web.catalog.selectors import Offered, base_models_offered
 from cohort.web.launch import suites
+from cohort.web.launch.choices import DECIDED, ROWS, Choices, kind_named
+from cohort.web.launch.layout import FROM_VARIANT, of_presets
 from cohort.web.launch.schema import (
     CHOICES,
-    FROM_VARIANT,
     SUBJECTS,
     fields,
     input_of,
+    sentence,
     settings_of,
     texts_of,
     unreadable,
 )
 from cohort.web.launch.variants import ALL, DEFAULT, USUAL
+from grpo_core.config.kinds import CONFIGS, AnyConfig
 from grpo_core.config.presets import PRESETS, unknown_preset
-from grpo_core.config.run import RunConfig
+from grpo_core.config.stage import Kind
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.protocol.queues import LABEL, LABEL_RULE
 
-ROWS = ("base_model", "dataset", "eval_dataset", "verifier_version", "eval_verifier_version")
 NOT_FIELDS = frozenset({"csrfmiddlewaretoken", "action", "yaml"})
 EXTRA_FIELDS = {
+    "kind": "grpo",
     **dict.fromkeys(CHOICES, ""),
     "variant": DEFAULT,
     "priority": str(Priority.NORMAL.value),
@@ -64,49 +65,6 @@ EXTRA_FIELDS = {
 }
 """The form's fields besides the config's, with their initial texts."""
 FORM_TOKEN = re.compile(r"[0-9a-f]{16}")
-PRESET_PARTS = ("sampling.", "algorithm.", "optim.")
-PRESET_PATHS = frozenset(path for preset in PRESETS.values() for path, _ in preset.leaves())
-"""Choosing a preset resets these parts, and whatever any preset sets: the form is then the same whatever was there
-before, another preset too."""
-
-
-def of_presets(path: str) -> bool:
-    """Whether choosing a preset sets this input, so that nothing of the preset before is left in it."""
-    return path == "variant" or path.startswith(PRESET_PARTS) or path in PRESET_PATHS
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What the project's catalog and the machines offer; read once per form."""
-
-    base_models: Offered[BaseModel]
-    datasets: Offered[PromptDataset]
-    verifier_versions: Offered[VerifierVersion]
-    suite_versions: tuple[EvalSuiteVersion, ...]
-    """All of them: an older one may be what a clone is evaluated on."""
-    nodes: tuple[NodeCapacity, ...]
-    """Nodes that are here."""
-
-    @classmethod
-    def read(cls, project: Project, find: str = "") -> "Choices":
-        """`find`: part of a name, to choose from lists that are too long to be offered whole."""
-        versions = VerifierVersion.objects.filter(verifier__project=project).select_related("verifier")
-        return cls(
-            Offered(base_models_offered(project), find),
-            Offered(PromptDataset.objects.filter(project=project).defer("preview"), find),
-            Offered(versions, find, name="verifier__name"),
-            tuple(EvalSuiteVersion.objects.filter(suite__project=project).select_related("suite").order_by("pk")),
-            node_capacities(),
-        )
-
-    @property
-    def complete(self) -> bool:
-        return bool(self.base_models and self.datasets and self.verifier_versions)
-
-    @property
-    def more(self) -> bool:
-        """Whether a list is too long to be offered whole."""
-        return self.base_models.more or self.datasets.more or self.verifier_versions.more
 
 
 @dataclass
@@ -121,17 +79,16 @@ class RunForm:
     general: list[str] = field(default_factory=list)
     faults_of_task: dict[str, list[str]] = field(default_factory=dict)
     """Why a task's problems could not be made (launch.form); later checks do not report it again."""
-    config: RunConfig | None = None
+    config: AnyConfig | None = None
     """The config that the last check made; None when it failed."""
 
     # ------------------------------------------------------------------ ways in
 
     @classmethod
-    def new(cls, project: Project, *, preset: str = "") -> "RunForm":
-        form = cls.posted(project, {})
+    def new(cls, project: Project, *, preset: str = "", kind: Kind = "grpo") -> "RunForm":
+        form = cls.posted(project, {"kind": kind})
         form.choose_rows()
-        if form.dataset and not form.eval_dataset:
-            form.texts["eval.holdout"] = str(min(256, form.dataset.problems // 5))
+        form.hold_out()
         form.texts["name"] = form.suggested_name("")
         if preset in PRESETS:
             form.fill_preset(preset)
@@ -139,10 +96,19 @@ class RunForm:
         return form
 
     @classmethod
+    def of_dataset(cls, form: "RunForm", chosen: str) -> "RunForm":
+        """The same form with this dataset, whose part it then holds out."""
+        again = cls(form.project, form.choices, {**form.texts, "dataset": chosen})
+        again.hold_out()
+        again.texts["name"] = again.suggested_name("")
+        return again
+
+    @classmethod
     def clone(cls, run: Run) -> "RunForm":
-        choices = Choices.read(run.project)
-        form = cls(run.project, choices, {**EXTRA_FIELDS, **texts_of(run.config)})
-        form.fill_suites(run.config["eval"].get("suites", ()))
+        kind = kind_named(run.kind)
+        choices = Choices.read(run.project, kind=kind)
+        form = cls(run.project, choices, {**EXTRA_FIELDS, **texts_of(run.config, kind), "kind": kind})
+        form.fill_suites(run.config.get("eval", {}).get("suites", ()))
         form.texts |= {
             "priority": str(run.priority),
             "node_label": run.node_label,
@@ -169,11 +135,13 @@ class RunForm:
     def posted(cls, project: Project, data: Mapping[str, str]) -> "RunForm":
         """What a page sent. A field that it did not send is at its default. Of a name sent twice the last counts,
         which is how an unticked checkbox is sent; of a field with several checkboxes each ticked one."""
-        choices = Choices.read(project, str(data.get("find", "")))
-        texts = {**texts_of({}), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
+        kind = kind_named(str(data.get("kind", "grpo")))
+        choices = Choices.read(project, str(data.get("find", "")), kind)
+        texts = {**texts_of({}, kind), **EXTRA_FIELDS, **suites.empty_texts(choices.suite_versions)}
         known = {name: str(data[name]) for name in data if name in texts}
         if isinstance(data, QueryDict):
-            several = [path for path, spec in fields().items() if spec.kind == "checks" and path in known]
+            checks = [path for path, spec in fields(kind).items() if spec.kind == "checks"]
+            several = [path for path in (*checks, "more") if path in known]
             known |= {path: "\n".join(filter(None, data.getlist(path))) for path in several}
         unknown = tuple(sorted(name for name in data if name not in texts and name not in NOT_FIELDS))
         return cls(project, choices, texts | known, unknown)
@@ -196,9 +164,16 @@ class RunForm:
         """A name to start from; one that a person has typed is never replaced."""
         return " · ".join(filter(None, (self.dataset.name if self.dataset else "run", preset)))
 
+    def hold_out(self) -> None:
+        """Split a part of the dataset off, where the kind has such a field and no other rows are held out."""
+        field = next((name for name in ("data.holdout", "eval.holdout") if name in fields(self.kind)), None)
+        if field is not None and self.dataset and not (self.eval_dataset or self.heldout):
+            self.texts[field] = str(min(256, self.dataset.problems // 5))
+
     def choose_rows(self) -> None:
-        """What the project's newest run was made of; for the first run, the newest of each."""
-        newest = Run.objects.filter(project=self.project).order_by("-pk").only(*(f"{name}_id" for name in ROWS)).first()
+        """What the project's newest run of the kind was made of; for the first such run, the newest of each."""
+        runs = Run.objects.filter(project=self.project, kind=self.kind).order_by("-pk")
+        newest = runs.only("project_id", *(f"{name}_id" for name in ROWS)).first()
         if newest is not None:
             self.texts |= _rows_of(newest)
             if self.choices.base_models.row(self.texts["base_model"]) is None:  # archived since
@@ -207,10 +182,25 @@ class RunForm:
         self.texts |= {
             "base_model": self.choices.base_models.newest,
             "dataset": self.choices.datasets.newest,
-            "verifier_version": self.choices.verifier_versions.newest,
+            "verifier_version": self.choices.verifier_versions.newest if self.has("verifier_version") else "",
         }
 
     # ------------------------------------------------------------------ what it holds
+
+    @property
+    def kind(self) -> Kind:
+        return kind_named(self.texts["kind"])
+
+    def has(self, choice: str) -> bool:
+        """Whether the kind has this choice of rows."""
+        return choice not in DECIDED or DECIDED[choice] in CHOSEN[self.kind]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the catalog has something of each that a run of the kind must be made of."""
+        offered = self.choices
+        rewards = bool(offered.verifier_versions) or not self.has("verifier_version")
+        return bool(offered.base_models and offered.datasets and rewards)
 
     @cached_property
     def base_model(self) -> BaseModel | None:
@@ -222,7 +212,21 @@ class RunForm:
 
     @cached_property
     def eval_dataset(self) -> PromptDataset | None:
-        return self.choices.datasets.row(self.texts["eval_dataset"])
+        return self.choices.problems.row(self.texts["eval_dataset"])
+
+    @cached_property
+    def more(self) -> tuple[PromptDataset, ...]:
+        """Further datasets, those that the project has."""
+        chosen = map(self.choices.datasets.row, self.texts["more"].split())
+        return tuple(row for row in chosen if row is not None)
+
+    @cached_property
+    def heldout(self) -> PromptDataset | None:
+        return self.choices.datasets.row(self.texts["heldout"])
+
+    @cached_property
+    def replay(self) -> PromptDataset | None:
+        return self.choices.datasets.row(self.texts["replay"])
 
     @cached_property
     def verifier_version(self) -> VerifierVersion | None:
@@ -240,17 +244,32 @@ class RunForm:
 
     @property
     def suites(self) -> list[ChosenSuite]:
-        return suites.chosen(self.texts, self.choices.suite_versions)
+        return suites.chosen(self.texts, self.choices.suite_versions) if self.has("suites") else []
 
     @property
     def rows(self) -> dict[str, Any]:
         """What the config is made of besides settings, as `launch.creation.run_create` takes it."""
-        return {**{name: getattr(self, name) for name in ROWS}, "suites": self.suites}
+        rows = {name: getattr(self, name) if self.has(name) else None for name in ROWS}
+        return {**rows, "suites": self.suites, "further": self.further_data, "kind": self.kind}
+
+    @property
+    def measured_rows(self) -> dict[str, Any]:
+        """The same of what a worker measures or shows before the launch, which is of GRPO alone."""
+        return {name: row for name, row in self.rows.items() if name not in ("further", "kind")}
+
+    @property
+    def further_data(self) -> FurtherData:
+        return FurtherData(
+            more=self.more if self.has("more") else (),
+            heldout=self.heldout if self.has("heldout") else None,
+            replay=self.replay if self.has("replay") else None,
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The nested part of a RunConfig that `launch.creation.run_create` takes."""
-        return {**settings_of(self.texts), "preset": self.texts["preset"] or None}
+        """The nested part of a config that `launch.creation.run_create` takes."""
+        settings = settings_of(self.texts, self.kind)
+        return {**settings, "preset": self.texts["preset"] or None} if self.kind == "grpo" else settings
 
     @cached_property
     def cloned_from(self) -> Run | None:
@@ -270,27 +289,31 @@ class RunForm:
 
     # ------------------------------------------------------------------ check
 
-    def check(self) -> RunConfig | None:
+    def check(self) -> AnyConfig | None:
         """The whole config when everything fits; else None, with the reasons in `problems` and `general`."""
         self.problems = {name: list(faults) for name, faults in self.faults_of_task.items()}
         self.general = [f"{name} is not a field of the run form; take it out" for name in self.unknown]
         if self.texts["form_token"] and not FORM_TOKEN.fullmatch(self.texts["form_token"]):
             self.general.append("form_token is none that a run form has; reload the page")
-        missing = {
+        if self.texts["kind"] not in CONFIGS:
+            self.general.append(f"kind is one of {', '.join(CONFIGS)}")
+        missing: dict[str, tuple[str, Any]] = {
             "base_model": ("choose a base model", self.base_model),
-            "dataset": ("choose a dataset to train on", self.dataset),
-            "verifier_version": ("choose what completions are scored by", self.verifier_version),
+            "dataset": (f"choose a dataset of {CONTENTS[self.kind].label.lower()}", self.dataset),
         }
-        missing |= {
-            name: ("", getattr(self, name)) for name in ("eval_dataset", "eval_verifier_version") if self.texts[name]
-        }
+        if self.has("verifier_version"):
+            missing["verifier_version"] = ("choose what completions are scored by", self.verifier_version)
+        optional = ("eval_dataset", "eval_verifier_version", "heldout", "replay")
+        missing |= {name: ("", getattr(self, name)) for name in optional if self.texts[name] and self.has(name)}
+        if self.has("more") and len(self.more) < len(self.texts["more"].split()):
+            missing["more"] = ("", None)
         self.problems |= {
             name: [self._no_row(name, message)] for name, (message, row) in missing.items() if row is None
         }
-        if self.texts["variant"] not in ALL:
+        if self.kind == "grpo" and self.texts["variant"] not in ALL:
             usual = [variant.label for variant in USUAL]
             self.problems["variant"] = [f"{CHOICES['variant']} must be one of: {'; '.join(usual)}."]
-        if self.texts["preset"] and self.texts["preset"] not in PRESETS:
+        if self.kind == "grpo" and self.texts["preset"] and self.texts["preset"] not in PRESETS:
             self.problems["preset"] = [f"{unknown_preset(self.texts['preset'])}."]
         if self.texts["priority"] not in map(str, Priority.values):
             levels = ", ".join(priority.label.lower() for priority in Priority)
@@ -303,7 +326,7 @@ class RunForm:
         except ValidationError as error:
             self.problems["hypotheses"] = error.messages
         self.problems |= {name: [message] for name, message in suites.twice(self.suites)}
-        self.problems |= {path: [why] for path, why in unreadable(self.texts).items()}
+        self.problems |= {path: [why] for path, why in unreadable(self.texts, self.kind).items()}
         config = None
         try:
             config = self._config()
@@ -316,18 +339,18 @@ class RunForm:
         """Add each problem to its field; errors that the form already has for a field are kept."""
         by_input: dict[str, list[str]] = {}
         for problem in error.problems:
-            name = input_of(problem.path)
+            name = input_of(problem.path, self.kind)
             if (suite_input := suites.input_of(problem.path, self.suites)) is not None:
-                by_input.setdefault(suite_input[0], []).append(_sentence(suite_input[1], problem.message))
+                by_input.setdefault(suite_input[0], []).append(sentence(suite_input[1], problem.message))
             elif name is not None:
-                subject = SUBJECTS.get(name) or CHOICES.get(name) or fields()[name].label
-                by_input.setdefault(name, []).append(_sentence(subject, problem.message))
+                subject = SUBJECTS.get(name) or CHOICES.get(name) or fields(self.kind)[name].label
+                by_input.setdefault(name, []).append(sentence(subject, problem.message))
             else:
                 self.general.append(str(problem))
         self.problems = {**by_input, **self.problems}
         self.general += [] if error.problems else [str(error)]
 
-    def _config(self) -> RunConfig:
+    def _config(self) -> AnyConfig:
         """Checked with stand-ins for rows not chosen yet, so that all other faults show at once."""
         settings = self.settings
         if self.problems.keys() & {"variant", "preset"}:
@@ -335,13 +358,18 @@ class RunForm:
         if "variant" in self.problems:
             decided = {path.removeprefix("algorithm.") for path in FROM_VARIANT}
             settings["algorithm"] = {key: value for key, value in settings["algorithm"].items() if key not in decided}
-        config = run_config(
+        stand_ins = {
+            "base_model": BaseModel(path="-"),
+            "dataset": PromptDataset(
+                sha256="-", format="plain", problems=10**9, content=CONTENTS[self.kind], sampled_by_id=0
+            ),
+            "verifier_version": _ANY_REWARD if self.has("verifier_version") else None,
+        }
+        return run_config(
             name=self.texts["name"].strip(),
             settings=settings,
-            **{name: row or _STAND_INS[name] for name, row in self.rows.items()},
+            **{name: row or stand_ins.get(name, row) for name, row in self.rows.items()},
         )
-        assert isinstance(config, RunConfig), "of kind grpo"
-        return config
 
     def _archived_model(self) -> BaseModel | None:
         """The chosen one where it is no longer offered."""
@@ -351,27 +379,20 @@ class RunForm:
         if name == "base_model" and (archived := self._archived_model()) is not None:
             return f"{archived.name} is archived. {OFFER_AGAIN}, or choose another."
         if self.texts[name]:
-            return f"{CHOICES[name]} {self.texts[name]} is not in this project. Choose one from the list."
+            given = ", ".join(self.texts[name].split())
+            return f"{CHOICES[name]} {given} is not in this project. Choose one from the list."
         return message[:1].upper() + message[1:] + "."
 
 
 def _rows_of(run: Run) -> dict[str, str]:
-    return {name: str(getattr(run, f"{name}_id") or "") for name in ROWS}
+    further = further_of(run)
+    return {
+        **{name: str(getattr(run, f"{name}_id") or "") for name in ROWS},
+        "more": "\n".join(str(dataset.pk) for dataset in further.more),
+        "heldout": str(further.heldout.pk) if further.heldout else "",
+        "replay": str(further.replay.pk) if further.replay else "",
+    }
 
 
-def _sentence(subject: str, message: str) -> str:
-    """ "G must be 2 or more; given 1."; a caret under a template's line stays the last sign."""
-    separator = " " if message.startswith(("must ", "is ", "holds ", "does ")) else ": "
-    text = f"{subject}{separator}{message}"
-    return text if text.endswith((".", ")", "^")) else text + "."
-
-
-_STAND_INS: dict[str, Any] = {
-    "base_model": BaseModel(path="-"),
-    "dataset": PromptDataset(sha256="-", format="plain", problems=10**9),
-    "eval_dataset": None,
-    "verifier_version": VerifierVersion(spec={"components": [{"name": "chosen", "kind": "exact"}]}),
-    "eval_verifier_version": None,
-    "suites": [],
-}
-"""For rows that are not chosen yet; whatever is held out of the dataset, some of it is left."""
+_ANY_REWARD = VerifierVersion(spec={"components": [{"name": "chosen", "kind": "exact"}]})
+"""For a reward that is not chosen yet."""

@@ -1,47 +1,30 @@
-"""The run form's fields, read off RunConfig, and its inputs' texts for a config, both ways without loss. A field added
-to the config appears here by itself, in the Advanced group of its part.
+"""The run form's fields, read off the config of the run's kind, and its inputs' texts for a config, both ways without
+loss. A field added to a config appears here by itself, in the Advanced group of its part.
 
 Knows nothing of requests or the database.
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import yaml
+from pydantic_core import to_jsonable_python
 
 from cohort.web.fields import FieldSpec, leaves
+from cohort.web.launch.layout import FIRST, FROM_CATALOG, FROM_VARIANT, GROUPS, WITHOUT_USE
 from cohort.web.launch.variants import DEFAULT
+from grpo_core.config.kinds import CONFIGS
 from grpo_core.config.presets import Preset
-from grpo_core.config.run import RunConfig
-
-FROM_CATALOG = frozenset(
-    {
-        *("name", "preset", "model.path", "model.revision", "data.path", "data.format", "data.columns"),
-        *("data.hub", "eval.hub", "reward", "eval.path", "eval.format", "eval.columns", "eval.suites"),
-        "eval.reward",
-    }
-)
-"""Parts of a config that the form's own choices decide: base model, datasets, reward source, suites."""
-
-FROM_VARIANT = ("algorithm.advantage", "algorithm.scale", "algorithm.std_ddof")
-"""What the value of the one choice called normalization is made of, in order."""
-
-FIRST = (
-    "sampling.group_size",
-    "algorithm.kl.coef",
-    "algorithm.clip_low",
-    "algorithm.clip_high",
-    "optim.steps",
-    "eval.holdout",
-)
-"""Fields of the first screen; all others are under Advanced."""
+from grpo_core.config.stage import Kind
 
 CHOICES = {
     "base_model": "Base model",
     "dataset": "Dataset",
+    "more": "Further datasets",
+    "heldout": "Held-out rows",
+    "replay": "Earlier preferences",
     "eval_dataset": "Held-out dataset",
     "verifier_version": "Reward source",
     "eval_verifier_version": "Held-out verifier",
@@ -71,6 +54,10 @@ _FROM_ROWS = (
     ("data.format", "dataset"),
     ("data.columns", "dataset"),
     ("data.hub", "dataset"),
+    ("data.more", "more"),
+    ("more.", "more"),
+    ("data.heldout_path", "heldout"),
+    ("data.replay_path", "replay"),
     ("eval.path", "eval_dataset"),
     ("eval.format", "eval_dataset"),
     ("eval.columns", "eval_dataset"),
@@ -80,123 +67,61 @@ _FROM_ROWS = (
 )
 
 
-@dataclass(frozen=True)
-class Group:
-    """A folded part of Advanced."""
-
-    id: str
-    title: str
-    prefixes: str
-    """Of the paths of its fields, with spaces between them."""
-    line: str
-    """What the folded line shows: phrases with a path in braces."""
-
-    @property
-    def headline(self) -> list[tuple[str, str]]:
-        """(path, phrase with {}) of each."""
-        split = [re.split(r"[{}]", phrase) for phrase in self.line.split(" · ")]
-        return [(path, f"{before}{{}}{after}") for before, path, after in split]
+@cache
+def fields(kind: Kind = "grpo") -> dict[str, FieldSpec]:
+    """Every leaf of the kind's config that is a field of the form, by dotted path, in the config's order."""
+    left_out, defaults = FROM_CATALOG[kind].union(FROM_VARIANT, WITHOUT_USE[kind]), _defaults(kind)
+    specs = (spec for spec in leaves(CONFIGS[kind], whole=left_out) if spec.path not in left_out)
+    return {spec.path: replace(spec, default=lookup(defaults, spec.path, spec.default)) for spec in specs}
 
 
-GROUPS = (
-    Group(
-        "sampling",
-        "Sampling",
-        "sampling. data.",
-        "temperature {sampling.temperature} · {sampling.prompts_per_step} prompts a step · "
-        "at most {sampling.max_completion_tokens} tokens",
-    ),
-    Group(
-        "control",
-        "Signal, dynamic sampling, overlong, correction",
-        "algorithm.signal_gate algorithm.dynamic_sampling. algorithm.overlong. algorithm.correction.",
-        "{algorithm.signal_gate} must vary · dynamic sampling {algorithm.dynamic_sampling.enabled} · "
-        "overlong {algorithm.overlong.buffer_tokens} · "
-        "correction {algorithm.correction.mode}",
-    ),
-    Group(
-        "advantage",
-        "Advantage",
-        "algorithm.advantage_eps algorithm.pass_k algorithm.multi_objective_aggregation algorithm.supervision",
-        "{algorithm.supervision} · k {algorithm.pass_k} · ε {algorithm.advantage_eps}",
-    ),
-    Group(
-        "loss",
-        "Loss, clipping and updates",
-        "algorithm.",
-        "{algorithm.loss} · μ {algorithm.inner_iterations} · mini-batches {algorithm.mini_batches}",
-    ),
-    Group(
-        "averaging",
-        "Loss aggregation",
-        "algorithm.aggregation algorithm.local_batch algorithm.denominator",
-        "{algorithm.aggregation} · {algorithm.aggregation_constant} · {algorithm.local_batch} · "
-        "{algorithm.denominator} groups",
-    ),
-    Group(
-        "kl",
-        "KL and reference",
-        "algorithm.kl. algorithm.reference.",
-        "{algorithm.kl.estimator} · to {algorithm.kl.target} · in the {algorithm.kl.place} · {algorithm.kl.controller}",
-    ),
-    Group("critic", "PPO's critic", "algorithm.critic.", "lr {algorithm.critic.lr} · λ {algorithm.critic.gae_lambda}"),
-    Group("model", "Model and LoRA", "model.", "{model.dtype} · LoRA rank {model.lora.rank}"),
-    Group("optim", "Optimiser", "optim.", "lr {optim.lr} · {optim.schedule}"),
-    Group(
-        "engine",
-        "Engine",
-        "engine.",
-        "device {engine.device} · sampler {engine.rollout} · trainer {engine.training} · "
-        "vLLM {engine.vllm.place} · ZeRO {engine.deepspeed.zero_stage}",
-    ),
-    Group(
-        "eval",
-        "Evaluation and margins",
-        "eval.",
-        "temperature {eval.temperature} · {eval.samples_per_problem} a problem · "
-        "every {eval.every} steps · margin {eval.margin}, locked at launch",
-    ),
-    Group(
-        "checkpoints",
-        "Checkpoints",
-        "checkpoints.",
-        "every {checkpoints.every} steps · newest {checkpoints.keep} kept · best {checkpoints.best}",
-    ),
-    Group("rest", "Traces, seed", "", "{traces.groups_per_step} groups kept · tokens of {traces.tokens} · seed {seed}"),
-)
+def _defaults(kind: Kind) -> dict[str, Any]:
+    """Of the parts that need no value: a kind's config may have other defaults in a part than the part itself."""
+    parts = CONFIGS[kind].model_fields.items()
+    given = {name: part.get_default(call_default_factory=True) for name, part in parts if not part.is_required()}
+    return {name: to_jsonable_python(value) for name, value in given.items()}
 
 
 @cache
-def fields() -> dict[str, FieldSpec]:
-    """Every leaf of RunConfig that is a field of the form, by dotted path, in the config's order."""
-    left_out = FROM_CATALOG.union(FROM_VARIANT)
-    return {spec.path: spec for spec in leaves(RunConfig, whole=FROM_CATALOG) if spec.path not in left_out}
+def every_field() -> dict[str, FieldSpec]:
+    """Of all kinds, by path: what names a setting where runs of several kinds meet."""
+    return {path: spec for kind in reversed(CONFIGS) for path, spec in fields(kind).items()} | fields("grpo")
 
 
 @cache
-def _yaml_fields() -> tuple[FieldSpec, ...]:
-    return tuple(spec for spec in fields().values() if spec.kind == "yaml")
+def _yaml_fields(kind: Kind) -> tuple[FieldSpec, ...]:
+    return tuple(spec for spec in fields(kind).values() if spec.kind == "yaml")
 
 
 @cache
-def group_of(path: str) -> str | None:
+def group_of(path: str, kind: Kind = "grpo") -> str | None:
     """Id of the Advanced group that holds the field, the one with the longest prefix of its path; None for a field of
     the first screen."""
-    if path in FIRST:
+    if path in FIRST[kind]:
         return None
     fitting = [
-        (len(prefix), group.id) for group in GROUPS for prefix in group.prefixes.split(" ") if path.startswith(prefix)
+        (len(prefix), group.id)
+        for group in GROUPS[kind]
+        for prefix in group.prefixes.split(" ")
+        if path.startswith(prefix)
     ]
     return max(fitting, key=lambda pair: pair[0])[1]
 
 
-def input_of(path: str) -> str | None:
+def input_of(path: str, kind: Kind = "grpo") -> str | None:
     """Name of the input that decides what is at this path of a config; None for a whole part of it."""
-    if path in fields() or path in CHOICES:
+    if path in fields(kind) or path in CHOICES:
         return path
-    if path in FROM_VARIANT:
+    if path in FROM_VARIANT and kind == "grpo":
         return "variant"
     return next((name for prefix, name in _FROM_ROWS if path.startswith(prefix)), None)
+
+
+def sentence(subject: str, message: str) -> str:
+    """ "G must be 2 or more; given 1."; a caret under a template's line stays the last sign."""
+    separator = " " if message.startswith(("must ", "is ", "holds ", "does ")) else ": "
+    text = f"{subject}{separator}{message}"
+    return text if text.endswith((".", ")", "^")) else text + "."
 
 
 def preset_source(preset: Preset) -> str:
@@ -207,17 +132,20 @@ def preset_source(preset: Preset) -> str:
 # ---------------------------------------------------------------------- config and texts
 
 
-def texts_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """What the inputs show for `config`, a whole or partial RunConfig as nested dict; what it lacks is its default."""
-    texts = {path: spec.to_text(lookup(config, path, spec.default)) for path, spec in fields().items()}
+def texts_of(config: Mapping[str, Any], kind: Kind = "grpo") -> dict[str, str]:
+    """What the inputs show for `config`, a whole or partial config of the kind as nested dict; what it lacks is its
+    default."""
+    texts = {path: spec.to_text(lookup(config, path, spec.default)) for path, spec in fields(kind).items()}
+    if kind != "grpo":
+        return texts
     variant = [str(lookup(config, path, part)) for path, part in zip(FROM_VARIANT, DEFAULT.split("/"), strict=True)]
     return {**texts, "variant": "/".join(variant)}
 
 
-def unreadable(texts: Mapping[str, str]) -> dict[str, str]:
+def unreadable(texts: Mapping[str, str], kind: Kind = "grpo") -> dict[str, str]:
     """By path, why a text that is to be YAML is none."""
     faults = {}
-    for spec in _yaml_fields():
+    for spec in _yaml_fields(kind):
         try:
             spec.from_text(texts.get(spec.path, ""))
         except yaml.YAMLError as error:
@@ -225,15 +153,15 @@ def unreadable(texts: Mapping[str, str]) -> dict[str, str]:
     return faults
 
 
-def settings_of(texts: dict[str, str]) -> dict[str, Any]:
+def settings_of(texts: dict[str, str], kind: Kind = "grpo") -> dict[str, Any]:
     """The nested settings in the inputs' texts. Fields with no text given, and those that are `unreadable`, are left at
     their default."""
     settings: dict[str, Any] = {}
-    left_out = unreadable(texts)
-    for path, spec in fields().items():
+    left_out = unreadable(texts, kind)
+    for path, spec in fields(kind).items():
         if path in texts and path not in left_out:
             put(settings, path, spec.from_text(texts[path]))
-    if variant := texts.get("variant"):
+    if kind == "grpo" and (variant := texts.get("variant")):
         for path, part in zip(FROM_VARIANT, variant.split("/"), strict=False):
             put(settings, path, int(part) if part in ("0", "1") else part)
     return settings

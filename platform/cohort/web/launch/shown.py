@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import yaml
+
 from cohort.base.formatting import natural, num
-from cohort.catalog.models import PromptDataset, VerifierVersion
+from cohort.catalog.models import DatasetContent, PromptDataset, VerifierVersion
 from cohort.evidence.plain_text import counted
+from cohort.launch.configs import CONTENTS
 from cohort.runs.models import Priority
 from cohort.web.catalog.selectors import OFFERED
 from cohort.web.fields import FieldSpec
+from cohort.web.launch.layout import FIRST, FROM_VARIANT, GROUPS
 from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import (
     CHOICES,
-    FIRST,
-    FROM_VARIANT,
-    GROUPS,
     SUBJECTS,
     fields,
     group_of,
     lookup,
     preset_source,
-    unreadable,
 )
 from cohort.web.launch.variants import ALL, DEFAULT, offered
 from grpo_core.config.presets import FAMILIES, PRESETS, Preset
@@ -101,15 +101,15 @@ class GroupShown:
 
 def fields_shown(form: RunForm) -> dict[str, FieldShown]:
     """Every config field of the form, by path."""
-    settings = form.settings
+    settings, known = form.settings, fields(form.kind)
     preset = PRESETS.get(form.texts["preset"])
     preset_values = dict(preset.leaves()) if preset else {}
 
     def value(path: str) -> object:
-        return lookup(settings, path, RunConfig.default_at(path))
+        return lookup(settings, path, known[path].default if path in known else RunConfig.default_at(path))
 
     by_path = {}
-    for path, spec in fields().items():
+    for path, spec in known.items():
         text = form.texts[path]
         preset_text = "" if preset_values.get(path) is None else spec.to_text(preset_values[path])
         needs = (idle(path, value) or "").replace("_", " ")
@@ -126,7 +126,7 @@ def fields_shown(form: RunForm) -> dict[str, FieldShown]:
             options=_options(spec, text),
             ticked=_ticked(spec, text),
             needs=needs,
-            kept=path in form.problems or given or path in FIRST,
+            kept=path in form.problems or given or path in FIRST[form.kind],
         )
     return by_path
 
@@ -136,9 +136,9 @@ def _lines_note(spec: FieldSpec) -> str:
 
 
 def groups_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[GroupShown]:
-    for group in GROUPS:
-        held = tuple(field for path, field in shown.items() if group_of(path) == group.id)
-        used = [(shown[path], phrase) for path, phrase in group.headline if not shown[path].needs]
+    for group in GROUPS[form.kind]:
+        held = tuple(field for path, field in shown.items() if group_of(path, form.kind) == group.id)
+        used = [(shown[path], phrase) for path, phrase in group.headline if path in shown and not shown[path].needs]
         headline = [phrase.format(_written(field.kind, field.text)) for field, phrase in used if field.text != ""]
         differing = [_difference(field) for field in held if field.differs]
         differences = ", ".join(differing)
@@ -175,7 +175,11 @@ def registration_shown(form: RunForm) -> GroupShown:
 
 
 def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[FieldShown]:
-    """The choices of the first screen: name, preset, rows of the catalog, normalization."""
+    """The choices of the first screen that the kind has: name, preset, rows of the catalog, normalization."""
+    yield from (field for field in _every_choice(form, shown) if form.has(field.name))
+
+
+def _every_choice(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[FieldShown]:
     presets = [("", "", "none: Cohort's defaults")]
     for family, heading in FAMILIES.items():
         presets += [
@@ -185,7 +189,8 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
         ]
     rows = form.choices
     yield _choice(form, "name", "text", "What people call the run.", ())
-    yield _choice(form, "preset", "choice", preset_note(form, shown), presets)
+    if form.kind == "grpo":
+        yield _choice(form, "preset", "choice", preset_note(form, shown), presets)
     models = sorted(
         (
             ("" if m.checkpoint_id is None else _CHECKPOINTS, str(m.pk), m.name)
@@ -194,21 +199,35 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
         key=lambda option: option[0],
     )
     yield _choice(form, "base_model", "choice", _about_model(form), models)
-    yield _choice(form, "dataset", "choice", _about_dataset(form), _datasets(form, form.dataset))
-    held_out = [("", "", "none: hold out from training"), *_datasets(form, form.eval_dataset)]
-    yield _choice(
-        form, "eval_dataset", "choice", "Never trained on; answered before, while and after training.", held_out
-    )
+    own = form.choices.datasets
+    yield _choice(form, "dataset", "choice", _about_dataset(form), _datasets(own.rows_with(form.dataset)))
+    others = [option for option in _datasets(own.rows) if option[1] != form.texts["dataset"]]
+    if others:
+        more = _choice(form, "more", "checks", "Read with the dataset as one.", others)
+        yield replace(more, ticked=_chosen(form.more))
+    held_out = [("", "", "none: split off from training"), *_datasets(own.rows_with(form.heldout))]
+    yield _choice(form, "heldout", "choice", "Never trained on; measured before, while and after training.", held_out)
+    earlier = [("", "", "none"), *_datasets(own.rows_with(form.replay))]
+    about = "What an earlier reward model was trained on: a share of every batch is drawn from it."
+    yield _choice(form, "replay", "choice", about, earlier)
+    none = "none: hold out from training" if form.kind == "grpo" else "none"
+    held_out = [("", "", none), *_datasets(form.choices.problems.rows_with(form.eval_dataset))]
+    about = "Never trained on; answered before, while and after training."
+    heldout = _choice(form, "eval_dataset", "choice", about, held_out)
+    yield heldout if form.kind == "grpo" else replace(heldout, label="Held-out problems")
     versions = rows.verifier_versions.rows_with(form.verifier_version)
     rewards = _rewards(versions)
     yield _choice(form, "verifier_version", "choice", _about_reward(form), rewards)
     versions = rows.verifier_versions.rows_with(form.eval_verifier_version)
-    judges = [("", "", "the reward source"), *_rewards(versions)]
+    judges = [("", "", "the reward source" if form.has("verifier_version") else "none"), *_rewards(versions)]
     about = "Judges held-out problems in place of the reward: a policy that exploits the reward does not win by it."
+    if not form.has("verifier_version"):
+        about = "Judges the held-out problems; a run of this kind has no reward of its own."
     yield _choice(form, "eval_verifier_version", "choice", about, judges)
     variants = [(heading, variant.value, variant.label) for heading, variant in offered(form.texts["variant"])]
     variant = ALL.get(form.texts["variant"])
-    yield _choice(form, "variant", "choice", variant.help if variant else "", variants)
+    if form.kind == "grpo":
+        yield _choice(form, "variant", "choice", variant.help if variant else "", variants)
     if rows.more:
         about = (
             f"Of more than {OFFERED} base models, datasets or rewards the newest with this in their name are offered."
@@ -216,9 +235,12 @@ def choices_shown(form: RunForm, shown: dict[str, FieldShown]) -> Iterator[Field
         yield _choice(form, "find", "text", about, ())
 
 
-def _datasets(form: RunForm, chosen: PromptDataset | None) -> list[tuple[str, str, str]]:
-    rows = form.choices.datasets.rows_with(chosen)
-    return [("", str(row.pk), f"{row.name} · {row.problems:,} problems") for row in rows]
+def _datasets(rows: Sequence[PromptDataset]) -> list[tuple[str, str, str]]:
+    return [("", str(row.pk), f"{row.name} · {row.problems:,} {row.content}") for row in rows]
+
+
+def _chosen(rows: Sequence[PromptDataset]) -> tuple[str, ...]:
+    return tuple(str(row.pk) for row in rows)
 
 
 def _rewards(versions: Sequence[VerifierVersion]) -> list[tuple[str, str, str]]:
@@ -282,9 +304,10 @@ def _about_model(form: RunForm) -> str:
 def _about_dataset(form: RunForm) -> str:
     dataset = form.dataset
     if dataset is None:
-        return "Problems to train on."
+        return f"{CONTENTS[form.kind].label} to {'answer' if form.kind == 'sample' else 'train on'}."
     longest = dataset.prompt_chars.get("max")
-    length = f", longest prompt {longest:,} characters" if longest else ""
+    what = "longest prompt" if dataset.content == DatasetContent.PROBLEMS else "longest"
+    length = f", {what} {longest:,} characters" if longest else ""
     return f"{dataset.format}, sha256 {dataset.sha256[:8]}…{length}"
 
 
@@ -322,7 +345,15 @@ def _options(spec: FieldSpec, text: str) -> Options:
 
 
 def _other(spec: FieldSpec, text: str, preset_text: str) -> bool:
-    return spec.path in unreadable({spec.path: text}) or bool(spec.from_text(text) != spec.from_text(preset_text))
+    return (spec.kind == "yaml" and _not_yaml(spec, text)) or bool(spec.from_text(text) != spec.from_text(preset_text))
+
+
+def _not_yaml(spec: FieldSpec, text: str) -> bool:
+    try:
+        spec.from_text(text)
+    except yaml.YAMLError:
+        return True
+    return False
 
 
 def _written(kind: str, text: str) -> str:

@@ -12,9 +12,11 @@ from itertools import product
 from math import prod
 
 from cohort.launch.sweeps import MAX_RUNS
-from cohort.web.launch.run_form import ROWS, RunForm
+from cohort.web.launch.choices import ROWS
+from cohort.web.launch.run_form import RunForm
 from cohort.web.launch.schema import SUBJECTS, fields
-from grpo_core.config.run import RunConfig
+from grpo_core.config.kinds import AnyConfig
+from grpo_core.config.stage import Kind
 
 HOW = {"product": "every combination", "zip": "first with first, second with second"}
 _RANGE = re.compile(r"(\S+?)\s*\.\.\s*(\S+)\s+(?:(log)\s+)?(\d{1,3})")
@@ -28,7 +30,7 @@ class SweepRun:
     values: tuple[str, ...]
     """In the order of the sweep's fields."""
     faults: tuple[str, ...]
-    config: RunConfig | None
+    config: AnyConfig | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class SweepPlan:
         return [run for run in self.runs if run.faults]
 
     @property
-    def configs(self) -> list[RunConfig]:
+    def configs(self) -> list[AnyConfig]:
         return [run.config for run in self.runs if run.config is not None]
 
     @property
@@ -69,7 +71,7 @@ def sweep_plan(form: RunForm) -> SweepPlan | None:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                name, listed = _line(line)
+                name, listed = _line(line, form.kind)
                 if name in values:
                     raise ValueError(f"{name} has a line already")
                 values[name] = listed
@@ -94,22 +96,22 @@ def sweep_plan(form: RunForm) -> SweepPlan | None:
 def _run(form: RunForm, chosen: dict[str, str]) -> SweepRun:
     named = " · ".join([form.texts["name"].strip(), *(f"{sign(name)} {text}" for name, text in chosen.items())])
     each = replace(form, texts={**form.texts, **chosen, "name": named}, problems={}, general=[], config=None)
-    for row in ROWS:  # the same ones, read once
+    for row in (*ROWS, "more", "heldout", "replay"):  # the same ones, read once
         each.__dict__[row] = getattr(form, row)
     config = each.check()
     faults = [fault for name, of_name in each.problems.items() if name not in form.problems for fault in of_name]
     return SweepRun(named, tuple(chosen.values()), (*faults, *each.general), config)
 
 
-def _line(line: str) -> tuple[str, list[str]]:
+def _line(line: str, kind: Kind) -> tuple[str, list[str]]:
     called, colon, listed = line.partition(":")
     if not colon:
         raise ValueError("write a field, a colon and its values, as in `G: 4, 8, 16`")
-    name = _names().get(called.strip().casefold())
+    name = _names(kind).get(called.strip().casefold())
     if name is None:
         raise ValueError(f"{called.strip()} is no field of the form that can be swept; give its path, as optim.lr")
     values = [value for part in listed.split(",") for value in _values(part.strip())]
-    if name in fields() and fields()[name].kind == "switch":
+    if name in fields(kind) and fields(kind)[name].kind == "switch":
         values = [{"on": "true", "off": "false"}.get(value, value) for value in values]
     if len(set(values)) < len(values):
         raise ValueError(f"{called.strip()} has a value twice")
@@ -139,15 +141,14 @@ def _values(part: str) -> Iterator[str]:
 
 
 @cache
-def _names() -> dict[str, str]:
+def _names(kind: Kind) -> dict[str, str]:
     """What a line may call each field, in small letters."""
-    by_path = {path: spec for path, spec in fields().items() if spec.kind in _KINDS}
+    by_path = {path: spec for path, spec in fields(kind).items() if spec.kind in _KINDS}
     labels = [spec.label.casefold() for spec in by_path.values()]
+    short = {**{subject.casefold(): path for path, subject in SUBJECTS.items()}, **_SIGNS, "variant": "variant"}
+    known = {*by_path, *(("variant",) if kind == "grpo" else ())}
     return {
         **{spec.label.casefold(): path for path, spec in by_path.items() if labels.count(spec.label.casefold()) == 1},
-        **{subject.casefold(): path for path, subject in SUBJECTS.items()},
-        **_SIGNS,
+        **{called: path for called, path in short.items() if path in known},
         **{path: path for path in by_path},
-        "variant": "variant",
-        "seed": "seed",
     }

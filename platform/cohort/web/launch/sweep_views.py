@@ -18,6 +18,7 @@ from cohort.runs.transitions import ENDED
 from cohort.web.access import project_for, redirect_to
 from cohort.web.accounts.views import person
 from cohort.web.context import listed
+from cohort.web.launch.choices import kind_named
 from cohort.web.launch.schema import texts_of
 from cohort.web.launch.sweep import HOW, sign
 from grpo_core.config.evaluation import HELDOUT
@@ -51,7 +52,7 @@ def sweep_detail(request: HttpRequest, slug: str, sweep_id: int) -> HttpResponse
     suites = {name: HELDOUT_TITLE if name == HELDOUT else name for name in shares}
     rows = []
     for run in runs:
-        texts = texts_of(run.config)
+        texts = texts_of(run.config, kind_named(run.kind))
         values = [(sign(name), texts.get(name, "")) for name in sweep.fields]
         scores = [(title, shares[name].get(run.pk)) for name, title in suites.items()]
         rows.append({"run": run, "values": values, "scores": scores})

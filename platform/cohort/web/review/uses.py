@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,7 +18,7 @@ from cohort.records.cards.data_files import line
 from cohort.review import uses
 from cohort.review.figures import newest_annotations
 from cohort.review.models import Sample
-from cohort.review.preferences import pairs_by_group, preference_pairs
+from cohort.review.preferences import pairs_by_group, preference_pairs, preferences_dataset_create
 from cohort.runs.models import Run
 from cohort.web.access import form_page, may, project_for, redirect_to, reviewed_run_for
 from cohort.web.accounts.views import person
@@ -122,6 +123,20 @@ def preferences_download(request: HttpRequest, slug: str, run_id: int) -> HttpRe
     response["Content-Disposition"] = f'attachment; filename="preferences-run-{run.pk}.jsonl"'
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+@require_POST
+@shows_samples
+def preferences_dataset(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
+    """Make a dataset of the run's preference pairs."""
+    run = reviewed_run_for(request, slug, run_id, at_least=Role.OPERATOR)
+    try:
+        dataset = preferences_dataset_create(run=run, actor=person(request))
+    except ValidationError as error:
+        messages.error(request, f"No dataset was made. {' '.join(error.messages)}")
+        return redirect("run_review", slug, run_id)
+    messages.success(request, f"{dataset.name}: {dataset.problems:,} pairs of people's judgements.")
+    return redirect("dataset_detail", slug, dataset.pk)
 
 
 @form_page

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 from cohort.base.formatting import ago, fixed, num
 from cohort.base.formatting import percent as percent_text
 from cohort.lab.judged import TrainingRewardJudge
-from cohort.runs.models import Desired, RunState
+from cohort.runs.models import Desired, RunKind, RunState
 from cohort.runs.run_values import VARIANT
 from cohort.web.context import LIVE
 from cohort.web.launch.schema import preset_source
@@ -185,8 +185,10 @@ def _model(row: RunRow, column: Column, _: str) -> Cell:
     return "anywhere", _text(row.run.base_model__name)
 
 
-def _recipe(row: RunRow, column: Column, _: str) -> Cell:
-    """Preset and normalization variant."""
+def _recipe(row: RunRow, column: Column, list_address: str) -> Cell:
+    """Preset and normalization variant of GRPO; else the kind, as a link to the runs of it."""
+    if row.run.kind != RunKind.GRPO:
+        return "muted", f'<a href="{list_address}?q=kind:{row.run.kind}">{_text(RunKind(row.run.kind).label)}</a>'
     preset, variant = PRESETS.get(row.run.preset), ALL[row.variant].short
     return "muted", _text(f"{preset_source(preset)} · {variant}" if preset else variant)
 

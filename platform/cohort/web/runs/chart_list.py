@@ -182,6 +182,13 @@ _POLICY = (
         "entropy", "Entropy", "nats", lines_of({"entropy": "sampled", "policy_entropy": "at the update"}),
         "mean per token",
     ),
+    Chart(
+        "trust_region", "Trust region", "nats", lines_of({"trpo/kl": "KL of the step"}), "mean per token, TRPO",
+    ),
+    Chart("surrogate_gain", "Gain of the surrogate", "advantage", lines_of({"trpo/surrogate_gain": "gain"}), "TRPO"),
+    Chart(
+        "line_search", "Line search", "lengths tried", lines_of({"trpo/line_search_steps": "lengths"}), "TRPO",
+    ),
     Chart("kl_coef", "KL weight β", "β", lines_of({"kl_coef": "β"}), "moved towards its target"),
     Chart("off_policy", "Off-policy mask", "share of tokens", lines_of({"off_policy_share": "left out"})),
 )  # fmt: skip

@@ -171,7 +171,9 @@ def offers(runs: Sequence[Run], scores: Iterable[str], chosen: Sequence[str]) ->
     offered = {name for group in groups for name in group.names}
     others = [name for name in chosen if name not in offered]
     columns = [
-        name for name in ("note", "verifier", "dataset", "sweep", "created", "started", "ended") if name not in others
+        name
+        for name in ("kind", "note", "verifier", "dataset", "sweep", "created", "started", "ended")
+        if name not in others
     ]
     return [*(group for group in groups if group.names), Offer("More", [*others, *columns])]
 

@@ -9,12 +9,12 @@ from django.conf import settings
 from django.utils import timezone
 
 from cohort.base.formatting import exact
-from cohort.ingest.run_state import PHASE_WORDS
+from cohort.ingest.run_state import IN_STEPS, PHASE_WORDS
 from cohort.lab.judged import TrainingRewardJudge, training_reward_judge
 from cohort.nodes.models import Draining
 from cohort.records.after_seal.rules import Standing
 from cohort.runs.checkpoints import resumable
-from cohort.runs.models import Attempt, Desired, Run, RunEvent, RunState
+from cohort.runs.models import Attempt, Desired, Run, RunDataset, RunEvent, RunKind, RunState
 from cohort.runs.retry import DELAYS
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.runs.waiting import waiting_rows
@@ -22,6 +22,7 @@ from cohort.web.after_seal.timeline import standings
 from cohort.web.context import LIVE, version_of
 from cohort.web.launch.variants import variant_in_words
 from cohort.web.records.listing import record_of
+from cohort.web.runs.kind_facts import facts_of
 from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.preset_differences import Difference, diff
 from grpo_core.config.presets import PRESETS, Preset
@@ -97,6 +98,20 @@ class Header:
         """From the preset."""
         config = self.config
         return tuple(diff(config)) if isinstance(config, RunConfig) and config.preset in PRESETS else ()
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What most decides a run of another kind than GRPO."""
+        return facts_of(self.config)
+
+    @property
+    def data_word(self) -> str:
+        return "conversations" if self.run.kind in (RunKind.SFT, RunKind.DISTILL) else "preferences"
+
+    @cached_property
+    def further(self) -> list[RunDataset]:
+        """Datasets that it reads besides the first."""
+        return list(self.run.run_datasets.select_related("dataset"))
 
     @cached_property
     def variant(self) -> str:
@@ -212,6 +227,8 @@ class Header:
 
     @property
     def may_extend(self) -> bool:
+        if self.run.kind == RunKind.SAMPLE:  # each problem once
+            return False
         return self.run.state in (*ENDED, RunState.PAUSED) and self.attempt is not None
 
     # ------------------------------------------------------------------ how far, where, since when
@@ -255,7 +272,7 @@ class Header:
             return f"trained; {record}"
         text = PHASE_WORDS.get(self.run.phase, "starting")
         inside = self.attempt.progress if self.attempt else {}
-        if inside.get("phase") == self.run.phase != "training" and inside.get("total"):
+        if inside.get("phase") == self.run.phase not in IN_STEPS and inside.get("total"):
             text += f", {inside['done']:,} of {inside['total']:,}"
         return text
 

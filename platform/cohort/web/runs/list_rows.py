@@ -46,7 +46,7 @@ SHOWN = (
     *("pk", "name", "state", "desired", "step", "steps_total", "reward", "unscored", "fence", "retries", "stalled_at"),
     *("preset", "tags", "note", "archived_at", "created_at", "base_model__name", "created_by__username"),
     *("eval_verifier_version__verifier__name", "eval_verifier_version__number", "eval_verifier_version_id"),
-    *("verifier_version_id", "dataset_id"),
+    *("verifier_version_id", "dataset_id", "kind"),
 )
 """What is read of each run: columns, and of its newest metrics `reward` and `unscored`."""
 
@@ -128,14 +128,14 @@ class RunPage:
         own = {
             pk: (run.verifier_version_id, run.dataset_id)
             for pk, run in by_id.items()
-            if run.eval_verifier_version_id in (None, run.verifier_version_id)
+            if run.verifier_version_id and run.eval_verifier_version_id in (None, run.verifier_version_id)
         }
         judges = training_reward_judges(own.values()) if own else {}
         return [
             RunRow(
                 run,
                 scores.get(pk, {}),
-                variant=variants[pk],
+                variant=variants.get(pk, ""),
                 health=health[pk],
                 values={column.name: getattr(run, alias) for alias, column in others.items()},
                 judge=judges[own[pk]] if pk in own else None,

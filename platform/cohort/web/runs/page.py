@@ -28,7 +28,7 @@ from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
 from cohort.review.waiting import closed_to
 from cohort.runs.charts import project_charts
-from cohort.runs.models import Checkpoint, RunEvent
+from cohort.runs.models import Checkpoint, RunEvent, RunKind
 from cohort.web.access import STOP_POLLING, any_run_for, may, polled_run_for, run_for
 from cohort.web.accounts.views import person
 from cohort.web.context import POLLED, listed, prepared, query_without, shared_part, version_of
@@ -264,6 +264,7 @@ def _overview(header: Header, *, closed: bool, drawn: str = "") -> dict[str, Any
         closed=closed,
         newest=groups,
         evaluated=evaluated,
+        evaluates=run.kind == RunKind.GRPO or header.config.eval.before or header.config.eval.after or bool(evaluated),
         evals_stand=same,
         suites=[] if same else suites_cached(header.run, header.config),
     )

@@ -154,6 +154,30 @@ def state_badge(state: str) -> SafeString:
     )
 
 
+_STAGE_STATES = {
+    "waiting": ("is-plain", "○"),
+    "ready": ("", "○"),
+    "refused": ("is-wrong", "!"),
+    "out_of_date": ("is-suspect", "↻"),
+}
+"""Those of a stage of a pipeline that no run has."""
+
+
+@register.filter
+def stage_tone(state: str) -> str:
+    """The CSS class of a stage's state."""
+    return (_STAGE_STATES.get(state) or _STATES[state])[0]
+
+
+@register.simple_tag
+def stage_badge(state: str, words: str) -> SafeString:
+    """The state of a stage as a badge: colour, sign and word."""
+    kind, sign = _STAGE_STATES.get(state) or _STATES[state]
+    return format_html(
+        '<span class="badge {}"><span aria-hidden="true">{}</span>{}</span>', kind, sign, words.capitalize()
+    )
+
+
 @register.simple_tag
 def progress(value: int, total: int, label: str = "Progress") -> SafeString:
     """A bar for `value` of `total`; empty while the total is not known."""

@@ -251,6 +251,7 @@
     });
     plot.on("plotly_doubleclick", () => zoom(null, null));
     plot.on("plotly_click", ({ event, points }) => {
+      if (!root.dataset.groups) return; // of a kind that samples none
       const address = groupsOf(data().step[points[0].pointIndex]);
       if (event?.ctrlKey || event?.metaKey) open(address);
       else location.assign(address);

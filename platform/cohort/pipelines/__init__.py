@@ -1,0 +1,1 @@
+"""Pipelines: graphs of stages, each a run that begins from what earlier stages gave."""
