@@ -99,6 +99,7 @@ def train(method: str, folder: Path, seed: int, steps: int, rate: float) -> dict
         path.write_text(json.dumps(config(method, seed=seed, steps=steps, rate=rate)))  # JSON is YAML
         with contextlib.redirect_stdout(sys.stderr):
             status = grpo(["train", str(path), "--out", str(out)])
+        path.unlink()
         if status != 0:
             raise SystemExit(status)
         peak = peak_mb()
