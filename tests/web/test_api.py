@@ -223,7 +223,7 @@ def test_openapi(caller: ApiCaller, viewer: Client) -> None:
     text = json.dumps(schema)
     for name in {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
         assert name in schema["components"]["schemas"]
-    assert schema["components"]["schemas"]["RunRequest"]["required"] == ["name", "base_model", "dataset", "verifier"]
+    assert schema["components"]["schemas"]["RunRequest"]["required"] == ["name", "base_model", "dataset"]
     post = schema["paths"]["/api/v1/projects/{slug}/runs"]["post"]
     assert list(post["responses"]["422"]["content"]) == ["application/problem+json"]
 
