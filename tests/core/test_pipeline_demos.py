@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipelines")
-    for name, more in (("base", ()), ("weak", ("--steps", "90")), ("small", ("--layers", "1"))):
+    for name, more in (("base", ()), ("weak", ("--steps", "105")), ("small", ("--layers", "1"))):
         grpo("cold-start", "--out", str(folder / name), "--threads", "1", *more)
     grpo("demo-data", "--worked", "200", "--out", str(folder / "data"))
     return folder
