@@ -29,6 +29,8 @@ MAXIMUM_LIKELIHOOD = AlgorithmConfig.model_validate(
 """Fine-tuning as the update does it: the policy gradient of given answers, each with advantage 1, and the mean over
 answer tokens, which is their cross-entropy. Source: DeepSeekMath (arXiv 2402.03300), section 5.2.1, where the gradient
 coefficient of SFT is 1."""
+MANY_EPOCHS = 10
+"""Rows that are learned more often are learned by heart rather than from."""
 
 
 class ConversationsConfig(PromptConfig):

@@ -52,8 +52,12 @@ class Encoded:
     """What made prompts of them, as `PromptEncoder.facts` has it."""
 
     def token_stats(self) -> dict[str, float]:
-        lengths = [len(prompt.tokens) for prompt in self.prompts]
-        return {"min": min(lengths), "mean": sum(lengths) / len(lengths), "max": max(lengths)}
+        return length_stats([len(prompt.tokens) for prompt in self.prompts])
+
+
+def length_stats(tokens: Sequence[int]) -> dict[str, float]:
+    """As a manifest has the lengths of at least one text, in tokens."""
+    return {"min": min(tokens), "mean": sum(tokens) / len(tokens), "max": max(tokens)}
 
 
 class PromptEncoder:

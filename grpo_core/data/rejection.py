@@ -17,25 +17,29 @@ from grpo_core.text import UNSTORABLE
 
 KEPT = "kept"
 FILTERS: dict[str, tuple[str, str]] = {
-    "unscored": ("the reward could not score it", "see the errors of the reward: reward_errors in the metrics"),
-    "empty": ("no text in it", "give the model a prompt that it answers"),
-    "unstorable": ("characters that no dataset can hold, such as NUL", "sample at a lower temperature"),
+    "unscored": ("that the reward could not score", "see the errors of the reward: reward_errors in the metrics"),
+    "empty": ("without text", "give the model a prompt that it answers"),
+    "unstorable": ("with characters that no dataset can hold, such as NUL", "sample at a lower temperature"),
     "no_verdict": (
-        "no verdict of the success component",
+        "without a verdict of the success component",
         "name a verifier in reward.success, or set filter.passed: false",
     ),
     "wrong": ("wrong by the success component", "sample more (sampling.group_size), or set filter.passed: false"),
-    "low_reward": ("reward below filter.min_reward", "lower filter.min_reward"),
-    "component": ("a component of filter.components does not pass", "take components out of filter.components"),
-    "unfinished": ("reached the longest length", "raise sampling.max_completion_tokens, or set filter.finished: false"),
+    "low_reward": ("with a reward below filter.min_reward", "lower filter.min_reward"),
+    "component": ("failed by a component of filter.components", "take components out of filter.components"),
+    "unfinished": (
+        "that reached the longest length",
+        "raise sampling.max_completion_tokens, or set filter.finished: false",
+    ),
     "too_short": ("shorter than filter.min_tokens", "lower filter.min_tokens"),
     "too_long": ("longer than filter.max_tokens", "raise filter.max_tokens"),
     "duplicate": ("the same as an earlier one of its problem", "set filter.duplicates: keep"),
     "near_duplicate": ("nearly the same as an earlier one of its problem", "raise filter.near_share"),
     "over_quota": ("more than filter.per_problem of its problem", "raise filter.per_problem"),
-    "unpaired": ("no wrong completion of its problem to stand above", "sample more (sampling.group_size)"),
+    "unpaired": ("without a wrong one of its problem to be above", "sample more (sampling.group_size)"),
 }
-"""Filter → (what it drops, how to loosen it), in the order in which they apply."""
+"""Filter → (the completions that it drops, as said after their number; how to loosen it), in the order in which they
+apply."""
 _GRAM = 5
 """Words of a gram that near-duplicates are compared by."""
 
@@ -170,13 +174,15 @@ def in_order(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in (KEPT, *FILTERS) if counts[name]}
 
 
+def described(name: str) -> str:
+    """A filter with what it drops; KEPT and names that are no filter's as they are."""
+    return f"{name}: {FILTERS[name][0]}" if name in FILTERS else name
+
+
 def table(counts: Mapping[str, int]) -> list[str]:
     """Lines for a person: how many completions were kept, and how many each filter dropped."""
     total = sum(counts.values())
-    return [
-        f"{count:>9,}  {100 * count / total:5.1f} %  {name if name == KEPT else f'{name}: {FILTERS[name][0]}'}"
-        for name, count in counts.items()
-    ]
+    return [f"{count:>9,}  {100 * count / total:5.1f} %  {described(name)}" for name, count in counts.items()]
 
 
 def summary(counts: Counter[str]) -> str:

@@ -189,6 +189,11 @@ def files_digest(files: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
+def dataset_digest(files: Mapping[str, str]) -> str:
+    """SHA-256 of a dataset's one file, or `files_digest` of several."""
+    return next(iter(files.values())) if len(files) == 1 else files_digest(files)
+
+
 def model_hashes(source: ModelSource) -> dict[str, Any]:
     """SHA-256 of all files of a model that decide a number: of its folder, and of what lies on top of it."""
     folder, top = source.folder, source.adapter or source.checkpoint

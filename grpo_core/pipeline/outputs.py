@@ -11,12 +11,12 @@ import rfc8785
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grpo_core.errors import RecordsError
+from grpo_core.files import dataset
 from grpo_core.files.run_folder import RunDir
 from grpo_core.pipeline.references import OUTPUT_WORDS, Output
 from grpo_core.records.types import CheckpointManifest, FileEntry, Outcome
 
-DATASET = "dataset/dataset.json"
-ROWS = "dataset/rows.jsonl"
+DATASET, ROWS = f"{dataset.FOLDER}/{dataset.FACTS}", f"{dataset.FOLDER}/{dataset.ROWS}"
 
 
 class DatasetFacts(BaseModel):

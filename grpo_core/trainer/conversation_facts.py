@@ -7,8 +7,9 @@ import numpy as np
 
 from grpo_core.data.answers import EncodedConversation, EncodedConversations
 from grpo_core.data.fingerprint import conversations_digest, file_sha256
+from grpo_core.data.prompts import length_stats
 from grpo_core.data.supervised import detect_conversations
-from grpo_core.model.source import files_digest
+from grpo_core.model.source import dataset_digest
 from grpo_core.trainer.manifest import DataSource
 
 _EXAMPLE_TOKENS = 2_000
@@ -28,7 +29,7 @@ def conversation_facts(sources: Sequence[DataSource], encoded: EncodedConversati
         "path": first.path,
         "hub": hub.model_dump() if hub is not None else None,
         "files": hashes,
-        "sha256": next(iter(hashes.values())) if len(hashes) == 1 else files_digest(hashes),
+        "sha256": dataset_digest(hashes),
         "format": ", ".join(dict.fromkeys(detect_conversations(path) for _, path in files)),
         "problems": len(encoded.conversations),
         "problems_digest": conversations_digest(own.conversation for own in encoded.conversations),
@@ -36,18 +37,14 @@ def conversation_facts(sources: Sequence[DataSource], encoded: EncodedConversati
         "dropped": len(encoded.dropped),
         "rewritten": encoded.rewritten,
         "unjoined": encoded.unjoined,
-        "prompt_tokens": _stats([len(row.prompt) for row in rows]),
-        "answer_tokens": _stats([row.answer_tokens for row in rows]),
+        "prompt_tokens": length_stats([len(row.prompt) for row in rows]),
+        "answer_tokens": length_stats([row.answer_tokens for row in rows]),
         "lengths": _lengths([row.length for row in rows]),
         "tokens": sum(row.length for row in rows),
         "learned_tokens": encoded.answer_tokens,
         "example": _example(encoded.conversations[0]),
         "chat": dict(encoded.chat),
     }
-
-
-def _stats(counts: Sequence[int]) -> dict[str, float]:
-    return {"min": min(counts), "mean": sum(counts) / len(counts), "max": max(counts)}
 
 
 def _lengths(lengths: Sequence[int]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from grpo_core.data.prompts import Encoded, Prompted
 from grpo_core.evaluate.suites.load import Suite
 from grpo_core.files.weights import PROVENANCE
 from grpo_core.model.load import LoadedModel
-from grpo_core.model.source import files_digest, inputs_of_model, model_hashes
+from grpo_core.model.source import dataset_digest, inputs_of_model, model_hashes
 from grpo_core.records.types import Manifest
 from grpo_core.runtime.energy import Meter, open_meter, own_gpus
 from grpo_core.text import UNSTORABLE
@@ -199,7 +199,7 @@ def data_facts(source: DataSource, encoded: Encoded, unreadable: int) -> dict[st
         "path": source.path,
         "hub": part.hub.model_dump() if part.hub is not None else None,
         "files": hashes,
-        "sha256": next(iter(hashes.values())) if len(hashes) == 1 else files_digest(hashes),
+        "sha256": dataset_digest(hashes),
         "container": detected.container,
         "format": detected.reading.format,
         "columns": dict(detected.reading.columns),

@@ -29,20 +29,20 @@ from grpo_core.data.preferences import (
     replay_rows,
     split_rows,
 )
-from grpo_core.data.prompts import Encoded, Prompted
+from grpo_core.data.prompts import Encoded, Prompted, length_stats
 from grpo_core.distributed.environment import pick_device
 from grpo_core.errors import ConfigError, DataError
 from grpo_core.evaluate.task import Task
 from grpo_core.model.classifier import Classifier, load_classifier
 from grpo_core.model.load import find_model
-from grpo_core.model.source import files_digest
+from grpo_core.model.source import dataset_digest
 from grpo_core.records.types import ComponentScore, EvalItem, EvalResult, Phase
 from grpo_core.rewards.models.texts import ScoringTexts
 from grpo_core.stats.preferences import RankedPair
 from grpo_core.trainer.checkpoints.state import DrawState
 from grpo_core.trainer.evaluation import Evaluation
+from grpo_core.trainer.row_order import RowOrder
 from grpo_core.trainer.sampled import Position
-from grpo_core.trainer.sampling import prompt_order
 from grpo_core.training.reward_model import PreferenceRow, RewardModelTraining
 
 _REPLAY_SEED = 1
@@ -208,14 +208,14 @@ def _facts(
     return {
         "path": shown,
         "files": hashes,
-        "sha256": next(iter(hashes.values())) if len(hashes) == 1 else files_digest(hashes),
+        "sha256": dataset_digest(hashes),
         "container": container,
         "format": "pairs" if config.objective == "bradley_terry" else "scores",
         "problems": len(rows),
         "problems_digest": preferences_digest(preferences),
         "prompts": len({prompt_key(row) for row in preferences}),
         "dropped": len(dropped),
-        "prompt_tokens": {"min": min(lengths), "mean": sum(lengths) / len(lengths), "max": max(lengths)},
+        "prompt_tokens": length_stats(lengths),
         "texts": scoring_texts(config.data.template, chat=config.data.chat),
     }
 
@@ -228,23 +228,17 @@ class BatchSampler:
     their share. The checkpoint manager's `Sampler`."""
 
     def __init__(self, config: RewardModelConfig, inputs: PreferenceInputs) -> None:
-        self._config, self._inputs = config, inputs
+        self._inputs = inputs
         self._size, self._share = config.optim.batch_size, config.data.replay_share if inputs.replay else 0.0
-        self._start(0)
-
-    def _start(self, steps: int) -> None:
-        """Continue after so many steps."""
-        self._steps, replayed = steps, self.replayed(steps)
-        seed = self._config.seed
-        self._order = prompt_order(len(self._inputs.train), seed, start=steps * self._size - replayed)
-        if self._inputs.replay:
-            self._replay = prompt_order(len(self._inputs.replay), seed + _REPLAY_SEED, start=replayed)
+        self._steps = 0
+        self._order = RowOrder(len(inputs.train), config.seed)
+        self._replay = RowOrder(len(inputs.replay), config.seed + _REPLAY_SEED)
 
     def draw(self) -> list[PreferenceRow]:
         """The rows of the next step, the replayed ones last."""
         old = self.replayed(self._steps + 1) - self.replayed(self._steps)
-        rows = [self._inputs.train[next(self._order)].row for _ in range(self._size - old)]
-        rows += [self._inputs.replay[next(self._replay)].row for _ in range(old)]
+        rows = [self._inputs.train[index].row for index in self._order.draw(self._size - old)]
+        rows += [self._inputs.replay[index].row for index in self._replay.draw(old)]
         self._steps += 1
         return rows
 
@@ -255,7 +249,7 @@ class BatchSampler:
     @property
     def epoch(self) -> float:
         """How often the new rows have been gone through."""
-        return (self._steps * self._size - self.replayed(self._steps)) / len(self._inputs.train)
+        return self._order.epoch
 
     def position(self) -> Position:
         """See `Sampler`."""
@@ -267,7 +261,10 @@ class BatchSampler:
 
     def restore(self, state: DrawState) -> None:
         """See `Sampler`."""
-        self._start(state.drawn // self._size)
+        self._steps = state.drawn // self._size
+        replayed = self.replayed(self._steps)
+        self._order.restore(DrawState(drawn=state.drawn - replayed))
+        self._replay.restore(DrawState(drawn=replayed))
 
 
 # ---------------------------------------------------------------------- measuring

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from grpo_core.config.evaluation import HELDOUT
-from grpo_core.config.sft import ConversationsConfig, DistillConfig, SftConfig
+from grpo_core.config.sft import MANY_EPOCHS, ConversationsConfig, DistillConfig, SftConfig
 from grpo_core.data.answers import EncodedConversations, encode_conversations
 from grpo_core.data.decontaminate import overlap
 from grpo_core.data.hub import find_data
@@ -36,9 +36,6 @@ from grpo_core.rewards.base import Context
 from grpo_core.trainer.conversation_facts import conversation_facts
 from grpo_core.trainer.inputs import suite_tasks
 from grpo_core.trainer.manifest import DataSource, data_facts, suite_facts
-
-MANY_EPOCHS = 10
-"""More are reported: a model then learns its conversations by heart."""
 
 
 @dataclass
@@ -154,9 +151,8 @@ def _key(conversation: Conversation) -> str:
 
 def training_sources(part: ConversationsConfig, base: Path) -> list[DataSource]:
     """`data.path`, then `data.more`. The folder of a sampled dataset stands for its rows. Raises DataError."""
-    found = [(part.path, part.hub), *((path, None) for path in part.more)]
     sources = []
-    for path, hub in found:
+    for path, hub in [(part.path, part.hub), *((path, None) for path in part.more)]:
         files = find_data(path, hub, base=base)
         rows = tuple(_rows_in(file) for file in files) if hub is None else files
         sources.append(DataSource(path, rows, part))

@@ -22,6 +22,8 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from grpo_core.cli.main import main
+from grpo_core.config.kinds import config_from_dict
+from grpo_core.config.sft import SftConfig
 from grpo_core.files.checkpoint import MANIFEST, STATE, file_entries, read_manifest, write_manifest
 from grpo_core.files.spool import SpoolReader
 from grpo_core.model.tiny import byte_tokenizer
@@ -305,3 +307,20 @@ def result(out: Path) -> Result:
         {path.name: [untimed(row) for row in rows(path)] for path in sorted((out / "evals").glob("*.jsonl"))},
         {name: value for name, value in outcome["totals"].items() if name != "seconds"},
     )
+
+
+def sft(**parts: Any) -> SftConfig:
+    """A small config of fine-tuning, with these parts in place of its own."""
+    base: dict[str, Any] = {
+        "model": {"path": "base"},
+        "data": {"path": "train.jsonl"},
+        "optim": {"steps": 4, "batch_size": 3, "lr": 1e-3},
+        "engine": {"threads": 1},
+        "checkpoints": {"every": 1},
+        "eval": {"cost": 0, "before": False, "after": False},
+    }
+    for name, part in parts.items():
+        base[name] = {**base.get(name, {}), **part} if isinstance(part, dict) else part
+    config = config_from_dict({"kind": "sft", **base})
+    assert isinstance(config, SftConfig)
+    return config

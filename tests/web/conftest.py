@@ -1,6 +1,7 @@
 """The people and the catalog of tests/factories/stock.py, and what makes runs of them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,13 @@ from cohort.base.environment import environment
 from cohort.catalog.models import BaseModel, PromptDataset, VerifierVersion
 from cohort.nodes.models import Node
 from cohort.nodes.services import node_create
+from cohort.pipelines.models import Pipeline
+from cohort.pipelines.services import pipeline_create, pipeline_start
 from cohort.runs.models import Run
 from tests.browser import chromium
 from tests.database import as_role
 from tests.factories import sealed_run
+from tests.factories.pipelines import TEXT, stage_succeed
 from tests.factories.runs import UNPROBED, Maker, add_checkpoint, add_steps
 from tests.factories.stock import PASSWORD, PROBLEMS, R1_EXACT, tiny_model, write_safetensors
 from tests.web import control
@@ -227,3 +231,19 @@ def run_body(maker: Maker) -> dict[str, Any]:
         "probe_override": UNPROBED,
         "launch": True,
     }
+
+
+@pytest.fixture
+def pipeline(ours: Project, oscar: User) -> Pipeline:
+    return pipeline_create(project=ours, actor=oscar, text=TEXT)
+
+
+@pytest.fixture
+def started(pipeline: Pipeline, oscar: User) -> Pipeline:
+    pipeline_start(pipeline=pipeline, actor=oscar, override=UNPROBED)
+    return pipeline
+
+
+@pytest.fixture
+def succeed(maker: Maker) -> Callable[..., Run]:
+    return partial(stage_succeed, maker)

@@ -43,11 +43,11 @@ from cohort.runs.base_models import checkpoint_register, checkpoint_request
 from cohort.runs.logs import log_append
 from cohort.runs.marks import run_note_set, run_tags_change
 from cohort.runs.models import Attempt, ImportedResult, Run
-from cohort.runs.services import run_sealed
 from cohort.web.launch.run_form import RunForm
 from tests.browser import picture
 from tests.factories.alerts import any_cause, diagnosed, webhook
 from tests.factories.lab import chat_model, done, evaluated, failed, format_only, lab_node, probed, sampled, talked
+from tests.factories.pipelines import stage_succeed
 from tests.factories.rescores import ended_run, rescored, second
 from tests.factories.runs import HOSTILE, UNPROBED, Maker, add_checkpoint, add_evaluation, add_group, add_steps, put_in
 from tests.factories.small_cards import Log, Sealed, card, cards, packed
@@ -148,13 +148,9 @@ stages:
 """
     pipeline = pipeline_create(project=maker.project, actor=alice, text=text)
     pipeline_start(pipeline=pipeline, actor=alice, override=UNPROBED)
-    run = pipeline.stages.get(slug="rl").current.run
-    attempt = maker.attempt(run, state="finished")
+    attempt = stage_succeed(maker, pipeline, "rl").attempts.get()
     for phase, scores in (("before", [0, 0, 0, 1]), ("after", [1, 0, 1, 1])):
         add_evaluation(attempt, phase, scores, suite="heldout")
-    add_checkpoint(attempt, 8, final=True, stored=True)
-    put_in(run, "sealing")
-    run_sealed(run=run)
     pipeline_pause(pipeline=pipeline, actor=alice)
     below = f"pipelines/{pipeline.pk}/"
     return ["pipelines/", "pipelines/new/?preset=deepseek-r1", below, f"{below}stages/rl/", f"{below}stages/judge/"]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.test import Client
 
 from cohort.accounts.models import Membership, Project, User
 from cohort.audit.models import AuditEntry
@@ -14,76 +13,16 @@ from cohort.background.reconcile import stages_launch
 from cohort.background.tasks import launch_stages
 from cohort.catalog.models import BaseModel, DatasetContent, PromptDataset
 from cohort.pipelines import services
-from cohort.pipelines.models import Pipeline, PipelineStage, StageRun
+from cohort.pipelines.models import Pipeline, StageRun
 from cohort.pipelines.states import pipeline_states
 from cohort.runs.attempts import attempt_inputs
 from cohort.runs.base_models import model_folder
 from cohort.runs.models import Run, RunState
 from cohort.runs.services import run_cancel, run_sealed
-from grpo_core.pipeline.presets import pipeline_presets
-from tests.factories.runs import UNPROBED, Maker, add_checkpoint, add_evaluation, put_in
-from tests.web.pages import html
-from tests.web.run_page import queries
-
-TEXT = """
-name: two
-stages:
-  second:
-    model: {stage: first}
-    data: {path: additions}
-    reward: r1 + exact@1
-    eval: {holdout: 4}
-    optim: {steps: 20}
-  first:
-    model: {path: tiny}
-    data: {path: additions}
-    reward: r1 + exact@1
-    eval: {holdout: 4}
-    optim: {steps: 10}
-"""
-LIST = "/p/ours/pipelines/"
+from tests.factories.pipelines import TEXT, run_of, stage, states
+from tests.factories.runs import UNPROBED, Maker, put_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("maker")]
-
-
-@pytest.fixture
-def pipeline(ours: Project, oscar: User) -> Pipeline:
-    return services.pipeline_create(project=ours, actor=oscar, text=TEXT)
-
-
-@pytest.fixture
-def started(pipeline: Pipeline, oscar: User) -> Pipeline:
-    services.pipeline_start(pipeline=pipeline, actor=oscar, override=UNPROBED)
-    return pipeline
-
-
-@pytest.fixture
-def succeed(maker: Maker) -> Callable[..., Run]:
-    """The stage's run has trained, and its final weights are there."""
-
-    def end(pipeline: Pipeline, slug: str, **checkpoint: Any) -> Run:
-        run = run_of(pipeline, slug)
-        put_in(run, "sealing")
-        attempt = maker.attempt(run, state="finished")
-        add_checkpoint(attempt, run.steps_total, final=True, **{"stored": True, **checkpoint})
-        run_sealed(run=run)
-        return run
-
-    return end
-
-
-def stage(pipeline: Pipeline, slug: str) -> PipelineStage:
-    return PipelineStage.objects.select_related("pipeline__project", "current__run").get(pipeline=pipeline, slug=slug)
-
-
-def run_of(pipeline: Pipeline, slug: str) -> Run:
-    current = stage(pipeline, slug).current
-    assert current is not None
-    return current.run
-
-
-def states(pipeline: Pipeline) -> dict[str, str]:
-    return {slug: now.state for slug, now in pipeline_states(Pipeline.objects.get(pk=pipeline.pk)).items()}
 
 
 def faults(raised: pytest.ExceptionInfo[ValidationError]) -> list[str]:
@@ -359,73 +298,3 @@ def test_a_dataset_and_a_reward_model_are_passed_on(
     paths = {file.path for _, file in attempt_inputs(run=rl)}
     assert {f"{model_folder(final)}/{name}" for name in final.files} <= paths
     assert StageRun.objects.get(run=rl).given == {"judge": pipeline_states(pipeline)["judge"].output.digest}
-
-
-# ---------------------------------------------------------------------- pages
-
-
-def test_from_preset_to_picture(operator: Client, viewer: Client) -> None:
-    page = html(operator.get(f"{LIST}new/?preset=deepseek-r1"))
-    assert all(preset.name in page for preset in pipeline_presets())
-    assert "name: deepseek-r1" in page
-    refused = operator.post(f"{LIST}new/", {"text": TEXT.replace("path: tiny", "path: absent")})
-    assert refused.status_code == 422
-    assert "Line 11: stages.first.model.path" in html(refused)
-    made = operator.post(f"{LIST}new/", {"text": TEXT})
-    pipeline = Pipeline.objects.get()
-    assert made.headers["Location"] == f"{LIST}{pipeline.pk}/"
-    operator.post(f"{LIST}{pipeline.pk}/start/", {"override": UNPROBED})
-    page = html(viewer.get(f"{LIST}{pipeline.pk}/"))
-    assert "<svg" in page
-    assert f"/p/ours/runs/{run_of(pipeline, 'first').pk}/" in page
-    assert f"{LIST}{pipeline.pk}/start/" not in page  # a viewer starts nothing
-    assert "two" in html(viewer.get(LIST))
-
-
-def test_the_page_polls_and_shows_scores(
-    viewer: Client, started: Pipeline, maker: Maker, succeed: Callable[..., Run]
-) -> None:
-    address = f"{LIST}{started.pk}/"
-    version = viewer.get(address).context["page"].version
-    assert viewer.get(address, {"v": version}).status_code == 204
-    run = succeed(started, "first")
-    attempt = run.attempts.get()
-    add_evaluation(attempt, "before", [0, 0, 0, 1])
-    add_evaluation(attempt, "after", [1, 0, 1, 1])
-    polled = viewer.get(address, {"v": version})
-    assert polled.status_code == 200
-    assert "<html" not in polled.content.decode()
-    assert "held-out 25 % → 75 %" in html(polled)
-
-
-def test_a_stage_is_changed_and_run_again_on_its_page(
-    operator: Client, viewer: Client, started: Pipeline, succeed: Callable[..., Run]
-) -> None:
-    succeed(started, "first")
-    address = f"{LIST}{started.pk}/stages/first/"
-    page = operator.get(address)
-    form = page.context["form"]
-    sent = {"text": form.initial["text"].replace("steps: 10", "steps: none"), "seen": form.initial["seen"]}
-    assert "optim.steps" in html(operator.post(address, sent))
-    sent["text"] = sent["text"].replace("steps: none", "steps: 12")
-    assert operator.post(address, sent).status_code == 302
-    assert states(started)["first"] == "out_of_date"
-    assert "steps: 12" in html(viewer.get(address))
-    assert operator.post(f"{address}again/").status_code == 302
-    assert run_of(started, "first").steps_total == 12
-
-
-def test_queries_do_not_grow_with_stages(
-    viewer: Client, started: Pipeline, ours: Project, oscar: User, succeed: Callable[..., Run]
-) -> None:
-    two, copies = TEXT.partition("stages:\n")[2], ""
-    for number in range(4):
-        copy = two.replace("  first:", f"  first{number}:").replace("  second:", f"  second{number}:")
-        copies += copy.replace("stage: first", f"stage: first{number}")
-    text = TEXT.replace("name: two", "name: ten") + copies
-    large = services.pipeline_create(project=ours, actor=oscar, text=text)
-    services.pipeline_start(pipeline=large, actor=oscar, override=UNPROBED)
-    assert large.stages.exclude(current=None).count() == 5
-    viewer.get(f"{LIST}{started.pk}/")
-    few, many = (queries(lambda pk=row.pk: viewer.get(f"{LIST}{pk}/")) for row in (started, large))
-    assert few == many

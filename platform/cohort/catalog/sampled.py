@@ -19,8 +19,9 @@ from cohort.catalog.dataset_files import survey
 from cohort.catalog.models import DatasetContent, PromptDataset, dataset_added
 from cohort.catalog.services import uploaded_bytes
 from grpo_core.errors import DataError
+from grpo_core.files.dataset import FOLDER, ROWS
 
-FILE = "dataset/rows.jsonl"
+FILE = f"{FOLDER}/{ROWS}"
 """How messages call the file."""
 NAME_CHARS = 120
 

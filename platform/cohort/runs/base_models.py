@@ -172,8 +172,7 @@ def weight_files(checkpoint: Checkpoint) -> list[str]:
 
 
 def _parameters(run: Run) -> int | None:
-    manifests = run.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True)
-    manifest: dict[str, Any] | None = manifests.first()
+    manifest = run.newest_manifest()
     return None if manifest is None else int(manifest["model"]["parameters"])
 
 

@@ -40,8 +40,7 @@ def sampled_abouts(datasets: Iterable[PromptDataset | None]) -> dict[str, Sample
 def _content(dataset: PromptDataset) -> bytes:
     assert dataset.sampled_by_id is not None, "it is sampled"
     run = Run.objects.select_related("verifier_version").get(pk=dataset.sampled_by_id)
-    manifest = run.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True).first()
-    config = run.scored_config
+    config, manifest = run.scored_config, run.newest_manifest()
     facts: dict[str, Any] = {
         "format": 1,
         "run": run.name,

@@ -58,13 +58,8 @@ def earlier_stages(run: Run, manifest: Mapping[str, Any] | None) -> list[Earlier
             stages.append(stage)
             if stage.run.pk not in followed:
                 followed.add(stage.run.pk)
-                waiting.append((stage.run, newest_manifest(stage.run)))
+                waiting.append((stage.run, stage.run.newest_manifest()))
     return stages
-
-
-def newest_manifest(run: Run) -> dict[str, Any] | None:
-    manifests = run.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True)
-    return manifests.first()
 
 
 def record_of(run: Run) -> tuple[str, str]:

@@ -81,8 +81,7 @@ def lineage(run: Run, manifest: Mapping[str, Any] | None) -> Lineage:
         here = checkpoint.run
         newest = Record.objects.filter(run=here).order_by("-end", "-version").first()
         ancestors.append(Ancestor(checkpoint, name, newest.seal if newest else ""))
-        attempt = here.attempts.exclude(manifest=None).order_by("-fence").first()
-        manifest = None if attempt is None else attempt.manifest
+        manifest = here.newest_manifest()
         weights, cold_start = _weights(here, manifest), _provenance(here, manifest)
     return Lineage(ancestors, cold_start, known_by, followed_to_the_end=False)
 

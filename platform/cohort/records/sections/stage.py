@@ -10,13 +10,14 @@ from cohort.records.fields import Stage
 from cohort.records.schema_types import Answer
 from cohort.records.sections import method_text
 from cohort.records.sections.by_kind import KIND_WORDS
-from cohort.records.sections.sampled import DUPLICATES, KEPT, dropped, dropped_completions, words_of
+from cohort.records.sections.sampled import DUPLICATES, dropped, dropped_completions, words_of
 from cohort.records.sections.stage_facts import ACCURACY
 from cohort.records.sections.subject import NO_MANIFEST, NO_TOTALS
 from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.sample import SampleConfig
 from grpo_core.config.sft import SftConfig
+from grpo_core.data.rejection import KEPT
 
 
 def stage_section(facts: Facts) -> Stage | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cohort.catalog.models import PromptDataset
-from cohort.records.sections.earlier_stages import newest_manifest, record_of
+from cohort.records.sections.earlier_stages import record_of
 from cohort.runs.models import Run, RunEvent
 from cohort.runs.transitions import current_steps
 
@@ -68,4 +68,4 @@ def _token_accuracy(run: Run) -> tuple[tuple[int, float], tuple[int, float]] | N
 def _teacher(run: Run) -> Teacher | None:
     """Of the dataset that the run learns from, where a run sampled it."""
     sampled_by = run.dataset.sampled_by if run.dataset_id is not None else None
-    return None if sampled_by is None else Teacher(sampled_by, newest_manifest(sampled_by), *record_of(sampled_by))
+    return None if sampled_by is None else Teacher(sampled_by, sampled_by.newest_manifest(), *record_of(sampled_by))

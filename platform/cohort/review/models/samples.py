@@ -8,7 +8,7 @@ from django.db import models
 
 from cohort.catalog.models import PromptDataset
 from cohort.runs.models import Attempt, Run, SentFile
-from grpo_core.data.rejection import FILTERS, KEPT
+from grpo_core.data.rejection import FILTERS, KEPT, described
 
 
 class Group(models.Model):
@@ -212,8 +212,7 @@ class DatasetFile(SentFile):
     @property
     def became(self) -> list[tuple[str, int]]:
         """(what became of them in words, completions), in the order of the filters."""
-        words = {KEPT: KEPT, **{name: f"{name}: {what}" for name, (what, _) in FILTERS.items()}}
-        return [(words.get(name, name), count) for name, count in sorted(self.counts.items(), key=_place)]
+        return [(described(name), count) for name, count in sorted(self.counts.items(), key=_place)]
 
 
 def _place(count: tuple[str, int]) -> int:

@@ -1,7 +1,7 @@
 """A run, its attempts on nodes, and the append-only history of both."""
 
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -238,6 +238,10 @@ class Run(models.Model):
         if not isinstance(config, RunConfig):
             raise TypeError(f"run {self.pk} is of kind {self.kind}, not grpo")
         return config
+
+    def newest_manifest(self) -> dict[str, Any] | None:
+        """What the trainer of the newest attempt that loaded its inputs reported of them. One query."""
+        return self.attempts.exclude(manifest=None).order_by("-fence").values_list("manifest", flat=True).first()
 
 
 class DatasetRole(models.TextChoices):

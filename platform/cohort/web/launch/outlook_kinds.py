@@ -8,10 +8,7 @@ from grpo_core.config.kinds import AnyConfig
 from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.run import RunConfig
 from grpo_core.config.sample import SampleConfig
-from grpo_core.config.sft import SftConfig
-
-MANY_EPOCHS = 10
-"""From so many times through the data on, answers are learned by heart rather than from."""
+from grpo_core.config.sft import MANY_EPOCHS, SftConfig
 
 
 def facts_of(form: RunForm) -> list[tuple[str, str]]:
