@@ -125,6 +125,12 @@ _runs = [
     path("pipelines/<int:pipeline_id>/pipeline.yaml", pipelines.pipeline_file, name="pipeline_file"),
     path("pipelines/<int:pipeline_id>/start/", pipelines.pipeline_start, name="pipeline_start"),
     path("pipelines/<int:pipeline_id>/pause/", pipelines.pipeline_pause, name="pipeline_pause"),
+    path("pipelines/<int:pipeline_id>/card/", pipelines.pipeline_card_make, name="pipeline_card_make"),
+    path(
+        "pipelines/<int:pipeline_id>/cards/<int:card_id>.zip",
+        pipelines.pipeline_card_download,
+        name="pipeline_card_download",
+    ),
     path("pipelines/<int:pipeline_id>/stages/<slug:stage>/", pipelines.stage_detail, name="stage_detail"),
     path("pipelines/<int:pipeline_id>/stages/<slug:stage>/start/", pipelines.stage_start, name="stage_start"),
     path("pipelines/<int:pipeline_id>/stages/<slug:stage>/retry/", pipelines.stage_retry, name="stage_retry"),

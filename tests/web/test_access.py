@@ -34,7 +34,8 @@ from cohort.nodes.models import Node
 from cohort.pipelines.models import Pipeline
 from cohort.pipelines.services import pipeline_create
 from cohort.records.after_seal.services import public_link_make
-from cohort.records.models import Record
+from cohort.records.models import PipelineCardRequest, Record
+from cohort.records.pipeline_cards import Stage, pipeline_card
 from cohort.records.policies.services import policy_save
 from cohort.records.statements.services import statement_make
 from cohort.review.filters import SampleFilter
@@ -131,6 +132,8 @@ class World:
         )
         self.probe = LabJob.objects.create(project=ours, kind="probe", spec=R1_EXACT, state="waiting", created_by=admin)
         self.pipeline = self._pipeline("mine", admin, self.version)
+        card = pipeline_card(project=ours, title="mine", stages=[Stage("only", record)], actor=admin)
+        PipelineCardRequest.objects.create(pipeline=self.pipeline, by=admin, card=card)
         token = public_link_make(record=record, actor=admin).token
         policy_save(project=ours, actor=admin, text=POLICY, reason=HOSTILE_TEXT, demanded=False, seen=0)
         audit.checkpoint()
@@ -148,6 +151,7 @@ class World:
             "job_id": self.job.pk,
             "pipeline_id": self.pipeline.pk,
             "stage": "only",
+            "card_id": card.pk,
             "sweep_id": Sweep.objects.create(project=ours, name="s", fields={}, created_by=admin).pk,
             "group_id": self.run.groups.order_by("pk")[0].pk,
             "key": key_of(self.run.groups.order_by("pk")[0]),

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from cohort.accounts.models import Project, User
+from cohort.background.tasks import launch_stages
 from cohort.pipelines import services
 from cohort.pipelines.models import Pipeline
 from cohort.runs.models import Run
@@ -84,4 +85,29 @@ def test_queries_do_not_grow_with_stages(
     assert large.stages.exclude(current=None).count() == 5
     viewer.get(f"{LIST}{started.pk}/")
     few, many = (queries(lambda pk=row.pk: viewer.get(f"{LIST}{pk}/")) for row in (started, large))
+    assert few == many
+
+
+def test_queries_do_not_grow_with_stages_that_finished(
+    viewer: Client, ours: Project, oscar: User, succeed: Callable[..., Run]
+) -> None:
+    two = TEXT.partition("stages:\n")[2]
+
+    def chain(name: str, more: int) -> Pipeline:
+        """`more` stages begin from the same first one; all have finished and were evaluated."""
+        copies = "".join(two.partition("  first:")[0].replace("  second:", f"  second{k}:") for k in range(more))
+        text = TEXT.replace("name: two", f"name: {name}") + copies
+        pipeline = services.pipeline_create(project=ours, actor=oscar, text=text)
+        services.pipeline_start(pipeline=pipeline, actor=oscar, override=UNPROBED)
+        for slug in pipeline.parsed_config.order:
+            run = succeed(pipeline, slug)
+            add_evaluation(run.attempts.get(), "before", [0, 0, 0, 1])
+            add_evaluation(run.attempts.get(), "after", [1, 0, 1, 1])
+            launch_stages(run.pk)
+        return pipeline
+
+    small, large = chain("few", 0), chain("many", 3)
+    page = html(viewer.get(f"{LIST}{large.pk}/"))
+    assert page.count("beginning to end") == 4  # second, second0, second1, second2
+    few, many = (queries(lambda pk=row.pk: viewer.get(f"{LIST}{pk}/")) for row in (small, large))
     assert few == many

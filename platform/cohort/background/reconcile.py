@@ -30,6 +30,7 @@ from cohort.pipelines.services import pipeline_advance, waiting_pipelines
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record
+from cohort.records.pipeline_requests import pipeline_cards_republish
 from cohort.records.services import version_pending
 from cohort.records.status.services import statuses_republish
 from cohort.review.rescores import figures_republish
@@ -93,6 +94,7 @@ def reconcile() -> None:
     this.part("waiting jobs of the lab", jobs_republish)
     this.part("stages of pipelines", stages_launch)
     this.part("missing records", seals_republish)
+    this.part("cards of pipelines", pipeline_cards_republish)
     this.part("missing statuses of records", statuses_republish)
     this.part("figures of re-scores", figures_republish)
     this.part("alerts", alerts_check)

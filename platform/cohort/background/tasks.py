@@ -15,13 +15,14 @@ from cohort.pipelines.services import run_advance
 from cohort.records.cards.issue import CardRefused
 from cohort.records.cards.pack import CardTooLarge
 from cohort.records.models import Record
+from cohort.records.pipeline_requests import pipeline_card_make
 from cohort.records.services import BeingSealed, NotEnded, NothingNew, record_seal, seal_failed, version_pending
 from cohort.records.status.services import status_issue
 from cohort.records.traces.redaction import cards_renew, runs_to_renew, traces_expire
 from cohort.review import rescores
 from cohort.review.token_files import token_files_sweep
 from cohort.review.word_index import words_index
-from cohort.runs.dispatch import STAGES_TASK, STATUS_TASK
+from cohort.runs.dispatch import PIPELINE_CARD_TASK, STAGES_TASK, STATUS_TASK
 from cohort.runs.models import Run
 from grpo_core.errors import DiskFullError
 
@@ -98,6 +99,12 @@ def seal(run_id: int) -> None:
         what = str(error) if isinstance(error, DiskFullError) else f"{type(error).__name__}: {error}"
         seal_failed(run=run, reason=f"The record could not be sealed: {what}")
         raise
+
+
+@shared_task(name=PIPELINE_CARD_TASK)  # type: ignore[untyped-decorator]
+def make_pipeline_card(request_id: int) -> None:
+    """A failure is noted on the request and shown on the pipeline's page, where a person requests another."""
+    pipeline_card_make(request_id)
 
 
 @shared_task(name="cohort.records.renew_cards")  # type: ignore[untyped-decorator]

@@ -101,7 +101,7 @@ def _state(
 ) -> StageNow:
     stage = config.stage(row.slug)
     inputs = {name: above[name] for name in config.inputs[row.slug]}
-    missing = next((f"{name} {_lack(now)}" for name, now in inputs.items() if now.state != "finished"), "")
+    missing = next((f"{name} {lack_words(now)}" for name, now in inputs.items() if now.state != "finished"), "")
     given = {name: now.output.digest for name, now in inputs.items() if now.output is not None}
     known = len(given) == len(inputs)
     digest = stage_digest(stage, given) if known else ""
@@ -145,7 +145,8 @@ def _of_run(run: Run) -> StageState:
     return states[run.state]
 
 
-def _lack(now: StageNow) -> str:
+def lack_words(now: StageNow) -> str:
+    """Why a stage that is not finished gives nothing yet, as the end of a sentence that begins with its name."""
     return {
         "waiting": "has not run yet",
         "ready": "has not run yet",

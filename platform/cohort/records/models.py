@@ -1,5 +1,6 @@
 """Governance models: the records of a run and their cards, statements by people, entries added to a record after its
-seal. All but public links are only added to; PostgreSQL itself refuses to change or delete a row."""
+seal. All but public links, drafts and requests are only added to; PostgreSQL itself refuses to change or delete a
+row."""
 
 from typing import ClassVar
 
@@ -323,3 +324,32 @@ class PipelineCardStage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.pipeline_card}"
+
+
+class PipelineCardRequest(models.Model):
+    """A person requested the card of a pipeline; the sealing worker, which has the log's key, makes it. Waits while it
+    has neither a card nor a fault."""
+
+    pipeline = models.ForeignKey("pipelines.Pipeline", on_delete=models.PROTECT, related_name="card_requests")
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+    tries = models.PositiveSmallIntegerField(default=0)
+    """How often a process began to make it."""
+    card = models.OneToOneField(PipelineCard, on_delete=models.PROTECT, null=True, related_name="request")
+    fault = models.TextField(blank=True, default="")
+    """Why no card was made of it."""
+
+    class Meta:
+        ordering: ClassVar = ["-pk"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["pipeline"], condition=models.Q(card=None, fault=""), name="pipeline_card_requested_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"request for the card of {self.pipeline}"
+
+    @property
+    def waits(self) -> bool:
+        return self.card_id is None and not self.fault

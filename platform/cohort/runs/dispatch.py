@@ -23,6 +23,7 @@ SEAL_TASK = "cohort.records.seal"
 RENEW_TASK = "cohort.records.renew_cards"
 STATUS_TASK = "cohort.records.issue_status"
 STAGES_TASK = "cohort.pipelines.launch_stages"
+PIPELINE_CARD_TASK = "cohort.records.make_pipeline_card"
 SEAL_QUEUE = "platform.seal"
 """Apart from the reconciler's, and with separate processes: records take minutes, lost workers do not wait. With a
 dot, as no label has one, so that no label can name it."""
@@ -76,6 +77,11 @@ def seal_on_commit(*, run_id: int) -> None:
 def stages_on_commit(*, run_id: int) -> None:
     """The run succeeded: have what waits for it launched."""
     publish_on_commit(STAGES_TASK, run_id, PLATFORM_QUEUE)
+
+
+def pipeline_card_on_commit(*, request_id: int) -> None:
+    """Have the requested card of a pipeline made."""
+    publish_on_commit(PIPELINE_CARD_TASK, request_id, SEAL_QUEUE)
 
 
 def renew_cards(*, run_id: int) -> None:

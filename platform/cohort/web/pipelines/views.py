@@ -1,4 +1,5 @@
-"""Pipelines of a project: listed and shown to all, made, started, paused and changed by operators."""
+"""Pipelines of a project: listed and shown to all, made, started, paused and changed by operators; their cards are
+requested by reviewers and taken away by all."""
 
 from functools import cached_property
 from typing import Any
@@ -6,16 +7,24 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.db.models import Count
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from cohort.accounts.models import Role
+from cohort.base import artifacts
+from cohort.evaluations.stages import StageChange, run_changes
+from cohort.evidence.stage_changes import TRAINED
 from cohort.pipelines import services
 from cohort.pipelines.models import Pipeline, PipelineStage
 from cohort.pipelines.states import LIVE, pipeline_states
-from cohort.web.access import call_service, file_response, form_page, project_for, redirect_to
+from cohort.records.models import PipelineCardRequest
+from cohort.records.pipeline_requests import CardStages, card_stages, pipeline_card_request
+from cohort.runs.models import Run
+from cohort.web.access import call_service, file_response, form_page, project_for, redirect_to, streamed
 from cohort.web.accounts.views import person
+from cohort.web.audit.selectors import downloaded
 from cohort.web.context import listed, render_polled, version_of
 from cohort.web.fields import ServiceForm
 from cohort.web.pipelines.picture import picture
@@ -86,6 +95,40 @@ class PipelinePage:
             for slug, now in self.states.items()
         ]
 
+    @cached_property
+    def ready(self) -> CardStages:
+        return card_stages(self.states)
+
+    @cached_property
+    def cards(self) -> list[PipelineCardRequest]:
+        """Every request for a card, the newest first."""
+        return list(self.pipeline.card_requests.select_related("card", "by"))
+
+    @property
+    def pending(self) -> bool:
+        return any(request.waits for request in self.cards)
+
+    @cached_property
+    def trained(self) -> dict[str, Run]:
+        """By stage, the runs whose weights can be compared."""
+        return {
+            slug: now.run
+            for slug, now in self.states.items()
+            if now.run is not None and now.state == "finished" and now.run.kind in TRAINED
+        }
+
+    @cached_property
+    def changes(self) -> list[StageChange]:
+        """What each finished stage of a chain of weights changed, and each chain from its beginning to its end."""
+        config, runs = self.pipeline.parsed_config, self.trained
+        begins_from = {
+            run.pk: runs[reference.stage].pk
+            for slug, run in runs.items()
+            for reference in config.stage(slug).references
+            if reference.path == "model.stage" and reference.stage in runs
+        }
+        return run_changes(list(runs.values()), begins_from) if runs else []
+
     @property
     def live(self) -> int:
         return sum(now.state in LIVE for now in self.states.values())
@@ -93,7 +136,8 @@ class PipelinePage:
     @property
     def version(self) -> str:
         """Changes when anything that is shown has changed."""
-        parts: list[Any] = [self.pipeline.active, self.pipeline.digest]
+        parts: list[Any] = [self.pipeline.active, self.pipeline.digest, self.ready.lacks]
+        parts += [(request.pk, request.card_id, request.fault) for request in self.cards]
         for slug, now in self.states.items():
             run, output = now.run, now.output
             shown = None if run is None else (run.pk, run.state, run.desired, run.step, run.steps_total)
@@ -162,6 +206,35 @@ def pipeline_pause(request: HttpRequest, slug: str, pipeline_id: int) -> HttpRes
     done = f"{pipeline.name} is paused: no stage begins, and its runs stop at a checkpoint."
     call_service(request, services.pipeline_pause, done, pipeline=pipeline)
     return redirect_to(request, "pipeline_detail", slug, pipeline.pk)
+
+
+@require_POST
+def pipeline_card_make(request: HttpRequest, slug: str, pipeline_id: int) -> HttpResponse:
+    pipeline = pipeline_for(request, slug, pipeline_id, at_least=Role.REVIEWER)
+    done = "The pipeline's card is being made. It is shown here once it is."
+    call_service(request, pipeline_card_request, done, pipeline=pipeline)
+    return redirect_to(request, "pipeline_detail", slug, pipeline_id)
+
+
+@require_safe
+def pipeline_card_download(request: HttpRequest, slug: str, pipeline_id: int, card_id: int) -> HttpResponseBase:
+    """The zip. It holds public cards alone, so that every member may have it."""
+    pipeline = pipeline_for(request, slug, pipeline_id)
+    made = get_object_or_404(PipelineCardRequest.objects.select_related("card"), pipeline=pipeline, card=card_id)
+    card = made.card
+    if card is None or not artifacts.exists(card.artifact):
+        raise Http404("the file of this card is no longer stored")
+    downloaded(
+        request,
+        kind="pipeline_card_downloaded",
+        subject=f"pipeline:{pipeline.pk}",
+        project=pipeline.project,
+        data={"seal": card.seal, "sha256": card.sha256},
+    )
+    name = f"pipeline-{pipeline.pk}-{card.seal[:16]}.zip"
+    response = streamed(artifacts.read_chunks(card.artifact), "application/zip", name)
+    response["Content-Length"] = str(card.size)
+    return response
 
 
 @form_page
