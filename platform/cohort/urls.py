@@ -51,6 +51,7 @@ from cohort.web.runs import (
     page,
     queue,
     retry,
+    reward_page,
     series,
 )
 from cohort.web.statements import views as statements
@@ -161,6 +162,7 @@ _runs = [
     path(_CHECKPOINT, checkpoint_page.checkpoint_detail, name="checkpoint_detail"),
     path(f"{_CHECKPOINT}pin/", actions.checkpoint_pin, name="checkpoint_pin"),
     path(f"{_CHECKPOINT}further/", checkpoint_page.checkpoint_further, name="checkpoint_further"),
+    path(f"{_CHECKPOINT}reward/", reward_page.trained_reward_new, name="trained_reward_new"),
     path(f"{_CHECKPOINT}request/", checkpoint_page.checkpoint_wanted, name="checkpoint_request"),
     path(f"{_CHECKPOINT}checkpoint.zip", checkpoint_page.checkpoint_download, name="checkpoint_download"),
     path("runs/<int:run_id>/queues/new/", review_queues.queue_new, name="review_queue_new"),

@@ -23,7 +23,7 @@ from cohort.lab.models import OPEN, Conversation, JobKind, JobState, LabJob
 from cohort.lab.prompts import prompts_digest
 from cohort.lab.turns import CALLED_OFF, answers_give_up
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
-from cohort.runs.base_models import model_inputs, require_usable
+from cohort.runs import base_models
 from grpo_core.config.run import RunConfig
 from grpo_core.errors import ConfigError, FieldProblem
 from grpo_core.lab.job import MAX_ITEMS, EvaluateOptions, LabKind, Options, TryOptions, options_of
@@ -302,25 +302,27 @@ def job_create(
     **columns: Any,
 ) -> LabJob:
     """Have a worker do the job, once that is committed. `inputs`: the files that it reads, by path; those of its models
-    come with them. Raises ConfigError where a model's files are not here yet."""
-    files: list[dict[str, Any]] = [
-        {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact} for path, row in inputs.items()
-    ]
+    and of its rewards' models come with them. Raises ConfigError where a model's files are not here yet."""
+    files: dict[str, dict[str, Any]] = {
+        path: {"path": path, "sha256": row.sha256, "size": row.size, "artifact": row.artifact}
+        for path, row in inputs.items()
+    }
     conversation: Conversation | None = columns.get("conversation")
     models = {"base_model": columns.get("base_model"), "reference": conversation.reference if conversation else None}
+    rewards = _scored_by(rubric, columns)
+    base_models.require_reward_models(project, rewards)
+    held = base_models.reward_model_inputs(project.pk, rewards)
     for field, model in models.items():
-        if model is None:
-            continue
-        require_usable(model, field=field)
-        files += [
-            {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}
-            for path, file in model_inputs(model).items()
-        ]
+        if model is not None:
+            base_models.require_usable(model, field=field)
+            held |= base_models.model_inputs(model)
+    for path, file in held.items():
+        files[path] = {"path": path, "sha256": file.sha256, "size": file.size, "run": file.run_id}
     job = LabJob.objects.create(
         project=project,
         spec={} if rubric is None else rubric.config.model_dump(mode="json"),
         spec_digest="" if rubric is None else rubric.digest,
-        inputs=files,
+        inputs=list(files.values()),
         created_by=actor,
         **columns,
     )
@@ -328,6 +330,18 @@ def job_create(
     audit.log(actor=audit.who(actor), kind="lab_job_asked", subject=subject, project=project, after=logged)
     job_on_commit(job=job)
     return job
+
+
+def _scored_by(rubric: Rubric | None, columns: Mapping[str, Any]) -> list[Mapping[str, Any] | None]:
+    """The rewards that a job with these columns runs, each a RewardConfig as JSON; a preview runs none."""
+    if columns["kind"] == JobKind.PREVIEW:
+        return []
+    truth: VerifierVersion | None = columns.get("ground_truth")
+    return [
+        None if rubric is None else rubric.config.model_dump(mode="json"),
+        None if truth is None else truth.spec,
+        *base_models.rewards_of(columns.get("config") or {}),
+    ]
 
 
 @transaction.atomic

@@ -15,7 +15,7 @@ from cohort.lab import estimates, gate, prompts
 from cohort.launch.configs import NO_FURTHER, FurtherData, config_error, rubrics_of, run_config
 from cohort.nodes.engines import gpus_needed, packages_needed, require_engines, require_sandbox
 from cohort.runs import dispatch
-from cohort.runs.base_models import require_usable
+from cohort.runs.base_models import require_reward_models, require_usable, rewards_of
 from cohort.runs.limits import queue_full
 from cohort.runs.models import Priority, Run, RunDataset, RunState, RunSuite, Sweep
 from cohort.runs.preregistration import hypotheses_checked, record_preregistration
@@ -173,6 +173,7 @@ def run_submit(
         require_sandbox(what="this run")
     require_engines(run.needs_packages)
     require_usable(run.base_model)
+    require_reward_models(run.project, rewards_of(run.config))
     if full := queue_full(run):
         raise ConfigError(full, (FieldProblem("", full),))
     actor_name = f"user:{actor.username}"

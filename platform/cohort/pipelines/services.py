@@ -25,8 +25,8 @@ from cohort.launch.creation import run_create, run_submit
 from cohort.pipelines.models import Pipeline, PipelineStage, StageRun
 from cohort.pipelines.rows import StageInputs, check_pipeline, run_rows
 from cohort.pipelines.states import LIVE, StageNow, pipeline_states
-from cohort.runs.base_models import checkpoint_register
-from cohort.runs.models import Checkpoint, RunState
+from cohort.runs.base_models import checkpoint_model
+from cohort.runs.models import RunState
 from cohort.runs.services import run_pause, run_resume, run_retry
 from cohort.runs.transitions import IllegalTransition
 from grpo_core.config.stage import yaml_content
@@ -316,18 +316,12 @@ def _inputs(pipeline: Pipeline, now: StageNow, actor: User) -> StageInputs:
     states = pipeline_states(pipeline)
     outputs = {name: states[name].output for name in pipeline.parsed_config.inputs[now.stage.slug]}
     models = {
-        name: _base_model(output.checkpoint, actor)
+        name: checkpoint_model(checkpoint=output.checkpoint, actor=actor)
         for name, output in outputs.items()
         if output is not None and output.checkpoint is not None
     }
     datasets = {name: output.dataset for name, output in outputs.items() if output is not None and output.dataset}
     return StageInputs(models, datasets)
-
-
-def _base_model(checkpoint: Checkpoint, actor: User) -> BaseModel:
-    model = BaseModel.objects.filter(checkpoint=checkpoint).select_related("checkpoint").first()
-    name = f"{checkpoint.run.name[:100]} (run {checkpoint.run_id})"
-    return model or checkpoint_register(checkpoint=checkpoint, actor=actor, name=name)
 
 
 def _arrived(model: BaseModel) -> bool:

@@ -18,7 +18,7 @@ from cohort.nodes.leases import NotWaiting, StaleFence
 from cohort.nodes.models import Draining, Node
 from cohort.nodes.services import node_present
 from cohort.runs import dispatch, retry, schedule
-from cohort.runs.base_models import ModelFile, model_inputs, reward_model_inputs
+from cohort.runs.base_models import ModelFile, model_inputs, reward_model_inputs, rewards_of
 from cohort.runs.checkpoints import offers, pinned, resumable
 from cohort.runs.models import Attempt, AttemptState, Checkpoint, Desired, Run, RunState, StepMetric
 from cohort.runs.run_values import evaluation_values_store
@@ -105,7 +105,7 @@ def attempt_inputs(*, run: Run) -> list[tuple[PromptDataset | EvalSuiteVersion |
         **input_rows(run.config, (run.dataset, run.eval_dataset, *further), run.suites.all()),
         **sampled_abouts((run.dataset, *further)),
         **model_inputs(run.base_model),
-        **reward_model_inputs(run),
+        **reward_model_inputs(run.project_id, rewards_of(run.config)),
     }
     return [(row, InputFile(path=path, sha256=row.sha256, size=row.size)) for path, row in rows.items()]
 

@@ -6,7 +6,7 @@ is registered stays: `uploads` keeps its files, and `services.checkpoint_pin` re
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import rfc8785
 from django.db import transaction
 from django.db.models.functions import Now
 
-from cohort.accounts.models import User
+from cohort.accounts.models import Project, User
 from cohort.audit import services as audit
 from cohort.base.zip_stream import zip_chunks
 from cohort.catalog.models import BaseModel
@@ -69,21 +69,46 @@ def model_inputs(model: BaseModel) -> dict[str, ModelFile]:
     return inputs
 
 
-def reward_model_inputs(run: Run) -> dict[str, ModelFile]:
-    """The files of the reward models in the run's reward, and in what judges its held-out problems, that runs of its
-    project trained: those whose path is that of a registered checkpoint (`model_folder`)."""
-    rewards = [run.config.get("reward"), (run.config.get("eval") or {}).get("reward")]
-    paths = {
-        component["params"]["path"]
-        for reward in rewards
-        for component in (reward or {}).get("components", ())
-        if isinstance(component["params"].get("path"), str)
-    }
-    numbers = [int(match[1]) for path in paths if (match := _MODEL_FOLDER.fullmatch(path))]
-    if not numbers:
-        return {}
-    models = BaseModel.objects.filter(project=run.project_id, checkpoint__in=numbers).select_related("checkpoint__run")
+def reward_checkpoints(rewards: Iterable[Mapping[str, Any] | None]) -> set[int]:
+    """Ids of the checkpoints in the platform's own form of path (`model_folder`) that components of these rewards name;
+    each reward is a RewardConfig as JSON."""
+    paths = (
+        component["params"].get("path") for reward in rewards if reward for component in reward.get("components", ())
+    )
+    matches = (_MODEL_FOLDER.fullmatch(path) for path in paths if isinstance(path, str))
+    return {int(match[1]) for match in matches if match}
+
+
+def rewards_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, ...]:
+    """Of a run's config: its reward, and what judges its held-out problems."""
+    return config.get("reward"), (config.get("eval") or {}).get("reward")
+
+
+def reward_models(project_id: int, rewards: Iterable[Mapping[str, Any] | None]) -> list[BaseModel]:
+    """The reward models in these rewards that runs of the project trained, as registered."""
+    if not (numbers := reward_checkpoints(rewards)):
+        return []
+    models = BaseModel.objects.filter(project=project_id, checkpoint__in=numbers)
+    return list(models.select_related("checkpoint__run").order_by("pk"))
+
+
+def reward_model_inputs(project_id: int, rewards: Iterable[Mapping[str, Any] | None]) -> dict[str, ModelFile]:
+    """The files of these rewards' models that a run or job reads, by path."""
+    models = reward_models(project_id, rewards)
     return {path: file for model in models for path, file in model_inputs(model).items()}
+
+
+def require_reward_models(
+    project: Project, rewards: Sequence[Mapping[str, Any] | None], *, field: str = "reward"
+) -> None:
+    """Raises ConfigError at `field` where a reward's model is archived or not here yet, or is no registered checkpoint
+    of the project."""
+    models = reward_models(project.pk, rewards)
+    if lacking := sorted(reward_checkpoints(rewards) - {model.checkpoint_id for model in models}):
+        why = f"the reward names checkpoint {lacking[0]}, which is no registered checkpoint of {project.name}"
+        raise ConfigError(why, (FieldProblem(field, why),))
+    for model in models:
+        require_usable(model, field=field)
 
 
 def _needed(checkpoint: Checkpoint, *, covered: bool) -> Iterator[str]:
@@ -125,6 +150,20 @@ def _arrival(checkpoint: Checkpoint) -> str:
 def suggested_name(checkpoint: Checkpoint) -> str:
     end = " final" if checkpoint.final else f" step {checkpoint.step}"
     return checkpoint.run.name[: 120 - len(end)] + end
+
+
+@transaction.atomic
+def checkpoint_model(*, checkpoint: Checkpoint, actor: User) -> BaseModel:
+    """The base model that the checkpoint is registered as; where it is not, it is now, under `suggested_name` or
+    another that is free. Raises NotPossible."""
+    run_lock(run=checkpoint.run)  # of two at once the second reads what the first made
+    model = BaseModel.objects.filter(checkpoint=checkpoint).select_related("checkpoint").first()
+    if model is not None:
+        return model
+    name = suggested_name(checkpoint)
+    if BaseModel.objects.filter(project=checkpoint.run.project_id, name=name).exists():
+        name = f"{name[:90]} (checkpoint {checkpoint.pk})"
+    return checkpoint_register(checkpoint=checkpoint, actor=actor, name=name)
 
 
 @transaction.atomic

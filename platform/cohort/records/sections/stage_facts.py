@@ -7,12 +7,11 @@ from typing import Any
 from cohort.catalog.models import PromptDataset
 from cohort.records.sections.earlier_stages import record_of
 from cohort.runs.models import Run, RunEvent
+from cohort.runs.trained_rewards import preference_figures
 from cohort.runs.transitions import current_steps
 
 HELDOUT_LOSS = "heldout_loss"
 """Type of the trainer's event with the loss on held-out conversations, before training and after."""
-PREFERENCES = "reward_model_facts"
-"""Type of the trainer's event with a reward model's figures on held-out pairs (grpo_core/stats/preferences.py)."""
 ACCURACY = "mean_token_accuracy"
 
 
@@ -32,7 +31,7 @@ class Teacher:
 class StageFacts:
     heldout_loss: dict[str, dict[str, Any]]
     """phase → data of the newest event."""
-    preferences: dict[str, Any] | None
+    preferences: Mapping[str, Any] | None
     """Data of the newest event."""
     token_accuracy: tuple[tuple[int, float], tuple[int, float]] | None
     """(step, share) of the first and the last current step that has it."""
@@ -44,7 +43,7 @@ class StageFacts:
 def stage_facts(run: Run) -> StageFacts:
     return StageFacts(
         heldout_loss=_by_phase(run, HELDOUT_LOSS),
-        preferences=RunEvent.objects.filter(run=run, kind=PREFERENCES).values_list("data", flat=True).last(),
+        preferences=preference_figures([run.pk]).get(run.pk),
         token_accuracy=_token_accuracy(run),
         teacher=_teacher(run),
         written=PromptDataset.objects.filter(sampled_by=run).order_by("-pk").first(),

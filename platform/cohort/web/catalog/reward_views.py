@@ -4,6 +4,7 @@ Nothing given by a person or a model is executed here: source is only parsed. Tr
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -17,6 +18,7 @@ from cohort.base.formatting import natural
 from cohort.catalog import services
 from cohort.catalog.models import Verifier, VerifierVersion
 from cohort.lab.models import VerifierProbe
+from cohort.runs.trained_rewards import TrainedReward, trained_rewards
 from cohort.web.access import form_page, project_for
 from cohort.web.accounts.views import person
 from cohort.web.catalog import reward_versions, selectors
@@ -161,8 +163,9 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     version = selectors.version_numbered(every, request.GET.get("version"))
     context = {
         "verifier": verifier,
-        "versions": listed(request, every, row=_with_probes),
+        "versions": listed(request, every, row=partial(_with_measures, project)),
         "version": version,
+        "trained": trained_rewards(project, [version])[version.pk],
         "older": every.filter(number__lt=version.number).first(),
         "components": reward_versions.components_shown(version),
         "limits": version.spec.get("limits"),
@@ -179,9 +182,12 @@ def verifier_detail(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     return render(request, "catalog/verifier.html", context)
 
 
-def _with_probes(versions: Sequence[VerifierVersion]) -> list[tuple[VerifierVersion, VerifierProbe | None]]:
-    probed = selectors.newest_probes(versions)
-    return [(version, probed.get(version.pk)) for version in versions]
+def _with_measures(
+    project: Project, versions: Sequence[VerifierVersion]
+) -> list[tuple[VerifierVersion, VerifierProbe | None, list[TrainedReward]]]:
+    """Each with its newest probe, and with the reward models in it that runs trained."""
+    probed, trained = selectors.newest_probes(versions), trained_rewards(project, versions)
+    return [(version, probed.get(version.pk), trained[version.pk]) for version in versions]
 
 
 @require_safe

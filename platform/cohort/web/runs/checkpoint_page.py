@@ -17,6 +17,7 @@ from cohort.catalog.models import BaseModel
 from cohort.evidence.model_signing import KEY, WEIGHTS_BUNDLE
 from cohort.records.cards.weights import signatures_of
 from cohort.runs.base_models import (
+    checkpoint_model,
     checkpoint_register,
     checkpoint_request,
     checkpoint_zip,
@@ -68,14 +69,11 @@ def checkpoint_further(request: HttpRequest, slug: str, run_id: int, checkpoint_
     """Open the form of a new run like this one that begins from the checkpoint, registered for it where it is not."""
     run = run_for(request, slug, run_id, at_least=Role.OPERATOR)
     checkpoint = _checkpoint(run, checkpoint_id)
-    model = BaseModel.objects.filter(checkpoint=checkpoint).first()
+    known = BaseModel.objects.filter(checkpoint=checkpoint).exists()
+    model = _tried(request, lambda: checkpoint_model(checkpoint=checkpoint, actor=person(request)))
     if model is None:
-        name = suggested_name(checkpoint)
-        if BaseModel.objects.filter(project=run.project, name=name).exists():
-            name = f"{name[:90]} (checkpoint {checkpoint.pk})"
-        model = _tried(request, lambda: _register(checkpoint=checkpoint, request=request, name=name))
-        if model is None:
-            return redirect("checkpoint_detail", slug, run_id, checkpoint_id)
+        return redirect("checkpoint_detail", slug, run_id, checkpoint_id)
+    if not known:
         messages.success(request, f"It is registered as the base model {model.name}.{_under_way(checkpoint)}")
     return redirect(f"{reverse('run_new', args=[slug])}?model={model.pk}")
 

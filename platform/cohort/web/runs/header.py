@@ -14,8 +14,9 @@ from cohort.lab.judged import TrainingRewardJudge, training_reward_judge
 from cohort.nodes.models import Draining
 from cohort.records.after_seal.rules import Standing
 from cohort.runs.checkpoints import resumable
-from cohort.runs.models import Attempt, Desired, Run, RunDataset, RunEvent, RunKind, RunState
+from cohort.runs.models import Attempt, Checkpoint, Desired, Run, RunDataset, RunEvent, RunKind, RunState
 from cohort.runs.retry import DELAYS
+from cohort.runs.trained_rewards import final_weights
 from cohort.runs.transitions import ENDED, ON_A_WORKER, SEALED_WITHIN, record_overdue
 from cohort.runs.waiting import waiting_rows
 from cohort.web.after_seal.timeline import standings
@@ -112,6 +113,11 @@ class Header:
     def further(self) -> list[RunDataset]:
         """Datasets that it reads besides the first."""
         return list(self.run.run_datasets.select_related("dataset"))
+
+    @cached_property
+    def reward_weights(self) -> Checkpoint | None:
+        """Final weights that a reward can be made of, of a run that has ended well."""
+        return final_weights(self.run) if self.run.state == RunState.SUCCEEDED else None
 
     @cached_property
     def variant(self) -> str:
