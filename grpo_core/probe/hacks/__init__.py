@@ -7,7 +7,7 @@
 `target_of(problem)` is what a hack may know of it: the name that the tests call and the form of the cases
 (`grpo_core.rewards.code.cases`); a hack makes sense where the form is one of `hack.forms`. `hack.completion(target)` is
 the text, `hack.code(target)` the program without prose and fence. Each hack was seen to fool a judge that is built the
-usual way (tests/core/rewards/test_code_hacks_real.py); a hack is beaten when the sample earns 0 and is not
+usual way (tests/core/rewards/test_code_hacks.py); a hack is beaten when the sample earns 0 and is not
 masked. Nothing here holds an answer to any problem: where a value is needed, it is one that no test expects.
 
 Text only: nothing in this module runs a hack, and none may be run outside the sandbox.
