@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ValidationError
+from playwright.sync_api import Browser, expect
+from pytest_django.live_server_helper import LiveServer
 
 from cohort.background.tasks import launch_stages, make_pipeline_card
 from cohort.base import artifacts
@@ -17,6 +19,7 @@ from cohort.records.models import PipelineCard, PipelineCardRequest, Record
 from cohort.records.pipeline_requests import MOST_TRIES, pipeline_card_make, pipeline_card_request
 from cohort.records.services import record_seal
 from cohort.runs.models import Checkpoint, Run
+from tests.browser import picture
 from tests.factories import sealed_run, stage_runs
 from tests.factories.runs import UNPROBED
 from tests.factories.sealed_run import BEFORE
@@ -24,6 +27,7 @@ from tests.web.pages import html
 from tests.web.records.conftest import World
 from tests.web.records.records import logged, page_text, platform_keys
 from tests.web.records.test_pipeline_card import TUNED
+from tests.web.windows import GIVEN_UP, serious_faults, windows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("quick_pdf")]
 TEXT = """
@@ -179,3 +183,31 @@ def test_a_card_that_cannot_be_made_says_why(world: World, complete: Pipeline) -
     assert not PipelineCard.objects.exists()
     assert f"ended {MOST_TRIES} times" in shown(world, complete)
     assert BUTTON in shown(world, complete)
+
+
+@pytest.mark.slow
+def test_the_card_in_a_browser(
+    browser: Browser,
+    live_server: LiveServer,
+    world: World,
+    pipeline: Pipeline,
+    launch_rl: Callable[[Pipeline], Run],
+    tmp_path: Path,
+) -> None:
+    """It appears without a reload; axe's rules before and after."""
+    with windows(browser, live_server.url, meant=GIVEN_UP) as opened:
+        page = opened(f"pipelines/{pipeline.pk}/")
+        expect(page.locator("#card")).to_contain_text("rl has not run yet.")
+        assert serious_faults(page, "lacking") == []
+        picture(page, "pipeline-lacking")
+        record_seal(run=launch_rl(pipeline))
+        page.reload()
+        page.get_by_role("button", name=BUTTON).click()
+        expect(page.locator("#card")).to_contain_text("being made")
+        make_pipeline_card(PipelineCardRequest.objects.get().pk)
+        with page.expect_download() as download:
+            page.locator("#card").get_by_role("link", name="Download").click()
+        download.value.save_as(tmp_path / "card.zip")
+        assert hashlib.sha256((tmp_path / "card.zip").read_bytes()).hexdigest() == PipelineCard.objects.get().sha256
+        assert serious_faults(page, "made") == []
+        picture(page, "pipeline-card")
