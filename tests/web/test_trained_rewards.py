@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from cohort.accounts.services import project_create
+from cohort.accounts.models import Project
 from cohort.catalog.models import BaseModel, VerifierVersion
 from cohort.catalog.services import verifier_version_create
 from cohort.lab.services import config_job_request, evaluation_request, job_request
@@ -14,9 +14,8 @@ from cohort.launch.creation import run_create, run_submit
 from cohort.review.rescores import rescore_request
 from cohort.runs.attempts import attempt_inputs
 from cohort.runs.base_models import model_folder
-from cohort.runs.models import Checkpoint
+from cohort.runs.models import Checkpoint, RunEvent
 from cohort.runs.trained_rewards import trained_reward_create, trained_rewards
-from cohort.runs.transitions import run_event
 from grpo_core.errors import ConfigError
 from tests.factories.kinds import preferences
 from tests.factories.rescores import ended_run
@@ -52,7 +51,15 @@ def add_trained(maker: Maker, name: str, *, stored: bool = True, facts: Any = FI
     checkpoint = add_checkpoint(maker.attempt(run, state="finished"), 5, final=True, stored=stored)
     Checkpoint.objects.filter(pk=checkpoint.pk).update(files=FILES)
     if facts is not None:
-        run_event(run=run, actor="trainer", kind="reward_model_facts", message="ranked", data=facts)
+        RunEvent.objects.create(
+            run=run,
+            attempt=checkpoint.attempt,
+            seq=1,
+            at=run.created_at,
+            actor="trainer",
+            kind="reward_model_facts",
+            data=facts,
+        )
     put_in(run, "succeeded")
     return Checkpoint.objects.select_related("run__project", "attempt__node").get(pk=checkpoint.pk)
 
@@ -199,7 +206,7 @@ def test_one_that_is_not_here_is_not_waited_for_by_a_job_or_a_run(maker: Maker) 
 def test_a_checkpoint_of_another_project_is_refused(
     maker: Maker, trained: Checkpoint, version: VerifierVersion
 ) -> None:
-    theirs = project_create(slug="theirs", name="Theirs", owner=maker.actor)
+    theirs = Project.objects.get(slug="theirs")
     foreign = verifier_version_create(project=theirs, actor=maker.actor, name="taken", spec=version.spec)
     with pytest.raises(ConfigError, match="no registered checkpoint of") as refused:
         job_request(project=theirs, actor=maker.actor, kind="probe", version=foreign)

@@ -16,12 +16,15 @@ from cohort.catalog.models import BaseModel
 from cohort.catalog.services import verifier_version_create
 from cohort.lab.chat import conversation_begin
 from cohort.lab.evaluations import reference_of
-from cohort.lab.models import ChatAnswer, JobState, LabJob
-from cohort.lab.services import doctor_request, evaluation_request, job_cancel
+from cohort.lab.models import ChatAnswer, JobState, LabJob, VerifierProbe
+from cohort.lab.services import doctor_request, evaluation_request, job_cancel, job_request
 from cohort.lab.turns import unanswered
+from cohort.launch.creation import run_launch
 from cohort.runs.base_models import checkpoint_register, checkpoint_request, suggested_name
 from cohort.runs.models import Checkpoint, Run, RunEvent
+from cohort.runs.trained_rewards import trained_reward_create, trained_rewards
 from grpo_core.protocol.messages import RequestedCheckpoint
+from tests.factories.kinds import preferences
 from tests.factories.suites import add_suite
 from tests.factories.worker import NODE
 from tests.processes import wait_for
@@ -82,11 +85,15 @@ class Node:
     def register(self, checkpoint: Checkpoint) -> BaseModel:
         """Registered, and sent by this node as its heartbeat has it."""
         model = checkpoint_register(checkpoint=checkpoint, actor=self.site.actor, name=suggested_name(checkpoint))
+        self.send(checkpoint)
+        return model
+
+    def send(self, checkpoint: Checkpoint) -> None:
+        """The files that were requested of this node."""
         for requested in self.requested():
             send_requested(requested, self.settings.runs_folder, self.platform, threading.Event())
         checkpoint.refresh_from_db()
         assert checkpoint.stored_at is not None
-        return model
 
 
 @pytest.fixture
@@ -176,6 +183,42 @@ def test_one_is_evaluated_and_talked_to_next_to_its_reference(node: Node) -> Non
         answers = ChatAnswer.objects.filter(message__conversation=conversation)
         assert sorted(answers.values_list("side", "error")) == [("model", ""), ("reference", "")]
         assert all(answer.tokens for answer in answers)
+
+
+def test_a_trained_reward_model_becomes_a_reward_that_is_probed(node: Node) -> None:
+    site = node.site
+    run = run_launch(
+        kind="reward_model",
+        project=site.project,
+        actor=site.actor,
+        name="judge",
+        base_model=site.base_model,
+        dataset=preferences(site.project, site.actor),
+        settings={
+            "optim": {"steps": 2, "batch_size": 4, "lr": 1e-3},
+            "data": {"holdout": 4, "template": "{prompt} {completion}"},
+            "engine": SMALL["engine"],
+        },
+    )
+    finish = run_attempt(node.supervisor(), run.pk)
+    assert finish is not None
+    assert (finish.end, finish.code) == ("finished", "ok"), finish.message + finish.log_tail
+    final = node.checkpoint(run, 2, final=True)
+    version = trained_reward_create(checkpoint=final, actor=site.actor, name="judge", pass_at=0.0)
+    node.send(final)
+    options = {"problems": 2}
+    job = job_request(
+        project=site.project, actor=site.actor, kind="probe", version=version, dataset=site.dataset, options=options
+    )
+    run_job(node.supervisor(), job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error) == (JobState.DONE, "")
+    probe = VerifierProbe.objects.get(version=version)
+    assert (probe.dataset, probe.report["rubric_digest"]) == (site.dataset, version.digest)
+    ((trained,),) = trained_rewards(site.project, [version]).values()
+    assert trained.facts is not None
+    assert (trained.run, trained.facts["accuracy"]["pairs"]) == (run, 4)
+    assert 0 <= trained.facts["accuracy"]["low"] < trained.facts["accuracy"]["high"] <= 1
 
 
 def _end_when_answered(job: LabJob, actor: Any) -> None:
