@@ -1,10 +1,12 @@
 """Runs of the kinds besides GRPO: made from rows, launched without a probe, and shown without what they do not have."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from cohort.accounts.models import Project, User
 from cohort.audit.models import AuditEntry
@@ -13,15 +15,17 @@ from cohort.lab.models import LaunchProbe
 from cohort.launch.configs import FurtherData
 from cohort.launch.creation import run_create, run_submit
 from cohort.runs.attempts import attempt_inputs
-from cohort.runs.models import Run
+from cohort.runs.models import Run, RunEvent
+from cohort.runs.run_values import evaluation_values_store
 from cohort.runs.services import NotPossible, run_extend
+from grpo_core.config.evaluation import HELDOUT
 from grpo_core.config.kinds import config_from_whole
 from grpo_core.config.reward_model import RewardModelConfig
 from grpo_core.config.sample import SampleConfig
 from grpo_core.config.sft import SftConfig
 from grpo_core.errors import ConfigError
 from tests.factories.kinds import conversation, conversations, lines, preferences, sft_run
-from tests.factories.runs import UNPROBED, Maker, add_steps, put_in
+from tests.factories.runs import UNPROBED, Maker, add_evaluation, add_steps, put_in
 from tests.web.pages import html
 from tests.web.run_page import queries
 
@@ -224,3 +228,55 @@ def test_a_draft_is_launched_from_its_page_with_no_reason_to_give(
     assert operator.post(f"/p/ours/runs/{run.pk}/submit/").status_code == 302
     run.refresh_from_db()
     assert run.state == "queued"
+
+
+def test_the_evaluations_of_fine_tuning_show_its_held_out_loss(viewer: Client, tuned: Run) -> None:
+    address = f"/p/ours/runs/{tuned.pk}/evaluations/"
+    assert "This run is not evaluated" in html(viewer.get(address)), "nothing was measured yet"
+    attempt = tuned.attempts.get()
+    for phase, loss in (("before", 1.75), ("after", 1.5)):
+        data = {"phase": phase, "step": 3, "loss": loss, "mean_token_accuracy": 0.625, "tokens": 90, "conversations": 4}
+        RunEvent.objects.create(run=tuned, attempt=attempt, at=timezone.now(), kind="heldout_loss", data=data)
+    page = html(viewer.get(address))
+    shown = ("before training", "1.7500", "after training", "1.5000", "62.5")
+    assert [part for part in shown if part not in page] == []
+    assert "This run is not evaluated" not in page
+
+
+def test_a_reward_model_is_shown_without_groups_and_with_its_held_out_pairs(
+    viewer: Client, ours: Project, oscar: User, base_model: BaseModel, maker: Maker
+) -> None:
+    settings = {"data": {"holdout": 4}, "optim": {"steps": 7}}
+    of: dict[str, Any] = {"kind": "reward_model", "project": ours, "actor": oscar, "base_model": base_model}
+    judge = run_create(name="judge", dataset=preferences(ours, oscar), settings=settings, **of)
+    put_in(judge, "succeeded")
+    attempt = maker.attempt(judge)
+    add_steps(attempt, [{"loss": 0.5, "rewards/accuracies": 0.75, "eval/heldout/score": 0.25}])
+    for phase, right in (("before", 1), ("after", 3)):
+        add_evaluation(attempt, phase, [float(index < right) for index in range(4)], suite=HELDOUT)
+    evaluation_values_store(run_id=judge.pk)
+    page = html(viewer.get(f"/p/ours/runs/{judge.pk}/"))
+    assert "Groups with a signal" not in page, "there are no groups to expect a signal of"
+    listed = html(viewer.get("/p/ours/runs/"))
+    assert re.search(r"25\.0\s%\s*→\s*75\.0\s%", listed)
+    assert "held-out pairs" in listed
+    assert "by None" not in listed
+
+
+def test_a_sampling_run_shows_what_its_filter_keeps(
+    viewer: Client, ours: Project, oscar: User, maker: Maker, verifier_version: VerifierVersion
+) -> None:
+    run = run_create(kind="sample", **maker._named("sampled"), settings={})
+    put_in(run, "failed")
+    metrics = {
+        "reward": 0.5,
+        "dataset/kept": 0.25,
+        "dataset/rows": 5.0,
+        "frac_informative": 0.0,
+        "completions/right": 0.5,
+    }
+    add_steps(maker.attempt(run), [metrics | {"frac_reward_zero_std": 1.0}])
+    page = html(viewer.get(f"/p/ours/runs/{run.pk}/"))
+    shown = ("Kept completions", "Right completions", "25\xa0%", "it would have been written")
+    assert [part for part in shown if part not in page] == []
+    assert [part for part in ("Learning signal", "Zero variance", "Left out of the update") if part in page] == []

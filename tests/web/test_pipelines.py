@@ -151,6 +151,13 @@ def test_a_reward_that_was_never_probed_blocks_its_stage(pipeline: Pipeline, osc
     assert Run.objects.count() == 1
 
 
+def test_a_reason_too_short_to_launch_with_is_refused_at_the_start(pipeline: Pipeline, oscar: User) -> None:
+    with pytest.raises(ValidationError, match="needs 10 characters, and this one has 7"):
+        services.pipeline_start(pipeline=pipeline, actor=oscar, override="looking")
+    pipeline.refresh_from_db()
+    assert (pipeline.active, pipeline.override, Run.objects.count()) == (False, "", 0)
+
+
 def test_a_stage_whose_input_failed_or_is_gone_is_not_launched(
     started: Pipeline, oscar: User, succeed: Callable[..., Run]
 ) -> None:

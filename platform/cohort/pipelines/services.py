@@ -20,7 +20,7 @@ from cohort.accounts.quotas import lock_project
 from cohort.audit import services as audit
 from cohort.base.storable import Refused, storable
 from cohort.catalog.models import BaseModel
-from cohort.lab.gate import override_reason
+from cohort.lab.gate import MIN_REASON_CHARS, override_reason
 from cohort.launch.creation import run_create, run_submit
 from cohort.pipelines.models import Pipeline, PipelineStage, StageRun
 from cohort.pipelines.rows import StageInputs, check_pipeline, run_rows
@@ -67,13 +67,16 @@ def pipeline_start(*, pipeline: Pipeline, actor: User, override: str = "") -> No
     """Have stages begin once their inputs are there, and go on with what was paused. What was refused is tried again.
 
     `override`: why stages are launched although their reward is blocked by its probe; empty keeps them blocked. Raises
-    ValidationError for one that is too long.
+    ValidationError for one that is too long or too short.
     """
     _lock(pipeline)
     try:
         pipeline.override = override_reason(override)
     except ConfigError as error:
         raise ValidationError({"override": str(error)}) from None
+    if 0 < len(pipeline.override) < MIN_REASON_CHARS:
+        needed = f"A reason needs {MIN_REASON_CHARS} characters, and this one has {len(pipeline.override)}."
+        raise ValidationError({"override": f"{needed} Say why, or leave it empty."})
     pipeline.active, pipeline.started_by = True, actor
     pipeline.save(update_fields=["active", "started_by", "override"])
     pipeline.stages.exclude(refusal="").update(refusal="")

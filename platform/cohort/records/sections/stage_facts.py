@@ -42,7 +42,7 @@ class StageFacts:
 
 def stage_facts(run: Run) -> StageFacts:
     return StageFacts(
-        heldout_loss=_by_phase(run, HELDOUT_LOSS),
+        heldout_loss=heldout_loss(run),
         preferences=preference_figures([run.pk]).get(run.pk),
         token_accuracy=_token_accuracy(run),
         teacher=_teacher(run),
@@ -50,8 +50,9 @@ def stage_facts(run: Run) -> StageFacts:
     )
 
 
-def _by_phase(run: Run, kind: str) -> dict[str, dict[str, Any]]:
-    rows = RunEvent.objects.filter(run=run, kind=kind).order_by("pk").values_list("data", flat=True)
+def heldout_loss(run: Run) -> dict[str, dict[str, Any]]:
+    """phase → data of the newest event: loss in nats per answer token, share of tokens right, conversations."""
+    rows = RunEvent.objects.filter(run=run, kind=HELDOUT_LOSS).order_by("pk").values_list("data", flat=True)
     data = (row for row in rows if isinstance(row, Mapping))
     return {str(row["phase"]): dict(row) for row in data if "phase" in row}
 

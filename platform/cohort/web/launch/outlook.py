@@ -225,9 +225,16 @@ def _while_training(form: RunForm) -> str:
 
 def _choices_made(form: RunForm) -> tuple[Check, ...]:
     reward = (form.verifier_version, "a reward source", form.choices.verifier_versions, "make one under Rewards")
+    sampled = "have a larger model write one by a sampling run; given answers are learned by fine-tuning"
+    dataset_from = sampled if form.kind == "distill" else "upload one under Datasets"
     required = (
         (form.base_model, "a base model", form.choices.base_models, "register one under Base models"),
-        (form.dataset, "a dataset", form.choices.datasets, "upload one under Datasets"),
+        (
+            form.dataset,
+            "a dataset",
+            form.choices.datasets,
+            dataset_from,
+        ),
         *((reward,) if form.has("verifier_version") else ()),
     )
     return tuple(

@@ -10,7 +10,7 @@ from django.db.models import BooleanField, Count, Exists, Func, OuterRef, Prefet
 from cohort.review.filters import DISCARD_WORDS
 from cohort.review.models import Group, Sample
 from cohort.review.services import Success, current_groups, right
-from cohort.runs.models import Run, StepMetric
+from cohort.runs.models import Run, RunKind, StepMetric
 from cohort.web.context import position
 from cohort.web.review.arithmetic import group_scores
 from cohort.web.review.texts import prompt_turns, question_of
@@ -102,7 +102,7 @@ def step_groups(
         step=step,
         newest=newest,
         show=show,
-        rows=_rows(groups[:limit], success),
+        rows=_rows(groups[:limit], success, learned=run.kind != RunKind.SAMPLE),
         matching=kept if show == "all" else filtered.count(),
         kept=kept,
         following=groups[limit].index if len(groups) > limit else None,
@@ -110,13 +110,20 @@ def step_groups(
     )
 
 
-def _rows(groups: list[Group], success: Success) -> tuple[GroupRow, ...]:
+def _rows(groups: list[Group], success: Success, *, learned: bool) -> tuple[GroupRow, ...]:
+    """`learned`: whether an update learned from them; without one there is no signal to speak of."""
     strongest = max((abs(sample.advantage or 0.0) for group in groups for sample in group.samples.all()), default=0)
     rows = []
     for group in groups:
         samples = list(group.samples.all())
-        words = list(remarks(group))
-        if not words and len(groups) > 1 and strongest and max(abs(s.advantage or 0.0) for s in samples) == strongest:
+        words = list(remarks(group)) if learned or group.signal == "unscored" else []
+        if (
+            learned
+            and not words
+            and len(groups) > 1
+            and strongest
+            and max(abs(s.advantage or 0.0) for s in samples) == strongest
+        ):
             words, strongest = ["highest |A|"], math.inf  # shown once
         rows.append(GroupRow(group, tuple(right(sample, success) for sample in samples), tuple(words)))
     return tuple(rows)

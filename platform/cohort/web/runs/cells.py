@@ -176,8 +176,10 @@ def _scored_on(row: RunRow) -> str:
     judge = row.run.eval_verifier_version__verifier__name
     if row.suite == HELDOUT and row.judge is not None:
         text = row.judge.text
+    elif row.suite == HELDOUT:  # of a reward model pairs, which nobody else judges
+        text = f"by {judge} v{row.run.eval_verifier_version__number}" if judge else "held-out pairs"
     else:
-        text = f"by {judge} v{row.run.eval_verifier_version__number}" if row.suite == HELDOUT else row.suite
+        text = row.suite
     return f' <span class="muted small scored-on anywhere">{_text(text)}</span>'
 
 

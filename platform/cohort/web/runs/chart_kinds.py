@@ -17,12 +17,11 @@ _FIT = (
         lines_of({"mean_token_accuracy": "training", "eval/mean_token_accuracy": "held-out"}), ceiling=1.0,
         help="Tokens of the answers that the model itself would have chosen as the likeliest.",
     ),
-    Chart("entropy", "Entropy", "nats", lines_of({"entropy": "of the model"}), "mean per token"),
 )  # fmt: skip
 _PREFERENCES = (
     Chart(
         "accuracies", "Pairs ordered right", "share of pairs",
-        lines_of({"rewards/accuracies": "training", "eval/rewards/accuracies": "held-out"}, "--accent", "--right"),
+        lines_of({"rewards/accuracies": "training", "eval/heldout/score": "held-out"}, "--accent", "--right"),
         ceiling=1.0, wide=True, help="The chosen answer has the higher reward. 0.5 is what chance gives.",
     ),
     Chart("loss", "Loss", "loss", lines_of({"loss": "training", "eval/loss": "held-out"}), "mean of the step"),
@@ -36,9 +35,10 @@ _PREFERENCES = (
 _KEPT = (
     Chart(
         "kept", "Kept completions", "share of completions",
-        (Line("kept", {"kept/share": 1.0}, "--right"),), "of the step", ceiling=1.0, wide=True,
+        (Line("kept", {"dataset/kept": 1.0}, "--right"),), "of the step", ceiling=1.0, wide=True,
         help="What the filter lets into the dataset; counts by filter come with the dataset, at the run's end.",
     ),
+    Chart("rows", "Rows of the dataset", "rows", lines_of({"dataset/rows": "rows"}), "since the first step"),
 )  # fmt: skip
 _PROGRESS = (
     Chart("epoch", "Epochs", "epochs", lines_of({"epoch": "epochs"}), "of the training rows"),
@@ -51,12 +51,19 @@ def _shared(*names: str) -> tuple[Group, ...]:
     return tuple(_BY_ID[name] for name in names)
 
 
+def _only(group: Group, *charts: str) -> tuple[Chart, ...]:
+    """Those with these ids of a group's charts."""
+    return tuple(chart for chart in group.charts if chart.id in charts)
+
+
 def _without(group: Group, *charts: str) -> Group:
     """A group whose charts with these ids are in another group of the same page."""
     left = tuple(chart for chart in group.charts if chart.id not in charts)
     return Group(group.id, group.title, left, group.folded)
 
 
+# What groups give an update to learn from is not asked where there is none.
+_COMPLETIONS = _only(_BY_ID["signal"], "verdicts", "right", "duplicates")
 _OPTIMISATION = _without(_BY_ID["optimisation"], "loss")
 _FINE_TUNING = (
     Group("fit", "Fit", _FIT), _OPTIMISATION, Group("progress", "Progress", _PROGRESS), *_shared("time", "hardware"),
@@ -72,7 +79,10 @@ GROUPS_OF: dict[Kind, tuple[Group, ...]] = {
         *_shared("time", "hardware"),
     ),
     "sample": (
-        Group("kept", "Dataset", _KEPT), *_shared("reward", "signal", "lengths", "mismatch", "time", "hardware"),
+        Group("kept", "Dataset", _KEPT),
+        _shared("reward")[0],
+        Group("completions", "Completions", _COMPLETIONS),
+        *_shared("lengths", "mismatch", "time", "hardware"),
     ),
 }  # fmt: skip
 """In the order of the page; those of evaluations, own charts and the rest are added for a run."""

@@ -26,6 +26,7 @@ from cohort.evaluations.selectors import (
 from cohort.evidence.plain_text import named
 from cohort.lab.gate import launch_of, titles_of
 from cohort.launch.differences import run_differences
+from cohort.records.sections.stage_facts import heldout_loss
 from cohort.review.waiting import closed_to
 from cohort.runs.charts import project_charts
 from cohort.runs.models import Checkpoint, RunEvent, RunKind
@@ -53,6 +54,7 @@ from cohort.web.runs.tries import (
     superseded_rows,
 )
 from grpo_core.config.kinds import samples_per_step
+from grpo_core.config.sft import SftConfig
 from grpo_core.stats.inferiority import MEANINGS
 
 PLOTLY_MAP_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
@@ -108,7 +110,7 @@ def run_detail(request: HttpRequest, slug: str, run_id: int) -> HttpResponse:
         "launch_words": named(titles),
         "estimated": estimate_compared(run),
         "compute": compute_so_far(run, header.config),
-        "forecast": forecast_of(run),
+        "forecast": forecast_of(run) if run.kind == RunKind.GRPO else None,
         "best": best_shown(run, header.config),
     }
     return render(request, "runs/overview.html", context)
@@ -196,6 +198,7 @@ def run_evaluations(request: HttpRequest, slug: str, run_id: int) -> HttpRespons
         may_read=may_read,
         texts=opened is not None and may_read and (not opened.sensitive or bool(request.GET.get("texts"))),
         imported=listed(request, run.imported_results.select_related("by").order_by("pk"), name="imported"),
+        heldout_loss=heldout_loss(run) if isinstance(header.config, SftConfig) else {},
         superseded=listed(request, superseded_evaluations(run), ITEMS, name="superseded", row=superseded_rows),
     )
     return render(request, "runs/evaluations.html", context)

@@ -32,7 +32,6 @@ _LEARNED: tuple[Row, ...] = (
 _SFT: tuple[Row, ...] = (
     *_LEARNED[:1],
     ("Token accuracy", ("mean_token_accuracy",), "share", "up"),
-    ("Entropy", ("entropy",), "number", ""),
     *_LEARNED[1:],
     ("Epochs", ("epoch",), "number", ""),
 )
@@ -49,7 +48,7 @@ OF_KIND: dict[Kind, tuple[Row, ...]] = {
     "sample": (
         ("Reward", ("reward",), "number", ""),
         ("Right completions", ("completions/right",), "share", ""),
-        ("Kept", ("kept/share",), "share", ""),
+        ("Kept", ("dataset/kept",), "share", ""),
         ("Length, tokens", ("completions/mean_length",), "number", ""),
         ("Truncated", ("completions/clipped_ratio",), "share", ""),
         ("Samples per second", ("samples_per_second",), "number", ""),
