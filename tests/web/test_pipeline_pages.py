@@ -111,3 +111,17 @@ def test_queries_do_not_grow_with_stages_that_finished(
     assert page.count("beginning to end") == 4  # second, second0, second1, second2
     few, many = (queries(lambda pk=row.pk: viewer.get(f"{LIST}{pk}/")) for row in (small, large))
     assert few == many
+
+
+def test_a_finished_pipeline_has_nothing_to_start_or_pause(
+    operator: Client, started: Pipeline, succeed: Callable[..., Run]
+) -> None:
+    address = f"{LIST}{started.pk}/"
+    assert f"{address}pause/" in html(operator.get(address))
+    for slug in started.parsed_config.order:
+        run = succeed(started, slug)
+        launch_stages(run.pk)
+    page = html(operator.get(address))
+    assert "finished" in page
+    assert f"{address}pause/" not in page
+    assert f"{address}start/" not in page

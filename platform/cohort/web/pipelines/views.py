@@ -95,6 +95,11 @@ class PipelinePage:
             for slug, now in self.states.items()
         ]
 
+    @property
+    def finished(self) -> bool:
+        """Whether every stage has run, of what it is now: there is nothing to start or to pause."""
+        return all(now.state == "finished" for now in self.states.values())
+
     @cached_property
     def ready(self) -> CardStages:
         return card_stages(self.states)
