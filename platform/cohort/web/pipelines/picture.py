@@ -8,7 +8,7 @@ from cohort.pipelines.states import StageNow
 from grpo_core.pipeline.config import PipelineConfig
 from grpo_core.pipeline.references import GIVES, OUTPUT_WORDS
 
-BOX_WIDTH, BOX_HEIGHT = 190, 74
+BOX_WIDTH, BOX_HEIGHT = 230, 74
 GAP_X, GAP_Y = 160, 26
 EDGE = 10
 
