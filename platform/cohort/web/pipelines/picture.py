@@ -9,7 +9,7 @@ from grpo_core.pipeline.config import PipelineConfig
 from grpo_core.pipeline.references import GIVES, OUTPUT_WORDS
 
 BOX_WIDTH, BOX_HEIGHT = 230, 74
-GAP_X, GAP_Y = 150, 26
+GAP_X, GAP_Y = 160, 26
 EDGE = 10
 
 
