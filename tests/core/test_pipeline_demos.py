@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from grpo_core.evaluate.text_report import mean_score, measured_in
 from grpo_core.files.checkpoint import read_manifest
 from grpo_core.pipeline.presets import pipeline_preset
 from tests.processes import clean_environment
@@ -59,10 +60,10 @@ def begins_from(folder: Path, stage: str) -> dict[str, str]:
 
 
 def share_right(folder: Path, stage: str, phase: str) -> float:
-    rows = (folder / stage / f"run/evals/{phase}.jsonl").read_text(encoding="utf-8").splitlines()
-    scores = [row["score"] for row in map(json.loads, rows) if row.get("kind", "eval_item") == "eval_item"]
-    assert scores
-    return float(sum(scores) / len(scores))
+    (measured,) = measured_in(folder / stage / f"run/evals/{phase}.jsonl")
+    score = mean_score(measured.items)
+    assert score is not None
+    return score
 
 
 def test_the_stages_of_r1(home: Path) -> None:
