@@ -229,10 +229,10 @@ def test_preferences(runs_home: Path, tmp_path: Path, kind: str) -> None:
         for group in groups_of(tmp_path / "run")
         for sample in group["samples"]
     }
-    found = lines_of(tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
     if kind == "scores":
-        assert len(found) == 8 * PROBLEMS
-    for row in found:
+        assert len(lines) == 8 * PROBLEMS
+    for row in lines:
         problem = row["from"]["problem_id"]
         if kind == "scores":
             assert row["score"] == texts[problem, row["completion"]]["reward"]

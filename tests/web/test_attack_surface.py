@@ -115,7 +115,7 @@ def test_what_a_best_of_n_needs_is_named(
 ) -> None:
     theirs = charlie.memberships.get().project
     foreign = verifier_version_create(project=theirs, actor=charlie, name="plain", spec=truth.spec)
-    reads = verifier_version_create(project=ours, actor=oscar, name="reads", spec=one("exact", column="told"))
+    reads = verifier_version_create(project=ours, actor=oscar, name="reads", spec=one("exact", column="reference"))
 
     def faults(**more: Any) -> list[str]:
         rows = {"dataset": dataset, "base_model": base_model, "ground_truth": truth} | more

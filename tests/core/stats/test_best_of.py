@@ -48,7 +48,7 @@ def test_closed_forms():
         assert expected_best(uniform, [-value for value in uniform], n) == pytest.approx(-n * 101 / (n + 1))
     # Equal scores choose nothing: the mean, whatever n is.
     assert expected_best([3.0] * 5, [1, 0, 0, 0, 0], 4) == pytest.approx(0.2)
-    # c of N right, told apart by the score: pass@n of Chen et al. 2021, 1 − C(N − c, n)/C(N, n).
+    # c of N right, separated by the score: pass@n of Chen et al. 2021, 1 − C(N − c, n)/C(N, n).
     right = [1.0] * 3 + [0.0] * 7
     assert expected_best(right, right, 4) == pytest.approx(1 - math.comb(7, 4) / math.comb(10, 4))
     assert kl_of_best(1) == 0
