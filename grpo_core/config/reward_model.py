@@ -5,12 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from grpo_core.config.algorithm import AlgorithmConfig
 from grpo_core.config.evaluation import HELDOUT, EvalConfig
 from grpo_core.config.prompt import template_fault
-from grpo_core.config.run import CheckpointConfig, EngineConfig, ModelConfig, SamplingConfig
-from grpo_core.config.sft import MAXIMUM_LIKELIHOOD, BatchOptimConfig
-from grpo_core.config.stage import Kind, RunName, StageConfig
+from grpo_core.config.run import CheckpointConfig, EngineConfig, ModelConfig
+from grpo_core.config.sft import BatchConfig, BatchOptimConfig
+from grpo_core.config.stage import Kind, RunName
 from grpo_core.errors import Conflict
 from grpo_core.specs.fields import CODE, Count, CountOrZero, HubSplit, LongText, NotNegative, Part, Share
 
@@ -90,7 +89,7 @@ class PreferencesConfig(Part):
         return self
 
 
-class RewardModelConfig(StageConfig):
+class RewardModelConfig(BatchConfig):
     """Of the training of a reward model."""
 
     kind: ClassVar[Kind] = "reward_model"
@@ -147,23 +146,9 @@ class RewardModelConfig(StageConfig):
     # ------------------------------------------------------------------ derived
 
     @property
-    def steps(self) -> int:
-        return self.optim.steps
-
-    @property
     def longest_sequence(self) -> int:
         """Tokens of one text."""
         return self.data.max_tokens
-
-    @property
-    def algorithm(self) -> AlgorithmConfig:
-        """Of the parts that all trainers share; it has no ratio, no penalty and no critic."""
-        return MAXIMUM_LIKELIHOOD
-
-    @property
-    def sampling(self) -> SamplingConfig:
-        """Nothing is sampled."""
-        return SamplingConfig()
 
     @property
     def eval_max_completion_tokens(self) -> int:

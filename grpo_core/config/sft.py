@@ -1,7 +1,7 @@
 """Configs of supervised fine-tuning: `sft` on given conversations, `distill` on what a larger model answered. Loads no
 torch."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -84,7 +84,28 @@ class BatchOptimConfig(AdamwConfig):
     """Rows of one step: conversations, or pairs. An epoch is rows ÷ batch size steps."""
 
 
-class SftConfig(StageConfig):
+class BatchConfig(StageConfig):
+    """Of what learns from the rows of a file, a batch in each step."""
+
+    if TYPE_CHECKING:  # a field of each kind, at its own place in the config
+        optim: BatchOptimConfig
+
+    @property
+    def steps(self) -> int:
+        return self.optim.steps
+
+    @property
+    def algorithm(self) -> AlgorithmConfig:
+        """Of the update that all kinds share; it has no ratio, no penalty and no critic."""
+        return MAXIMUM_LIKELIHOOD
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        """Of evaluations; nothing else is sampled."""
+        return SamplingConfig()
+
+
+class SftConfig(BatchConfig):
     """Of supervised fine-tuning."""
 
     kind: ClassVar[Kind] = "sft"
@@ -146,22 +167,9 @@ class SftConfig(StageConfig):
     # ------------------------------------------------------------------ derived
 
     @property
-    def steps(self) -> int:
-        return self.optim.steps
-
-    @property
     def longest_sequence(self) -> int:
         """Tokens of one text."""
         return self.data.max_tokens
-
-    @property
-    def algorithm(self) -> AlgorithmConfig:
-        return MAXIMUM_LIKELIHOOD
-
-    @property
-    def sampling(self) -> SamplingConfig:
-        """Of evaluations; nothing else is sampled."""
-        return SamplingConfig()
 
     @property
     def eval_max_completion_tokens(self) -> int:
